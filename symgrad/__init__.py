@@ -1,0 +1,1 @@
+"""symgrad: a plain Python loss in, one fused GPU kernel out."""

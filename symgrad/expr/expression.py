@@ -1,0 +1,386 @@
+"""Expressions: handles on nodes with Python's operators, and the errors of using them as numbers."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
+from symgrad.expr import ops
+from symgrad.expr.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op
+from symgrad.expr.place import caller, place_here
+
+_LARGEST_EXPONENT = 2**31 - 1
+
+
+def _binary(op: Op, a: Any, b: Any) -> Any:
+    if type(a) is not Expr:
+        a = as_float(a)
+    if type(b) is not Expr or b.graph is not a.graph:
+        b = lift(a.graph, b)
+        if b is NotImplemented:
+            return b
+    graph = a.graph
+    if graph.tracing:
+        graph.place = place_here(graph)
+    i, j = a.id, b.id
+    if i > j and op.commutative:
+        i, j = j, i
+    return WRAP[op.result](graph, graph.intern((op, i, j)))
+
+
+def _reflected(op: Op, b: Any, a: Any) -> Any:
+    """``op(a, b)`` where a is not an expression."""
+    lifted = lift(b.graph, a)
+    return lifted if lifted is NotImplemented else _binary(op, lifted, b)
+
+
+class Expr(Handle):
+    """A scalar float expression: one node of a graph.
+
+    Made by ``sg.var`` or given to a traced function. It takes Python's operators, NumPy's
+    functions and symgrad's; comparing it makes a `Condition` for ``sg.where``. It has no value, so
+    ``if``, ``float`` and the functions of ``math`` refuse it.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.sin(x) * 2 + y
+        sin(x) * 2 + y
+    """
+
+    __slots__ = ()
+    type: ClassVar[str] = "f"
+
+    def __init__(self, graph: Graph, i: int) -> None:
+        self.graph = graph
+        self.id = i
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        if op.compose is not None:
+            return op.compose(*args)
+        graph = self.graph
+        if graph.tracing:
+            graph.place = place_here(graph)
+        types = op.signature
+        ids = [operand(graph, a, types[k]) for k, a in enumerate(args)]
+        return WRAP[op.result](graph, graph.add(op, *ids))
+
+    # arithmetic ---------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is int and other == 0:  # sum() begins with the integer 0, which has no sign
+            return as_float(self)
+        return _binary(ops.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _binary(ops.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _reflected(ops.sub, self, other)
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary(ops.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return _binary(ops.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _reflected(ops.div, self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return _binary(ops.remainder, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _reflected(ops.remainder, self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        quotient = _binary(ops.div, self, other)
+        return quotient if quotient is NotImplemented else ops.floor(quotient)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        quotient = _reflected(ops.div, self, other)
+        return quotient if quotient is NotImplemented else ops.floor(quotient)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __neg__(self) -> Any:
+        return ops.neg(as_float(self))
+
+    def __pos__(self) -> Any:
+        return as_float(self)
+
+    def __abs__(self) -> Any:
+        return ops.abs(as_float(self))
+
+    def __pow__(self, exponent: Any, modulus: None = None) -> Any:
+        if modulus is not None:
+            raise TraceError("pow(x, y, modulus) is not defined for expressions")
+        return power(as_float(self), exponent)
+
+    def __rpow__(self, base: Any) -> Any:
+        if isinstance(base, numbers.Real) and base == 2:
+            return ops.exp2(as_float(self))
+        return _reflected(ops.pow, self, base)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits:
+            raise TraceError(f"round(x, {digits}): only whole numbers; use round(x * 10**k) / 10**k")
+        return ops.round(as_float(self))
+
+    def __floor__(self) -> Any:
+        return ops.floor(as_float(self))
+
+    def __ceil__(self) -> Any:
+        return ops.ceil(as_float(self))
+
+    def __trunc__(self) -> Any:
+        return ops.trunc(as_float(self))
+
+    # comparisons --------------------------------------------------------------------------------
+
+    def __lt__(self, other: Any) -> Any:
+        return _binary(ops.lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _binary(ops.le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _reflected(ops.lt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _reflected(ops.le, self, other)
+
+    def __eq__(self, other: Any) -> Any:
+        return _binary(ops.eq, self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _binary(ops.ne, self, other)
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.id))
+
+    # misuse -------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        refuse_bool()
+
+    def __float__(self) -> float:
+        refuse_number("float")
+
+    def __int__(self) -> int:
+        refuse_number("int")
+
+    def __index__(self) -> int:
+        refuse_number("index")
+
+    def __complex__(self) -> complex:
+        refuse_number("complex")
+
+    def __iter__(self) -> NoReturn:
+        raise TraceError(_located("a scalar expression cannot be iterated over"))
+
+
+class Condition(Expr):
+    """A truth value of expressions, made by comparing them; for ``sg.where``, ``&``, ``|``, ``~``.
+
+    In arithmetic it counts as 1.0 where it holds and 0.0 where it does not, as in NumPy.
+    """
+
+    __slots__ = ()
+    type: ClassVar[str] = "b"
+
+    def __and__(self, other: Any) -> Any:
+        return ops.logical_and(self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return ops.logical_or(self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return ops.logical_xor(self, other)
+
+    def __invert__(self) -> Any:
+        return ops.logical_not(self)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+
+class Integer(Handle):
+    """A constant integer, such as the exponent of ``x**3``."""
+
+    __slots__ = ()
+
+    def __init__(self, graph: Graph, i: int) -> None:
+        self.graph = graph
+        self.id = i
+
+    @property
+    def number(self) -> int:
+        """Its value."""
+        return self.graph.nodes[self.id][1]
+
+
+class Word(Handle):
+    """An unsigned 32-bit integer expression, from which mathlib builds floats bit by bit."""
+
+    __slots__ = ()
+
+    def __init__(self, graph: Graph, i: int) -> None:
+        self.graph = graph
+        self.id = i
+
+    build = Expr.build
+
+    def __add__(self, other: Any) -> Any:
+        return ops.word_add(self, other)
+
+    def __and__(self, other: Any) -> Any:
+        return ops.word_and(self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return ops.word_div(self, other)
+
+
+WRAP: dict[str, Callable[[Graph, int], Any]] = {
+    "f": Expr, "b": Condition, "i": Integer, "u": Word,
+}  # fmt: skip
+
+
+# --- numbers and other things as operands ---------------------------------------------------------
+
+
+def as_float(a: Any) -> Expr:
+    """A condition as 1.0 or 0.0; a float expression as it is."""
+    return ops.where(a, 1.0, 0.0) if isinstance(a, Condition) else a
+
+
+def real_number(value: Any) -> float:
+    """The value as a double; a clear error for what is not one real number."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
+        value, np.complexfloating
+    ):
+        kind = type(value).__name__
+        raise InputTypeError(_located(f"cannot use {value!r} ({kind}) as a real number"))
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InputError(_located(f"{str(value)[:20]}... is beyond the range of a float")) from error
+
+
+def lift(graph: Graph, value: Any) -> Any:
+    """The value as a float expression of this graph; NotImplemented leaves it to NumPy."""
+    if type(value) is float:
+        return Expr(graph, graph.constant(value))
+    if isinstance(value, Expr):
+        require_graph(graph, value)
+        return as_float(value)
+    if isinstance(value, np.ndarray) and value.ndim:
+        return NotImplemented
+    return Expr(graph, graph.constant(real_number(value)))
+
+
+def operand(graph: Graph, value: Any, kind: str) -> int:
+    """The id of an argument of the given type, made from an expression or a number."""
+    if isinstance(value, Handle):
+        require_graph(graph, value)
+        if kind == "f":
+            return as_float(value).id
+        if kind == "b" and type(value) is Expr:
+            return (value != 0.0).id  # as NumPy's truth of a number
+        return value.id
+    if kind == "f":
+        return graph.constant(real_number(value))
+    if kind == "b":
+        return graph.intern((TRUTH, int(bool(value))))
+    return graph.intern((INTEGER if kind == "i" else WORD, int(value)))
+
+
+def require_graph(graph: Graph, value: Handle) -> None:
+    """Refuse an expression of another trace."""
+    if value.graph is not graph:
+        names = [node_name(value)] if value.graph.nodes[value.id][0] is INPUT else []
+        what = f"the variable {names[0]}" if names else "an expression"
+        raise ForeignExpressionError(
+            _located(
+                f"{what} belongs to another trace: a traced function may only use the variables "
+                "it is given; pass the value in as one of them, or build both sides in one trace"
+            )
+        )
+
+
+def node_name(value: Handle) -> str:
+    """The name of an input."""
+    return value.graph.names[value.graph.nodes[value.id][1]]
+
+
+def power(x: Expr, exponent: Any) -> Any:
+    """x**exponent: chains of products for constant integers, square roots for halves."""
+    if isinstance(exponent, Expr) or (isinstance(exponent, np.ndarray) and exponent.ndim):
+        return _binary(ops.pow, x, exponent)
+    p = real_number(exponent)
+    if p == int(p) if abs(p) <= _LARGEST_EXPONENT else False:
+        return _integer_power(x, int(p))
+    special = {0.5: ops.sqrt, -0.5: ops.rsqrt, 1.5: lambda x: x * ops.sqrt(x)}.get(p)
+    return special(x) if special else _binary(ops.pow, x, p)
+
+
+def _integer_power(x: Expr, k: int) -> Any:
+    if k == 0:
+        return Expr(x.graph, x.graph.constant(1.0))
+    if k in (1, -1):
+        return x if k == 1 else ops.reciprocal(x)
+    return ops.integer_pow(x, k)
+
+
+# --- the messages of misuse -----------------------------------------------------------------------
+
+
+def _located(message: str) -> str:
+    place = caller()
+    return f"{message}\n  at {place}" if place else message
+
+
+def refuse_bool() -> NoReturn:
+    """Raise the error of asking whether an expression is true."""
+    place = caller()
+    line = place.text if place else ""
+    if re.search(r"\b(min|max)\(", line):
+        remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
+    elif re.search(r"\b(sorted|sort|argsort)\(", line):
+        remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"
+    elif re.search(r"\bin\b", line) and "for " not in line:
+        remedy = "`in` compares values; use sg.where on comparisons joined by |"
+    elif re.search(r"\b(and|or|not)\b", line):
+        remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
+    else:
+        remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
+    raise TraceError(_located(f"an expression is neither true nor false while f is traced: {remedy}"))
+
+
+def refuse_number(kind: str) -> NoReturn:
+    """Raise the error of asking for the value of an expression."""
+    place = caller()
+    found = re.search(r"\bmath\.(\w+)\(", place.text if place else "")
+    if found:
+        name = MATH_NAMES.get(found[1], found[1])
+        remedy = f"use sg.{name} instead of math.{found[1]}"
+    else:
+        remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
+    raise TraceError(_located(f"an expression has no value while f is traced: {remedy}"))
+
+
+MATH_NAMES = {"pow": "pow", "fabs": "abs", "remainder": "remainder", "dist": "hypot"}

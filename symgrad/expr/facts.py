@@ -1,0 +1,168 @@
+"""Proven facts: an interval for every node, from which signs, finiteness and comparisons follow.
+
+The interval [low, high] holds for every value of the inputs for which the node is not NaN, in any
+rounding; ``-0.0`` counts as negative, so low >= 0 says that the sign bit is clear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from symgrad.expr import ops
+from symgrad.expr.node import CONST, TRUTH, Graph, Op
+
+Interval = tuple[float, float]
+ANY: Final = (-math.inf, math.inf)
+_BELOW_ZERO: Final = -5e-324
+"""The low end of an interval that contains -0.0 and nothing below it."""
+_POSITIVE: Final = (0.0, math.inf)
+
+
+def _at_least(low: float) -> Callable[..., Interval]:
+    return lambda *_: (low, math.inf)
+
+
+def _within(low: float, high: float) -> Callable[..., Interval]:
+    return lambda *_: (low, high)
+
+
+def _add(a: Interval, b: Interval) -> Interval:
+    low, high = a[0] + b[0], a[1] + b[1]
+    return (-math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high)
+
+
+def _neg(a: Interval) -> Interval:
+    return (-a[1] if a[1] else _BELOW_ZERO, -a[0])
+
+
+def _mul(a: Interval, b: Interval) -> Interval:
+    if a[0] >= 0 and b[0] >= 0:
+        low, high = a[0] * b[0], a[1] * b[1]
+        return (0.0 if math.isnan(low) else low, math.inf if math.isnan(high) else high)
+    return ANY
+
+
+def _abs(a: Interval) -> Interval:
+    return (a[0] if a[0] >= 0 else 0.0, max(abs(a[0]), abs(a[1])))
+
+
+def _reciprocal(a: Interval) -> Interval:
+    return (0.0, 1.0 / a[0] if a[0] > 0 else math.inf) if a[0] >= 0 else ANY
+
+
+def _join(_: Any, a: Interval, b: Interval) -> Interval:
+    return (min(a[0], b[0]), max(a[1], b[1]))
+
+
+_RULES: Final[dict[Op, Callable[..., Interval]]] = {
+    ops.add: _add,
+    ops.sub: lambda a, b: _add(a, _neg(b)),
+    ops.neg: _neg,
+    ops.mul: _mul,
+    ops.div: lambda a, b: _mul(a, _reciprocal(b)),
+    ops.reciprocal: _reciprocal,
+    ops.abs: _abs,
+    ops.sqrt: lambda a: (math.sqrt(a[0]), math.sqrt(a[1])) if a[0] >= 0 else (_BELOW_ZERO, math.inf),
+    ops.rsqrt: lambda a: _POSITIVE if a[0] >= 0 else ANY,
+    ops.where: _join,
+    ops.maximum: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    ops.hypot: _at_least(0.0),
+    ops.exp: _at_least(0.0),
+    ops.exp2: _at_least(0.0),
+    ops.exp_neg_square: _within(0.0, 1.0),
+    ops.softplus: _at_least(0.0),
+    ops.cosh: _at_least(1.0),
+    ops.acosh: _at_least(0.0),
+    ops.acos: _within(0.0, 3.2),
+    ops.erfc: _within(0.0, 2.0),
+    ops.sigmoid: _within(0.0, 1.0),
+    ops.sin: _within(-1.0, 1.0),
+    ops.cos: _within(-1.0, 1.0),
+    ops.tanh: _within(-1.0, 1.0),
+    ops.erf: _within(-1.0, 1.0),
+    ops.sign: _within(-1.0, 1.0),
+    ops.atan: _within(-1.6, 1.6),
+    ops.expm1: _at_least(-1.0),
+}
+
+
+class Facts:
+    """What is proven of the nodes of one graph, computed as they are asked for, once each.
+
+    A node's interval needs those of its arguments, which a pass that goes through the arena in
+    order has already asked for; deeper than ``_DEPTH`` unknown levels nothing is concluded.
+    """
+
+    _DEPTH = 8
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._known: dict[int, Interval] = {}
+
+    def interval(self, i: int, depth: int = 0) -> Interval:
+        """The proven interval of node i."""
+        found = self._known.get(i)
+        if found is None:
+            if depth > self._DEPTH:
+                return ANY
+            found = self._known[i] = self._conclude(i, depth)
+        return found
+
+    def _conclude(self, i: int, depth: int) -> Interval:
+        node = self.graph.nodes[i]
+        op = node[0]
+        if op is CONST:
+            value = self.graph.value(i)
+            assert value is not None, "a constant has a value"
+            if math.isnan(value):
+                return ANY
+            return (_BELOW_ZERO, value) if math.copysign(1, value) < 0 == value else (value, value)
+        if op is ops.mul and node[1] == node[2]:
+            return _POSITIVE
+        if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
+            return _POSITIVE
+        rule = _RULES.get(op)
+        if rule is None:
+            return ANY
+        return rule(*(self._argument(a, depth + 1) for a in node[1:]))
+
+    def _argument(self, i: int, depth: int) -> Interval:
+        return self.interval(i, depth) if self.graph.type(i) == "f" else ANY
+
+    def nonnegative(self, i: int) -> bool:
+        """Whether node i is NaN or has a clear sign bit."""
+        return self.interval(i)[0] >= 0
+
+    def positive(self, i: int) -> bool:
+        """Whether node i is NaN or > 0."""
+        return self.interval(i)[0] > 0
+
+    def nonzero(self, i: int) -> bool:
+        """Whether node i is a finite constant other than 0."""
+        value = self.graph.value(i)
+        return value is not None and value != 0 and math.isfinite(value)
+
+    def finite(self, i: int) -> bool:
+        """Whether node i is a finite number for every input: NaN and infinite inputs are allowed,
+        so only constants and choices among them are."""
+        node = self.graph.nodes[i]
+        if node[0] is ops.where:
+            return all(math.isfinite(self.graph.value(a) or math.inf) for a in node[2:])
+        value = self.graph.value(i)
+        return value is not None and math.isfinite(value)
+
+    def decide(self, op: Op, a: int, b: int) -> bool | None:
+        """False if the comparison never holds, NaN or not; None if that is not proven."""
+        if op is ops.lt and self.interval(a)[0] >= self.interval(b)[1]:
+            return False
+        if op is ops.le and self.interval(a)[0] > self.interval(b)[1]:
+            return False
+        return None
+
+
+def truth(graph: Graph, value: bool) -> int:
+    """The id of a constant condition."""
+    return graph.intern((TRUTH, int(value)))

@@ -1,0 +1,240 @@
+"""The hash-consed DAG: one arena of nodes in which arguments always stand before their users."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Node = tuple[Any, ...]
+"""``(op, *argument ids)``; a leaf carries its payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
+
+_DOUBLE: Final = struct.Struct("<d")
+_WORD: Final = struct.Struct("<Q")
+
+
+def float_bits(value: float) -> int:
+    """The 64 bits of a double, so that -0.0 and 0.0 differ and NaN equals itself."""
+    return int(_WORD.unpack(_DOUBLE.pack(value))[0])
+
+
+def bits_float(bits: int) -> float:
+    """The double with these 64 bits."""
+    return float(_DOUBLE.unpack(_WORD.pack(bits))[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Op:
+    """One row of the op table: everything that symgrad knows about an operation.
+
+    ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32. ``reference`` is the
+    meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y, *args)`` a row has at most
+    one: the partial derivatives, or, where a product would turn 0*inf into NaN, the cotangents
+    themselves; None marks a structural zero. A row with ``compose`` is never a node: calling it
+    builds its definition from other rows.
+    """
+
+    name: str
+    signature: str
+    reference: Callable[..., Any]
+    meaning: str = ""
+    partials: Callable[..., Sequence[Any]] | None = None
+    vjp: Callable[..., Sequence[Any]] | None = None
+    compose: Callable[..., Any] | None = None
+    laws: Callable[..., Sequence[Any]] | None = None
+    wgsl: str = ""
+    cost: int = 1
+    commutative: bool = False
+    transcendental: bool = False
+    domain: str = ""
+    edges: str = ""
+    points: tuple[tuple[float, ...], ...] = ()
+    latex: str = ""
+    arity: int = field(init=False)
+    result: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        arguments, result = self.signature.split("->")
+        object.__setattr__(self, "arity", len(arguments))
+        object.__setattr__(self, "result", result)
+
+    def __call__(self, *args: Any) -> Any:
+        """The expression ``op(*args)``; at least one argument is an expression."""
+        return next(a for a in args if isinstance(a, Handle)).build(self, args)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class Handle:
+    """A node of a graph, and a share in the graph's life."""
+
+    __slots__ = ("graph", "id")
+
+    graph: Graph
+    id: int
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The expression ``op(*args)`` in this handle's graph."""
+        raise NotImplementedError
+
+
+def _leaf(signature: str) -> Callable[..., Any]:
+    def reference(*_: Any) -> Any:
+        raise AssertionError(f"a leaf {signature} has no arguments to compute from")
+
+    return reference
+
+
+CONST: Final = Op(name="const", signature="->f", reference=_leaf("const"))
+INTEGER: Final = Op(name="integer", signature="->i", reference=_leaf("integer"))
+WORD: Final = Op(name="word", signature="->u", reference=_leaf("word"))
+TRUTH: Final = Op(name="truth", signature="->b", reference=_leaf("truth"))
+INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
+LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program: where a node was made."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
+
+
+class Graph:
+    """An arena of hash-consed nodes.
+
+    Invariants:
+      1. The arguments of node i are ids smaller than i: arena order is topological order.
+      2. No two nodes are equal, so equal expressions have equal ids.
+      3. A commutative node's arguments are in ascending order of their ids.
+      4. ``places[i]`` is the number, in ``sources``, of the line that made node i; 0 is none.
+      5. Nodes are only ever appended. One thread at a time builds a graph; any number may read it.
+    """
+
+    __slots__ = (
+        "__weakref__", "_floats", "_index", "known", "names", "nodes", "place", "places", "sources",
+        "tracing",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.places: list[int] = []
+        self.names: list[str] = []
+        """Input names, by input number."""
+        self.sources: list[Any] = [None]
+        """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
+        self.known: dict[tuple[int, int], int] = {}
+        self.place = 0
+        """The place that new nodes get."""
+        self.tracing = True
+        """Whether new nodes are the user's, so that their lines are looked up."""
+        self._index: dict[Node, int] = {}
+        self._floats: dict[float, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Graph of {len(self.nodes)} nodes, {len(self.names)} inputs>"
+
+    def intern(self, node: Node) -> int:
+        """The id of this node, made now unless it exists. Commutative arguments must be in order."""
+        found = self._index.get(node)
+        if found is None:
+            self._index[node] = found = len(self.nodes)
+            self.nodes.append(node)
+            self.places.append(self.place)
+        return found
+
+    def add(self, op: Op, *args: int) -> int:
+        """The id of ``op(*args)``."""
+        if op.commutative and args[0] > args[1]:
+            args = (args[1], args[0], *args[2:])
+        return self.intern((op, *args))
+
+    def constant(self, value: float) -> int:
+        """The id of a float constant."""
+        found = self._floats.get(value) if value else None
+        if found is None:
+            found = self.intern((CONST, float_bits(value)))
+            if value:
+                self._floats[value] = found
+        return found
+
+    def input(self, name: str) -> int:
+        """The id of a new input."""
+        self.names.append(name)
+        return self.intern((INPUT, len(self.names) - 1))
+
+    def args(self, i: int) -> Sequence[int]:
+        """The argument ids of node i; none for a leaf."""
+        node = self.nodes[i]
+        return node[1:] if node[0].arity else ()
+
+    def type(self, i: int) -> str:
+        """The type of node i: f, b, i or u."""
+        return self.nodes[i][0].result
+
+    def value(self, i: int) -> float | None:
+        """The value of a float constant, None for any other node."""
+        node = self.nodes[i]
+        return bits_float(node[1]) if node[0] is CONST else None
+
+    @staticmethod
+    def leaf_value(node: Node) -> float | int:
+        """The value of a constant leaf."""
+        return bits_float(node[1]) if node[0] is CONST else node[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "places": self.places,
+            "names": self.names,
+            "sources": self.sources,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.place, self.tracing, self.known = 0, False, {}
+        self._index = {node: i for i, node in enumerate(self.nodes)}
+        self._floats = {}
+
+
+def reachable(graph: Graph, roots: Iterable[int]) -> list[int]:
+    """The ids that the roots depend on, the roots among them, in ascending order."""
+    nodes = graph.nodes
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        node = nodes[stack.pop()]
+        if node[0].arity:
+            for a in node[1:]:
+                if a not in seen:
+                    seen.add(a)
+                    stack.append(a)
+    return sorted(seen)
+
+
+def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:
+    """How often each of these nodes is an argument of another of them."""
+    counts = dict.fromkeys(order, 0)
+    nodes = graph.nodes
+    for i in order:
+        node = nodes[i]
+        if node[0].arity:
+            for a in node[1:]:
+                counts[a] += 1
+    return counts
+
+
+def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:
+    """Those of these nodes that have no arguments."""
+    return (i for i in order if not graph.nodes[i][0].arity)

@@ -1,0 +1,571 @@
+"""THE OP TABLE: one row for each operation, with everything particular to it.
+
+Meaning, derivatives, laws, domain, edge conventions, test points, cost (in units of an addition)
+and the WGSL built-in stand here and nowhere else. Derivatives are in the forms that keep their
+accuracy in float32; the textbook ones often do not (1 - tanh(x)**2 is 0 from x = 9 on).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import reference
+from symgrad.expr.law import Law, exact, finite, nonnegative, nonzero, positive, real
+from symgrad.expr.node import LEAVES, Op
+
+LN2: Final = math.log(2.0)
+NAN: Final = math.nan
+
+
+def _at_nan(condition: Any, value: Any) -> Any:
+    """The value, but NaN where the condition holds: outside an operation's domain."""
+    return where(condition, NAN, value)
+
+
+def _laws(*laws: Law) -> tuple[Law, ...]:
+    return laws
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+add = Op(
+    name="add", signature="ff->f", reference=np.add, meaning="a + b", commutative=True,
+    wgsl="{0} + {1}", partials=lambda y, a, b: (1, 1), latex="{0} + {1}",
+    laws=lambda a, b: _laws(
+        exact(a + -0.0, a),
+        exact(a + (-b), a - b),
+        exact(a + a, 2.0 * a),
+        real(a + 0.0, a),
+    ),
+    edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+)  # fmt: skip
+sub = Op(
+    name="sub", signature="ff->f", reference=np.subtract, meaning="a - b",
+    wgsl="{0} - {1}", partials=lambda y, a, b: (1, -1), latex="{0} - {1}",
+    laws=lambda a, b: _laws(
+        exact(a - 0.0, a),
+        exact(a - (-b), a + b),
+        exact(-0.0 - a, -a),
+        real(0.0 - a, -a),
+        real(a - a, 0.0, when=finite(a)),
+    ),
+    edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+)  # fmt: skip
+mul = Op(
+    name="mul", signature="ff->f", reference=np.multiply, meaning="a * b", commutative=True,
+    wgsl="{0} * {1}", partials=lambda y, a, b: (b, a), latex=r"{0} \, {1}",
+    laws=lambda a, b: _laws(
+        exact(a * 1.0, a),
+        exact(a * -1.0, -a),
+        exact((-a) * (-b), a * b),
+        exact((-a) * b, -(a * b)),
+        real(a * 0.0, 0.0, when=finite(a)),
+    ),
+    edges="0 * inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+)  # fmt: skip
+div = Op(
+    name="div", signature="ff->f", reference=np.divide, meaning="a / b", cost=4,
+    wgsl="{0} / {1}", partials=lambda y, a, b: ((r := reciprocal(b)), -(y * r)),
+    latex=r"\frac{{{0}}}{{{1}}}",
+    laws=lambda a, b: _laws(
+        exact(a / 1.0, a),
+        exact(a / -1.0, -a),
+        exact(1.0 / a, reciprocal(a)),
+        exact(-1.0 / a, -reciprocal(a)),
+        exact((-a) / (-b), a / b),
+        exact((-a) / b, -(a / b)),
+        exact(a / (-b), -(a / b)),
+        real(a / a, 1.0, when=nonzero(a)),
+    ),
+    domain="b != 0", edges="a/0 is ±inf, 0/0 is NaN; d/db is -(a/b)/b, so no square overflows",
+    points=((1.5, -0.7), (0.4, 2.0)),
+)  # fmt: skip
+neg = Op(
+    name="neg", signature="f->f", reference=np.negative, meaning="-a", wgsl="-{0}",
+    partials=lambda y, a: (-1,), latex="-{0}",
+    laws=lambda a: _laws(exact(-(-a), a)), points=((1.5,), (-0.25,)),
+)  # fmt: skip
+reciprocal = Op(
+    name="reciprocal", signature="f->f", reference=np.reciprocal, meaning="1 / a", cost=4,
+    wgsl="1.0f / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
+    laws=lambda a: _laws(
+        exact(reciprocal(-a), -reciprocal(a)),
+        real(reciprocal(reciprocal(a)), a),
+        real(reciprocal(sqrt(a)), rsqrt(a)),
+    ),
+    domain="a != 0", edges="±inf at ±0", points=((1.5,), (-0.25,)),
+)  # fmt: skip
+fma = Op(
+    name="fma", signature="fff->f", reference=reference.fma, meaning="a * b + c", cost=1,
+    wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
+    edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
+)  # fmt: skip
+remainder = Op(
+    name="remainder", signature="ff->f", reference=np.remainder, cost=6,
+    meaning="a - b*floor(a/b), with the sign of b, as Python's %",
+    partials=lambda y, a, b: (1, -round((a - y) / b)), latex=r"{0} \bmod {1}",
+    domain="b != 0", edges="NaN at b = 0", points=((7.5, 2.0), (-7.5, 2.0), (7.25, -3.0)),
+)  # fmt: skip
+fmod = Op(
+    name="fmod", signature="ff->f", reference=np.fmod, cost=6,
+    meaning="a - b*trunc(a/b), with the sign of a, as C's fmod",
+    partials=lambda y, a, b: (1, -round((a - y) / b)),
+    domain="b != 0", edges="NaN at b = 0", points=((7.5, 2.0), (-7.5, 2.0), (7.25, -3.0)),
+)  # fmt: skip
+floor_divide = Op(
+    name="floor_divide", signature="ff->f", reference=np.floor_divide, meaning="floor(a / b)",
+    compose=lambda a, b: floor(a / b), points=((7.5, 2.0), (-7.5, 2.0)),
+    edges="the derivative is structurally 0",
+)  # fmt: skip
+
+# --- powers and roots -----------------------------------------------------------------------------
+
+integer_pow = Op(
+    name="integer_pow", signature="fi->f", reference=reference.integer_power, cost=3,
+    meaning="x**k for a constant integer k, a chain of multiplications",
+    vjp=lambda g, y, x, k: ((k.number * g) * x ** (k.number - 1), None), latex="{0}^{{{1}}}",
+    edges="x**0 is 1; x**-k is 1/x**k", points=((1.5, 3), (-1.25, 4), (-0.5, -3), (0.0, 2)),
+)  # fmt: skip
+
+
+def _pow_dx(y: Any, x: Any, p: Any) -> Any:
+    textbook = p * pow(x, p - 1.0)  # p - 1 is rounded: only where y/x says nothing
+    usable = (x != 0.0) & (y != 0.0) & isfinite(y)
+    return where(p == 0.0, 0.0, where(usable, p * (y / x), textbook))
+
+
+pow = Op(
+    name="pow", signature="ff->f", reference=np.power, meaning="x**p", cost=30,
+    partials=lambda y, x, p: (_pow_dx(y, x, p), y * log(where(x > 0.0, x, 1.0))),
+    transcendental=True, latex="{0}^{{{1}}}", domain="x >= 0, or p an integer",
+    edges="0**0 is 1; a negative x gives NaN unless p is an integer; d/dp is 0 for x <= 0",
+    points=((1.5, 2.5), (0.3, -1.7), (-2.0, 3.0), (4.0, 0.5)),
+)  # fmt: skip
+sqrt = Op(
+    name="sqrt", signature="f->f", reference=np.sqrt, meaning="the square root", cost=4,
+    wgsl="sqrt({0})", partials=lambda y, x: (0.5 / y,), latex=r"\sqrt{{{0}}}",
+    laws=lambda x: _laws(
+        real(sqrt(x * x), abs(x)),
+    ),
+    domain="x >= 0", edges="the derivative at 0 is inf", points=((2.0,), (0.3,)),
+)  # fmt: skip
+rsqrt = Op(
+    name="rsqrt", signature="f->f", reference=reference.rsqrt, meaning="1/sqrt(x)", cost=4,
+    wgsl="inverseSqrt({0})", partials=lambda y, x: (-0.5 * (y * (y * y)),),
+    latex=r"\frac{{1}}{{\sqrt{{{0}}}}}",
+    domain="x > 0", edges="inf at 0", points=((2.0,), (0.3,)),
+)  # fmt: skip
+cbrt = Op(
+    name="cbrt", signature="f->f", reference=np.cbrt, meaning="the real cube root", cost=20,
+    partials=lambda y, x: (reciprocal(3.0 * (y * y)),), latex=r"\sqrt[3]{{{0}}}",
+    edges="the derivative at 0 is inf", points=((2.0,), (-0.3,)),
+)  # fmt: skip
+hypot = Op(
+    name="hypot", signature="ff->f", reference=np.hypot, cost=14, commutative=True,
+    meaning="sqrt(a**2 + b**2) without overflow",
+    partials=lambda y, a, b: (where(y == 0.0, 0.0, a / y), where(y == 0.0, 0.0, b / y)),
+    edges="the derivative at (0, 0) is (0, 0)", points=((3.0, 4.0), (-0.5, 0.1)),
+)  # fmt: skip
+
+# --- exponentials and logarithms ------------------------------------------------------------------
+
+exp = Op(
+    name="exp", signature="f->f", reference=np.exp, meaning="e**x", cost=10, wgsl="exp({0})",
+    partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
+    laws=lambda x: _laws(real(exp(log(x)), x, when=positive(x))), points=((1.5,), (-2.0,)),
+)  # fmt: skip
+exp2 = Op(
+    name="exp2", signature="f->f", reference=np.exp2, meaning="2**x", cost=10, wgsl="exp2({0})",
+    partials=lambda y, x: (LN2 * y,), transcendental=True, latex="2^{{{0}}}",
+    points=((1.5,), (-2.0,)),
+)  # fmt: skip
+expm1 = Op(
+    name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
+    meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
+    edges="the derivative is exp(x) itself, not the value plus 1", points=((1e-3,), (-2.0,), (1.5,)),
+)  # fmt: skip
+log = Op(
+    name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
+    wgsl="log({0})", partials=lambda y, x: (_at_nan(x < 0.0, reciprocal(x)),),
+    transcendental=True, latex=r"\ln\left({0}\right)",
+    laws=lambda x: _laws(real(log(exp(x)), x)),
+    domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative", points=((2.0,), (0.3,)),
+)  # fmt: skip
+log2 = Op(
+    name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
+    wgsl="log2({0})", partials=lambda y, x: (_at_nan(x < 0.0, (1.0 / LN2) / x),),
+    transcendental=True, laws=lambda x: _laws(real(log2(exp2(x)), x)),
+    domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+)  # fmt: skip
+log10 = Op(
+    name="log10", signature="f->f", reference=np.log10, meaning="the logarithm to base 10",
+    cost=11, partials=lambda y, x: (_at_nan(x < 0.0, (1.0 / math.log(10.0)) / x),),
+    transcendental=True, domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+)  # fmt: skip
+log1p = Op(
+    name="log1p", signature="f->f", reference=np.log1p, cost=18, transcendental=True,
+    meaning="log(1 + x), accurate near 0",
+    partials=lambda y, x: (_at_nan(x < -1.0, reciprocal(1.0 + x)),),
+    domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
+    points=((1e-3,), (2.0,), (-0.4,)),
+)  # fmt: skip
+logaddexp = Op(
+    name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
+    meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
+    partials=lambda y, a, b: (sigmoid(a - b), sigmoid(b - a)),
+    points=((1.5, -0.25), (30.0, 31.0)),
+)  # fmt: skip
+
+# --- trigonometry ---------------------------------------------------------------------------------
+
+sin = Op(
+    name="sin", signature="f->f", reference=np.sin, meaning="the sine of x radians", cost=12,
+    wgsl="sin({0})", partials=lambda y, x: (cos(x),), transcendental=True,
+    latex=r"\sin\left({0}\right)", points=((0.5,), (-4.0,)),
+)  # fmt: skip
+cos = Op(
+    name="cos", signature="f->f", reference=np.cos, meaning="the cosine of x radians", cost=12,
+    wgsl="cos({0})", partials=lambda y, x: (-sin(x),), transcendental=True,
+    latex=r"\cos\left({0}\right)", points=((0.5,), (-4.0,)),
+)  # fmt: skip
+tan = Op(
+    name="tan", signature="f->f", reference=np.tan, meaning="the tangent of x radians", cost=16,
+    wgsl="tan({0})", partials=lambda y, x: (1.0 + y * y,), transcendental=True,
+    latex=r"\tan\left({0}\right)", points=((0.5,), (-1.0,)),
+)  # fmt: skip
+asin = Op(
+    name="asin", signature="f->f", reference=np.arcsin, meaning="the arc sine, in radians", cost=16,
+    wgsl="asin({0})", partials=lambda y, x: (reciprocal(sqrt((1.0 - x) * (1.0 + x))),),
+    transcendental=True, latex=r"\arcsin\left({0}\right)",
+    domain="-1 <= x <= 1", edges="the derivative at ±1 is inf", points=((0.5,), (-0.3,)),
+)  # fmt: skip
+acos = Op(
+    name="acos", signature="f->f", reference=np.arccos, meaning="the arc cosine, in radians",
+    cost=16, wgsl="acos({0})", transcendental=True, latex=r"\arccos\left({0}\right)",
+    partials=lambda y, x: (-reciprocal(sqrt((1.0 - x) * (1.0 + x))),),
+    domain="-1 <= x <= 1", edges="the derivative at ±1 is -inf", points=((0.5,), (-0.3,)),
+)  # fmt: skip
+atan = Op(
+    name="atan", signature="f->f", reference=np.arctan, meaning="the arc tangent, in radians",
+    cost=14, wgsl="atan({0})", partials=lambda y, x: (reciprocal(1.0 + x * x),),
+    transcendental=True, latex=r"\arctan\left({0}\right)", points=((0.5,), (-3.0,)),
+)  # fmt: skip
+
+
+def _atan2_partials(_: Any, y: Any, x: Any) -> tuple[Any, Any]:
+    largest = maximum(abs(y), abs(x))
+    scale = where(largest == 0.0, 1.0, largest)  # both are 0: 0/1, and the derivative is (0, 0)
+    a, b = y / scale, x / scale
+    square = a * a + b * b
+    inverse = reciprocal(where(square == 0.0, 1.0, square) * scale)
+    return b * inverse, -(a * inverse)
+
+
+atan2 = Op(
+    name="atan2", signature="ff->f", reference=np.arctan2, cost=20, transcendental=True,
+    meaning="the angle of the point (x, y), in radians: atan2(y, x)", partials=_atan2_partials,
+    edges="atan2(0, 0) is 0 with C's signs, its derivative (0, 0)",
+    points=((0.5, 1.5), (-1.0, -2.0), (3.0, -0.1)),
+)  # fmt: skip
+sinh = Op(
+    name="sinh", signature="f->f", reference=np.sinh, meaning="the hyperbolic sine", cost=20,
+    partials=lambda y, x: (cosh(x),), transcendental=True,
+    latex=r"\sinh\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip
+cosh = Op(
+    name="cosh", signature="f->f", reference=np.cosh, meaning="the hyperbolic cosine", cost=16,
+    wgsl="cosh({0})", partials=lambda y, x: (sinh(x),), transcendental=True,
+    latex=r"\cosh\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip
+
+
+def _tanh_partial(_: Any, x: Any) -> tuple[Any]:
+    e = exp(-2.0 * abs(x))
+    r = reciprocal(1.0 + e)
+    return (4.0 * (e * (r * r)),)
+
+
+tanh = Op(
+    name="tanh", signature="f->f", reference=np.tanh, meaning="the hyperbolic tangent", cost=16,
+    partials=_tanh_partial, transcendental=True, latex=r"\tanh\left({0}\right)",
+    edges="the derivative is 4u/(1+u)**2, u = exp(-2|x|), which is right where 1 - y**2 is 0",
+    points=((0.5,), (-2.0,), (12.0,)),
+)  # fmt: skip
+asinh = Op(
+    name="asinh", signature="f->f", reference=np.arcsinh, meaning="the inverse of sinh", cost=24,
+    partials=lambda y, x: (
+        where(abs(x) > 1e6, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
+    ),
+    transcendental=True, points=((0.5,), (-2.0,), (1e7,)),
+)  # fmt: skip
+acosh = Op(
+    name="acosh", signature="f->f", reference=np.arccosh, meaning="the inverse of cosh", cost=24,
+    partials=lambda y, x: (reciprocal(sqrt(x - 1.0) * sqrt(x + 1.0)),), transcendental=True,
+    domain="x >= 1", edges="the derivative at 1 is inf", points=((1.5,), (30.0,)),
+)  # fmt: skip
+atanh = Op(
+    name="atanh", signature="f->f", reference=np.arctanh, meaning="the inverse of tanh", cost=22,
+    partials=lambda y, x: (_at_nan(abs(x) > 1.0, reciprocal((1.0 - x) * (1.0 + x))),),
+    transcendental=True, domain="-1 <= x <= 1", edges="±inf at ±1", points=((0.5,), (-0.3,)),
+)  # fmt: skip
+
+# --- special functions and activations ------------------------------------------------------------
+
+exp_neg_square = Op(
+    name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
+    meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (x * y),),
+    transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,)),
+)  # fmt: skip
+erf = Op(
+    name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
+    partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
+    latex=r"\mathrm{{erf}}\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip
+erfc = Op(
+    name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
+    meaning="1 - erf(x), accurate in the tail",
+    partials=lambda y, x: ((-2.0 / math.sqrt(math.pi)) * exp_neg_square(x),),
+    latex=r"\mathrm{{erfc}}\left({0}\right)", points=((0.5,), (-2.0,), (4.0,)),
+)  # fmt: skip
+
+
+def _sigmoid_partial(_: Any, x: Any) -> tuple[Any]:
+    e = exp(-abs(x))
+    r = reciprocal(1.0 + e)
+    return (e * (r * r),)
+
+
+sigmoid = Op(
+    name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
+    cost=18, partials=_sigmoid_partial, transcendental=True, latex=r"\sigma\left({0}\right)",
+    edges="the derivative is exp(-|x|)/(1 + exp(-|x|))**2, right where y*(1 - y) is 0",
+    points=((0.5,), (-4.0,), (20.0,)),
+)  # fmt: skip
+softplus = Op(
+    name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",
+    cost=32, partials=lambda y, x: (sigmoid(x),), transcendental=True,
+    points=((0.5,), (-30.0,), (100.0,)),
+)  # fmt: skip
+relu = Op(
+    name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",
+    cost=2, vjp=lambda g, y, x: (where(x <= 0.0, 0.0, where(x > 0.0, g, x)),),
+    edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
+)  # fmt: skip
+silu = Op(
+    name="silu", signature="f->f", reference=lambda x: x * reference.sigmoid(x), cost=20,
+    meaning="x*sigmoid(x), also called swish", compose=lambda x: x * sigmoid(x),
+    points=((0.5,), (-4.0,)),
+)  # fmt: skip
+gelu = Op(
+    name="gelu", signature="f->f",
+    reference=lambda x: 0.5 * x * reference.erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype),
+    meaning="x*Phi(x), Phi the normal distribution function (the exact form)", cost=44,
+    compose=lambda x: 0.5 * x * erfc(-math.sqrt(0.5) * x), points=((0.5,), (-4.0,)),
+)  # fmt: skip
+
+
+def _gelu_tanh(x: Any, sigma: Any) -> Any:
+    return x * sigma((2.0 * math.sqrt(2.0 / math.pi)) * (x + 0.044715 * (x * x * x)))
+
+
+gelu_tanh = Op(
+    name="gelu_tanh", signature="f->f", reference=lambda x: _gelu_tanh(x, reference.sigmoid),
+    meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4", cost=28,
+    compose=lambda x: _gelu_tanh(x, sigmoid), points=((0.5,), (-4.0,)),
+)  # fmt: skip
+
+# --- rounding, signs, order -----------------------------------------------------------------------
+
+abs = Op(
+    name="abs", signature="f->f", reference=np.abs, meaning="|x|", wgsl="abs({0})",
+    partials=lambda y, x: (sign(x),), latex=r"\left|{0}\right|",
+    laws=lambda x: _laws(
+        exact(abs(-x), abs(x)),
+        exact(abs(abs(x)), abs(x)),
+        exact(abs(x), x, when=nonnegative(x)),
+    ),
+    edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
+)  # fmt: skip
+sign = Op(
+    name="sign", signature="f->f", reference=np.sign, meaning="-1, 0 or 1", cost=2,
+    partials=lambda y, x: (None,), edges="sign(0) is 0, sign(NaN) is NaN; the derivative is 0",
+    points=((0.5,), (-4.0,), (0.0,)),
+)  # fmt: skip
+floor = Op(
+    name="floor", signature="f->f", reference=np.floor, meaning="the largest integer <= x",
+    wgsl="floor({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+    latex=r"\left\lfloor {0} \right\rfloor",
+)  # fmt: skip
+ceil = Op(
+    name="ceil", signature="f->f", reference=np.ceil, meaning="the smallest integer >= x",
+    wgsl="ceil({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+    latex=r"\left\lceil {0} \right\rceil",
+)  # fmt: skip
+round = Op(
+    name="round", signature="f->f", reference=np.round, meaning="the nearest integer",
+    wgsl="round({0})", partials=lambda y, x: (None,), edges="half goes to even",
+    points=((0.5,), (-4.5,), (1.7,)),
+)  # fmt: skip
+trunc = Op(
+    name="trunc", signature="f->f", reference=np.trunc, meaning="the integer part",
+    wgsl="trunc({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+)  # fmt: skip
+fract = Op(
+    name="fract", signature="f->f", reference=lambda x: x - np.floor(x), meaning="x - floor(x)",
+    compose=lambda x: x - floor(x), cost=2, edges="the derivative is 1", points=((0.25,), (-4.5,)),
+)  # fmt: skip
+copysign = Op(
+    name="copysign", signature="ff->f", reference=np.copysign, cost=3,
+    meaning="|a| with the sign of b",
+    partials=lambda y, a, b: (copysign(1.0, a) * copysign(1.0, b), None),
+    wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x7fffffffu) | (bitcast<u32>({1}) & 0x80000000u))",
+    points=((1.5, -2.0), (-0.5, 3.0)),
+)  # fmt: skip
+
+
+def _half_at_tie(g: Any, y: Any, a: Any, b: Any, first: Any) -> tuple[Any, Any]:
+    tie = where(a == b, 0.5 * g, y)  # neither first, nor second, nor equal: y is the NaN
+    second = b < a if first is _less else a < b
+    return where(first(a, b), g, where(second, 0.0, tie)), where(
+        second, g, where(first(a, b), 0.0, tie)
+    )
+
+
+def _less(a: Any, b: Any) -> Any:
+    return a < b
+
+
+def _greater(a: Any, b: Any) -> Any:
+    return b < a
+
+
+minimum = Op(
+    name="minimum", signature="ff->f", reference=np.minimum, meaning="the smaller of a and b",
+    cost=3, commutative=True, vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, _less),
+    laws=lambda a, b: _laws(exact(minimum(a, a), a)),
+    latex=r"\min\left({0}, {1}\right)",
+    edges="NaN if either is; the derivative at a tie is half to each",
+    points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
+)  # fmt: skip
+maximum = Op(
+    name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
+    cost=3, commutative=True, vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, _greater),
+    laws=lambda a, b: _laws(exact(maximum(a, a), a)),
+    latex=r"\max\left({0}, {1}\right)",
+    edges="NaN if either is; the derivative at a tie is half to each",
+    points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
+)  # fmt: skip
+clip = Op(
+    name="clip", signature="fff->f", reference=np.clip, cost=6,
+    meaning="x limited to [low, high]: minimum(maximum(x, low), high)",
+    compose=lambda x, low, high: minimum(maximum(x, low), high),
+    edges="the derivative at a bound is half", points=((0.5, 0.0, 1.0), (3.0, 0.0, 1.0)),
+)  # fmt: skip
+
+# --- conditions -----------------------------------------------------------------------------------
+
+lt = Op(
+    name="lt", signature="ff->b", reference=np.less, meaning="a < b", wgsl="{0} < {1}",
+    latex="{0} < {1}", points=((1.0, 2.0), (2.0, 2.0)),
+)  # fmt: skip
+le = Op(
+    name="le", signature="ff->b", reference=np.less_equal, meaning="a <= b", wgsl="{0} <= {1}",
+    latex=r"{0} \le {1}", points=((1.0, 2.0), (2.0, 2.0)),
+)  # fmt: skip
+eq = Op(
+    name="eq", signature="ff->b", reference=np.equal, meaning="a == b", wgsl="{0} == {1}",
+    commutative=True, latex="{0} = {1}", points=((1.0, 2.0), (2.0, 2.0)),
+)  # fmt: skip
+ne = Op(
+    name="ne", signature="ff->b", reference=np.not_equal, meaning="a != b", wgsl="{0} != {1}",
+    commutative=True, latex=r"{0} \ne {1}", points=((1.0, 2.0), (2.0, 2.0)),
+)  # fmt: skip
+logical_and = Op(
+    name="logical_and", signature="bb->b", reference=np.logical_and, meaning="a and b",
+    wgsl="{0} & {1}", commutative=True, latex=r"{0} \wedge {1}", points=((0, 1), (1, 1)),
+    laws=lambda a, b: _laws(exact(a & a, a)),
+)  # fmt: skip
+logical_or = Op(
+    name="logical_or", signature="bb->b", reference=np.logical_or, meaning="a or b",
+    wgsl="{0} | {1}", commutative=True, latex=r"{0} \vee {1}", points=((0, 1), (1, 1)),
+    laws=lambda a, b: _laws(exact(a | a, a)),
+)  # fmt: skip
+logical_xor = Op(
+    name="logical_xor", signature="bb->b", reference=np.logical_xor, meaning="one of a and b",
+    wgsl="{0} != {1}", commutative=True, latex=r"{0} \oplus {1}", points=((0, 1), (1, 1)),
+)  # fmt: skip
+logical_not = Op(
+    name="logical_not", signature="b->b", reference=np.logical_not, meaning="not a",
+    wgsl="!{0}", latex=r"\neg {0}", points=((0,), (1,)), laws=lambda a: _laws(exact(~~a, a)),
+)  # fmt: skip
+isnan = Op(
+    name="isnan", signature="f->b", reference=np.isnan, meaning="whether x is NaN", cost=2,
+    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) > 0x7f800000u", points=((1.0,), (NAN,)),
+)  # fmt: skip
+isinf = Op(
+    name="isinf", signature="f->b", reference=np.isinf, meaning="whether x is +inf or -inf",
+    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u", cost=2, points=((1.0,), (math.inf,)),
+)  # fmt: skip
+isfinite = Op(
+    name="isfinite", signature="f->b", reference=np.isfinite, meaning="neither NaN nor infinite",
+    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) < 0x7f800000u", cost=2, points=((1.0,), (NAN,)),
+)  # fmt: skip
+where = Op(
+    name="where", signature="bff->f", reference=reference.where, cost=1,
+    meaning="a where the condition c holds, else b", wgsl="select({2}, {1}, {0})",
+    vjp=lambda g, y, c, a, b: (None, where(c, g, 0.0), where(c, 0.0, g)),
+    laws=lambda c, a, b: _laws(
+        exact(where(c, a, a), a),
+        exact(where(~c, a, b), where(c, b, a)),
+        exact(where(c, where(c, a, b), b), where(c, a, b)),
+        exact(where(c, a, where(c, b, a)), a),
+    ),
+    latex=r"\begin{{cases}} {1} & {0} \\ {2} & \text{{otherwise}} \end{{cases}}",
+    edges="nothing of the other branch reaches value or derivative, not even NaN",
+    points=((0, 2.0, -3.0), (1, 2.0, -3.0)),
+)  # fmt: skip
+stop_gradient = Op(
+    name="stop_gradient", signature="f->f", reference=np.positive, cost=0,
+    meaning="x, taken as a constant by differentiation", partials=lambda y, x: (None,),
+    laws=lambda x: _laws(exact(stop_gradient(x), x)), points=((0.5,),),
+)  # fmt: skip
+
+# --- bits: what the library's own functions are made of -------------------------------------------
+
+float_bits = Op(
+    name="float_bits", signature="f->u", meaning="the 32 bits of a float",
+    reference=lambda x: np.asarray(x, dtype=np.float32).view(np.uint32),
+    wgsl="bitcast<u32>({0})", points=((1.5,),),
+)  # fmt: skip
+bits_float = Op(
+    name="bits_float", signature="u->f", meaning="the float with these 32 bits",
+    reference=lambda x: np.asarray(x, dtype=np.uint32).view(np.float32),
+    wgsl="bitcast<f32>({0})", points=((0x3FC00000,),),
+)  # fmt: skip
+word_add = Op(
+    name="word_add", signature="uu->u", reference=np.add, meaning="a + b modulo 2**32",
+    wgsl="{0} + {1}", commutative=True, points=((7, 9),),
+)  # fmt: skip
+word_and = Op(
+    name="word_and", signature="uu->u", reference=np.bitwise_and, meaning="the bits in a and in b",
+    wgsl="{0} & {1}", commutative=True, points=((7, 9),),
+)  # fmt: skip
+word_div = Op(
+    name="word_div", signature="uu->u", reference=np.floor_divide, meaning="a // b, b constant",
+    wgsl="{0} / {1}", points=((29, 9),),
+)  # fmt: skip
+
+opaque = Op(
+    name="opaque", signature="f->f", reference=np.positive, cost=1,
+    meaning="x, rounded where it stands: no compiler can see through it",
+    partials=lambda y, x: (1,), points=((1.5,),),
+    wgsl="bitcast<f32>(bitcast<u32>({0}) ^ params.zero)",
+)  # fmt: skip
+
+TABLE: Final[dict[str, Op]] = {
+    row.name: row for row in (*LEAVES, *globals().values()) if isinstance(row, Op)
+}
+"""Every row by its name."""

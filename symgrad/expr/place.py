@@ -1,0 +1,71 @@
+"""Where in the user's program a node was made: cheap to note, resolved when somebody asks."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Final
+
+import numpy as np
+
+from symgrad.expr.node import Graph, Place
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_INSIDE: Final = (
+    os.path.join(_PACKAGE, "expr", ""),
+    os.path.join(_PACKAGE, "mathlib", ""),
+    os.path.join(os.path.dirname(os.path.abspath(np.__file__)), ""),
+)
+
+
+def user_frame(depth: int) -> FrameType | None:
+    """The innermost frame that belongs neither to this library nor to NumPy."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    return frame
+
+
+def place_here(graph: Graph) -> int:
+    """The number, in ``graph.sources``, of the instruction that the user's program is at."""
+    frame = user_frame(3)
+    if frame is None:
+        return 0
+    code, at = frame.f_code, frame.f_lasti
+    key = (id(code), at)  # the code object is kept by ``sources``; hashing it would read all of it
+    found = graph.known.get(key)
+    if found is None:
+        graph.known[key] = found = len(graph.sources)
+        graph.sources.append((code, at))
+    return found
+
+
+def caller() -> Place | None:
+    """The line of the user's program that is running now."""
+    frame = user_frame(2)
+    return place_of(frame.f_code, frame.f_lasti) if frame else None
+
+
+def place_of(code: CodeType, instruction: int, lines: list[int | None] | None = None) -> Place:
+    """The source line of an instruction (its byte offset) of a code object."""
+    lines = lines if lines is not None else _lines(code)
+    line = lines[instruction // 2] or code.co_firstlineno
+    return Place(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
+
+
+def _lines(code: CodeType) -> list[int | None]:
+    return [start for start, _, _, _ in code.co_positions()]
+
+
+def resolve_places(graph: Graph) -> None:
+    """Replace the code objects in ``graph.sources`` by the lines they stand for."""
+    lines: dict[int, list[int | None]] = {}
+    for k, source in enumerate(graph.sources):
+        if isinstance(source, tuple):
+            code, at = source
+            if id(code) not in lines:
+                lines[id(code)] = _lines(code)
+            graph.sources[k] = place_of(code, at, lines[id(code)])
+    graph.known.clear()

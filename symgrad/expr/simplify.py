@@ -1,0 +1,206 @@
+"""Simplification: one pass over the arena that folds, rewrites and expands as it rebuilds.
+
+Every node is rebuilt from simplified arguments by `Rewriter.make`, which folds constants, decides
+comparisons, applies the first law that fits, and replaces operations by their definitions. The
+right-hand sides of laws are built by ``make`` as well; laws descend, so this ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from symgrad.expr import ops
+from symgrad.expr.evaluate import fold
+from symgrad.expr.facts import Facts
+from symgrad.expr.law import Law, Pattern
+from symgrad.expr.laws import LAWS
+from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Op, float_bits, reachable
+
+Level = Literal["real"] | bool
+"""How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
+
+Definition = Callable[..., int]
+"""``definition(rewriter, *argument ids)`` builds what an operation stands for."""
+
+Finish = Callable[["Rewriter", Op, Sequence[int]], "int | None"]
+
+
+def simplify(
+    graph: Graph,
+    roots: Sequence[int],
+    level: Level = True,
+    definitions: Mapping[Op, Definition] | None = None,
+) -> tuple[Graph, list[int]]:
+    """A graph of what the roots need, simplified, and the roots in it.
+
+    All inputs are kept, in their order. ``definitions`` replaces operations by others, in the same
+    pass, so that what an operation and its derivative share is shared.
+    """
+    target = Rewriter(laws_for(level), definitions or {})
+    renamed = {i: target.graph.input(graph.names[graph.nodes[i][1]]) for i in inputs_of(graph)}
+    for i in reachable(graph, roots):
+        if i in renamed:
+            continue
+        node = graph.nodes[i]
+        target.graph.place = graph.places[i]
+        op = node[0]
+        if op.arity:
+            renamed[i] = target.make(op, *[renamed[a] for a in node[1:]])
+        else:
+            renamed[i] = target.graph.intern(node)
+    target.graph.sources = graph.sources
+    return target.graph, [renamed[i] for i in roots]
+
+
+def inputs_of(graph: Graph) -> list[int]:
+    """The input nodes, by input number."""
+    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] is INPUT}
+    return [numbered[k] for k in sorted(numbered)]
+
+
+def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
+    """The laws of a level by head operation, each with whether its guard must be proven."""
+    index: dict[Op, list[tuple[Law, bool]]] = {}
+    for law in LAWS if level else ():
+        if law.strength == "exact" or (level != "real" and law.guard and not law.guard.structural):
+            index.setdefault(law.left[0], []).append((law, True))
+        elif level == "real":
+            proven = law.guard is not None and law.guard.structural
+            index.setdefault(law.left[0], []).append((law, proven))
+    return index
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    laws: list[tuple[Law, bool]]
+    finish: Finish
+
+
+class Rewriter:
+    """Builds simplified nodes in a graph of its own."""
+
+    def __init__(
+        self, laws: Mapping[Op, Sequence[tuple[Law, bool]]], definitions: Mapping[Op, Definition]
+    ) -> None:
+        self.graph = Graph()
+        self.graph.tracing = False
+        self.facts = Facts(self.graph)
+        self.definitions = definitions
+        self._laws = laws
+        self._cases: dict[tuple[Op, ...], _Case | None] = {}
+
+    def make(self, op: Op, *args: int) -> int:
+        """The id of a node that means ``op(*args)``."""
+        nodes = self.graph.nodes
+        heads = (op, *[nodes[a][0] for a in args])
+        try:
+            case = self._cases[heads]
+        except KeyError:
+            case = self._cases[heads] = self._case(heads)
+        if case is not None:
+            for law, guarded in case.laws:
+                found = self._apply(law, guarded, op, args)
+                if found is not None:
+                    return found
+            found = case.finish(self, op, args)
+            if found is not None:
+                return found
+        if op.commutative and args[0] > args[1]:
+            args = (args[1], args[0])
+        return self.graph.intern((op, *args))
+
+    def constant(self, value: float) -> int:
+        """The id of a constant."""
+        return self.graph.constant(value)
+
+    def _case(self, heads: tuple[Op, ...]) -> _Case | None:
+        """What to try for nodes of these heads; None for nothing, the most frequent case."""
+        op = heads[0]
+        laws = [
+            (law, guarded)
+            for law, guarded in self._laws.get(op, ())
+            if any(_may_fit(law.left[1:], order) for order in _orders(op, heads[1:]))
+        ]
+        finish = self._finisher(op, heads[1:])
+        return _Case(laws, finish or _nothing) if laws or finish else None
+
+    def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
+        if op.arity and all(not head.arity and head is not INPUT for head in heads):
+            return _fold
+        if op is ops.where and heads[0] is TRUTH:
+            return _choose
+        if op in (ops.lt, ops.le) and self._laws:
+            return _decide
+        return _expand if op in self.definitions else None
+
+    def _apply(self, law: Law, guarded: bool, op: Op, args: Sequence[int]) -> int | None:
+        for order in _orders(op, args):
+            bound: dict[int, int] = {}
+            if all(map(lambda p, a: self._match(p, a, bound), law.left[1:], order)):
+                guard = law.guard
+                if not (guarded and guard) or guard.holds(
+                    self.facts, *[bound[v] for v in guard.variables]
+                ):
+                    return self._instantiate(law.right, bound)
+        return None
+
+    def _match(self, pattern: Pattern, i: int, bound: dict[int, int]) -> bool:
+        head = pattern[0]
+        if head is INPUT:
+            return bound.setdefault(pattern[1], i) == i
+        node = self.graph.nodes[i]
+        if node[0] is not head:
+            return False
+        if not head.arity:
+            return node == pattern
+        for order in _orders(head, node[1:]):
+            trial = dict(bound)
+            if all(map(lambda p, a: self._match(p, a, trial), pattern[1:], order)):
+                bound.update(trial)
+                return True
+        return False
+
+    def _instantiate(self, pattern: Pattern, bound: Mapping[int, int]) -> int:
+        head = pattern[0]
+        if head is INPUT:
+            return bound[pattern[1]]
+        if not head.arity:
+            return self.graph.intern(pattern)
+        return self.make(head, *[self._instantiate(p, bound) for p in pattern[1:]])
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
+    nodes = rewriter.graph.nodes
+    value = fold((op, *args), [nodes[a] for a in args])
+    if op.result == "b":
+        return rewriter.graph.intern((TRUTH, int(value)))
+    if op.result == "f":
+        return rewriter.graph.intern((CONST, float_bits(float(value))))
+    return None
+
+
+def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:
+    return args[1] if rewriter.graph.nodes[args[0]][1] else args[2]
+
+
+def _decide(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
+    decided = rewriter.facts.decide(op, args[0], args[1])
+    return None if decided is None else rewriter.graph.intern((TRUTH, int(decided)))
+
+
+def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
+    return rewriter.definitions[op](rewriter, *args)
+
+
+def _may_fit(patterns: Iterable[Pattern], heads: Iterable[Op]) -> bool:
+    return all(p[0] is INPUT or p[0] is h for p, h in zip(patterns, heads, strict=True))
+
+
+def _orders(op: Op, args: Sequence[Any]) -> tuple[Sequence[Any], ...]:
+    return (args, (args[1], args[0])) if op.commutative else (args,)
