@@ -190,7 +190,7 @@ class Expr(Handle):
         refuse_number("complex")
 
     def __iter__(self) -> NoReturn:
-        raise TraceError(_located("a scalar expression cannot be iterated over"))
+        raise TraceError(located("a scalar expression cannot be iterated over"))
 
 
 class Condition(Expr):
@@ -274,11 +274,11 @@ def real_number(value: Any) -> float:
         value, np.complexfloating
     ):
         kind = type(value).__name__
-        raise InputTypeError(_located(f"cannot use {value!r} ({kind}) as a real number"))
+        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number"))
     try:
         return float(value)
     except OverflowError as error:
-        raise InputError(_located(f"{str(value)[:20]}... is beyond the range of a float")) from error
+        raise InputError(located(f"{str(value)[:20]}... is beyond the range of a float")) from error
 
 
 def lift(graph: Graph, value: Any) -> Any:
@@ -315,7 +315,7 @@ def require_graph(graph: Graph, value: Handle) -> None:
         names = [node_name(value)] if value.graph.nodes[value.id][0] is INPUT else []
         what = f"the variable {names[0]}" if names else "an expression"
         raise ForeignExpressionError(
-            _located(
+            located(
                 f"{what} belongs to another trace: a traced function may only use the variables "
                 "it is given; pass the value in as one of them, or build both sides in one trace"
             )
@@ -349,7 +349,8 @@ def _integer_power(x: Expr, k: int) -> Any:
 # --- the messages of misuse -----------------------------------------------------------------------
 
 
-def _located(message: str) -> str:
+def located(message: str) -> str:
+    """The message with the user's line below it."""
     place = caller()
     return f"{message}\n  at {place}" if place else message
 
@@ -368,7 +369,7 @@ def refuse_bool() -> NoReturn:
         remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
     else:
         remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
-    raise TraceError(_located(f"an expression is neither true nor false while f is traced: {remedy}"))
+    raise TraceError(located(f"an expression is neither true nor false while f is traced: {remedy}"))
 
 
 def refuse_number(kind: str) -> NoReturn:
@@ -380,7 +381,7 @@ def refuse_number(kind: str) -> NoReturn:
         remedy = f"use sg.{name} instead of math.{found[1]}"
     else:
         remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
-    raise TraceError(_located(f"an expression has no value while f is traced: {remedy}"))
+    raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))
 
 
 MATH_NAMES = {"pow": "pow", "fabs": "abs", "remainder": "remainder", "dist": "hypot"}

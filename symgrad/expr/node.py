@@ -187,6 +187,10 @@ class Graph:
         node = self.nodes[i]
         return bits_float(node[1]) if node[0] is CONST else None
 
+    def place_of(self, i: int) -> Place | None:
+        """The user's line that made node i, if it is known; call ``resolve_places`` first."""
+        return self.sources[self.places[i]]
+
     @staticmethod
     def leaf_value(node: Node) -> float | int:
         """The value of a constant leaf."""

@@ -1,103 +1,66 @@
 """The door to wgpu: which GPUs there are, and one ``Gpu`` for each that is opened.
 
-Nothing happens on import: wgpu is loaded by the first question about GPUs. wgpu's errors leave here
-as ``DeviceError``, ``DeviceMemoryError`` or ``DeviceLostError``, and none aborts the process: wgpu
-does that for an invalid submit, so sizes and states are checked before, and no buffer is destroyed.
+Nothing happens on import: wgpu is loaded by the first question about GPUs. Its errors leave here
+as ``DeviceError``, ``DeviceMemoryError`` or ``DeviceLostError``. An invalid submit would abort the
+process, so sizes and states are checked before, and no buffer is ever destroyed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib
-import itertools
 import os
 import threading
-import time
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
+from symgrad.wgsl.adapters import GpuInfo, choose, limits
+from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
+from symgrad.wgsl.memory import Once, Pool, Storage, rounded_down
 
-Value = TypeVar("Value")
+__all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
 
-BACKENDS = ("Vulkan", "Metal", "D3D12", "OpenGL", "OpenGLES")
-"""Back ends of wgpu, best first."""
-
-KINDS = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "software"}
-"""wgpu's adapter types as ``GpuInfo.kind``; whatever else there may be is "unknown"."""
-
-LIMITS = {
-    "max-bind-groups": 4,
-    "max-storage-buffers-per-shader-stage": 8,
-    "max-uniform-buffers-per-shader-stage": 12,
-    "max-uniform-buffer-binding-size": 65_536,
-    "max-compute-workgroup-storage-size": 16_384,
-    "max-compute-invocations-per-workgroup": 256,
-    "max-compute-workgroup-size-x": 256,
-    "max-compute-workgroup-size-y": 256,
-    "max-compute-workgroup-size-z": 64,
-    "max-compute-workgroups-per-dimension": 65_535,
-    "min-storage-buffer-offset-alignment": 256,
-    "min-uniform-buffer-offset-alignment": 256,
-}
-"""WebGPU's default limits, which every kernel is written for; wgpu would give the adapter's own."""
-
-MAX_BINDING = 1 << 31
-"""Bytes in one binding at most: byte offsets in a kernel stay below 2**31."""
-
-MAX_BUFFER = 1 << 40
-"""Bytes in one buffer at most, for drivers that claim 2**63."""
-
-ALIGNMENT = 256
-"""Bytes: where a binding may start in a buffer."""
+Adapters = tuple[tuple[GpuInfo, Any], ...]
 
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
-IDLE_BYTES = 1 << 28
+
 DOWNLOAD_FLOATS = 1 << 24
+"""Floats that come back in one piece, which bounds the staging buffer (64 MiB)."""
+
 UPLOAD_BYTES = 1 << 28
-SPIN_SECONDS = 2e-4
+"""Bytes that go up in one piece, which bounds the copy that wgpu makes of them."""
+
 UNWAITED_SUBMITS = 256
+"""Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
+
 FORKED = (
-    "this process was forked from one that uses the GPU, and a GPU does not survive a fork; "
-    'start it with multiprocessing.get_context("spawn") instead'
+    "this process was forked from one that uses the GPU, and a GPU does not survive a fork: "
+    'start the process with multiprocessing.get_context("spawn")'
 )
-
-
-@dataclass(frozen=True)
-class GpuInfo:
-    """One adapter as users see it.
-
-    ``kind`` is "discrete", "integrated", "software" or "unknown"; ``backend`` is wgpu's name of
-    the interface to the driver, such as "Vulkan"; ``index`` is the place in ``list_gpus()``.
-    """
-
-    index: int
-    name: str
-    kind: str
-    backend: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.kind}, {self.backend})"
 
 
 @dataclass
 class _Process:
     """What this process knows of its GPUs."""
 
-    adapters: tuple[tuple[GpuInfo, Any], ...] | None = None
+    adapters: Adapters | None = None
     trouble: str = "wgpu found no adapter"
     opened: dict[int, Gpu] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+_process = _Process()
+
+
 def list_gpus() -> tuple[GpuInfo, ...]:
-    """All GPUs of this machine, real ones first; empty when there is no driver or no wgpu.
+    """All GPUs of this machine, real ones first; empty without a driver or without wgpu.
 
     An adapter that two back ends show is listed once. The answer is kept for the process.
     """
@@ -107,12 +70,15 @@ def list_gpus() -> tuple[GpuInfo, ...]:
 def open_gpu(index: int | None = None) -> Gpu:
     """The GPU at ``index`` in ``list_gpus()``, opened once per process; None is the first.
 
-    A GPU that was lost is opened anew. Raises DeviceError when there is no such GPU, and in a
-    process that was forked from one with an open GPU: start that one with "spawn".
+    A GPU that was lost is opened anew.
+
+    Raises:
+        DeviceError: there is no such GPU (the message says which there are, or what to install),
+            or the process was forked from one with an open GPU (start it with "spawn").
     """
     if any(gpu.pid != os.getpid() for gpu in _process.opened.values()):
         raise DeviceError(FORKED)
-    info, adapter = _choose(0 if index is None else index)
+    info, adapter = _at(0 if index is None else index)
     with _process.lock:
         gpu = _process.opened.get(info.index)
         if gpu is None or gpu.lost:
@@ -120,21 +86,21 @@ def open_gpu(index: int | None = None) -> Gpu:
         return gpu
 
 
-def _choose(index: int) -> tuple[GpuInfo, Any]:
+def _at(index: int) -> tuple[GpuInfo, Any]:
     """The adapter at ``index``, or a DeviceError that says what there is."""
     adapters = _adapters()
     if not adapters:
         raise DeviceError(
-            f'no GPU found: {_process.trouble}. Use device="cpu", or install a Vulkan driver '
+            f'no GPU found ({_process.trouble}): use device="cpu", or install a Vulkan driver '
             "(Debian's mesa-vulkan-drivers has one in software)"
         )
     if not 0 <= index < len(adapters):
-        listed = "; ".join(f"{info.index}: {info}" for info, _ in adapters)
-        raise DeviceError(f"no GPU {index}; this machine has {listed}")
+        listed = "; ".join(f"{info.index} is {info}" for info, _ in adapters)
+        raise DeviceError(f"there is no GPU {index}: {listed}")
     return adapters[index]
 
 
-def _adapters() -> tuple[tuple[GpuInfo, Any], ...]:
+def _adapters() -> Adapters:
     """The usable adapters, enumerated once."""
     if _process.adapters is None:
         with _process.lock:
@@ -143,64 +109,42 @@ def _adapters() -> tuple[tuple[GpuInfo, Any], ...]:
     return _process.adapters
 
 
-def _enumerate() -> tuple[tuple[GpuInfo, Any], ...]:
-    """Ask wgpu for its adapters; none when it cannot be loaded or finds no driver."""
+def _enumerate() -> Adapters:
+    """Ask wgpu for its adapters: none when it cannot be loaded, or finds no driver."""
     try:
         wgpu = importlib.import_module("wgpu")
-        adapters = wgpu.gpu.enumerate_adapters_sync()
+        _leave_out_opengl()
+        return choose(wgpu.gpu.enumerate_adapters_sync())
     except Exception as error:  # a missing package, library or driver fails in many ways
         _process.trouble = f"{type(error).__name__}: {error}"
         return ()
-    best = _distinct(sorted(filter(_usable, adapters), key=_preference))
-    return tuple((_info(index, adapter), adapter) for index, adapter in enumerate(best))
 
 
-def _usable(adapter: Any) -> bool:
-    """Whether the adapter is of a known back end and has WebGPU's default limits."""
-    own = adapter.limits
-    return adapter.info["backend_type"] in BACKENDS and all(
-        own[name] <= limit if name.startswith("min-") else own[name] >= limit
-        for name, limit in LIMITS.items()
-    )
+def _leave_out_opengl() -> None:
+    """Tell wgpu not to load OpenGL drivers (see ``BACKENDS``), unless it already has."""
+    with contextlib.suppress(Exception):
+        extras = importlib.import_module("wgpu.backends.wgpu_native.extras")
+        extras.set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
 
 
-def _preference(adapter: Any) -> tuple[int, int]:
-    """Sort key: real GPUs before software, better back ends before worse."""
-    order = ("discrete", "integrated", "unknown", "software")
-    kind = KINDS.get(adapter.info["adapter_type"], "unknown")
-    return order.index(kind), BACKENDS.index(adapter.info["backend_type"])
-
-
-def _distinct(adapters: Iterable[Any]) -> list[Any]:
-    """Without those that a better back end shows too, under the same or a longer name."""
-    chosen: list[Any] = []
-    for adapter in sorted(adapters, key=lambda a: BACKENDS.index(a.info["backend_type"])):
-        if not any(_same(adapter.info, other.info) for other in chosen):
-            chosen.append(adapter)
-    return sorted(chosen, key=_preference)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two back ends mean one GPU; equal names in one back end are two GPUs."""
-    one, other = a["device"].lower(), b["device"].lower()
-    return a["backend_type"] != b["backend_type"] and (one in other or other in one)
-
-
-def _info(index: int, adapter: Any) -> GpuInfo:
-    """What users see of a wgpu adapter."""
-    kind = KINDS.get(adapter.info["adapter_type"], "unknown")
-    return GpuInfo(index, adapter.info["device"], kind, adapter.info["backend_type"])
+def _native() -> Any:
+    """wgpu's back end with its C interface, or None if this wgpu has another."""
+    try:
+        return importlib.import_module("wgpu.backends.wgpu_native")
+    except ImportError:
+        return None
 
 
 class Gpu:
-    """An opened device with its queue, limits, compiled pipelines and freed buffers.
+    """An opened device with its queue, compiled pipelines and freed buffers.
 
     Invariants:
 
-    1. It works only in the process that opened it (``pid``), and until ``lost``.
+    1. It works only in the process that opened it (``pid``), and until it is ``lost``.
     2. A pipeline is compiled once per source and number of writable bindings.
     3. Every wgpu object that outlives a call is in ``_kept``: see ``_after_fork``.
-    4. ``max_binding`` and ``max_buffer`` are what one binding and one buffer may have, in bytes.
+    4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
+       kernel at most ``max_arrays`` of them beside the uniform block.
     """
 
     def __init__(self, info: GpuInfo, adapter: Any) -> None:
@@ -208,48 +152,45 @@ class Gpu:
         self.pid = os.getpid()
         self.lost = False
         self.guard = _Guard(self)
-        self.max_binding = min(adapter.limits["max-storage-buffer-binding-size"], MAX_BINDING)
-        self.max_buffer = min(adapter.limits["max-buffer-size"], MAX_BUFFER)
+        wanted = limits(adapter)
+        self.max_binding = wanted["max-storage-buffer-binding-size"]
+        self.max_buffer = rounded_down(wanted["max-buffer-size"])
+        self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
         with self.guard:
-            self._device = adapter.request_device_sync(required_limits=self._limits())
+            self._device = adapter.request_device_sync(required_limits=wanted)
         self.queue = self._device.queue
         self._kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self.queue])
-        self._layouts: Once[int, tuple[Any, Any]] = Once(8)
+        self._layouts: Once[int, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
         self._params: Once[int, Any] = Once(256)
+        self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE))
+        self.mapper = choose_mapper(self._device, _native())
+        self._readback = self.staging()
+        self._readback_lock = threading.Lock()
         self._unwaited = 0
-        self.pool = BufferPool(self)
-        self.mapper = _choose_mapper(self._device)
-        self._download_lock = threading.Lock()
-        self._readback = Staging(self)
 
     def __repr__(self) -> str:
         return f"<Gpu {self.info.index}: {self.info}{', lost' * self.lost}>"
-
-    def _limits(self) -> dict[str, int]:
-        """The limits to ask for: WebGPU's defaults, but the adapter's own sizes."""
-        sizes = {
-            "max-storage-buffer-binding-size": self.max_binding,
-            "max-buffer-size": self.max_buffer,
-        }
-        return LIMITS | sizes
 
     def check(self) -> None:
         """Raise if this Gpu cannot be used: in a forked child, or when the device is lost."""
         if self.pid != os.getpid():
             raise DeviceError(FORKED)
         if self.lost:
-            raise DeviceLostError(f"{self.info.name} was lost; compile the kernel again")
+            raise DeviceLostError(f"{self.info.name} was lost: compile the kernel again")
 
-    def translated(self, error: Exception) -> SymgradError:
-        """Our exception for one of wgpu's, told apart by its message."""
-        text = str(error)
-        if "lost" in text.lower():
+    def translated(self, error: Exception) -> DeviceError:
+        """Our exception for one of wgpu's, which are told apart by their messages."""
+        text = str(error).strip()
+        found = text.lower()
+        if "device is lost" in found or "device lost" in found:
             self.lost = True
-            return DeviceLostError(f"{self.info.name} was lost; compile the kernel again ({text})")
-        if "memory" in text.lower():
-            return DeviceMemoryError(f"{self.info.name} is out of memory ({text})")
-        return DeviceError(f"{self.info.name} reports: {text}")
+            return DeviceLostError(f"{self.info.name} was lost: compile the kernel again\n{text}")
+        if "enough memory" in found or "out of memory" in found or "outofmemory" in found:
+            return DeviceMemoryError(f"{self.info.name} is full: run fewer points\n{text}")
+        if "createshadermodule" in found or "createcomputepipeline" in found:
+            text = f"a kernel of symgrad, which is symgrad's fault; please report it\n{text}"
+        return DeviceError(f"{self.info.name} refused {text}")
 
     # Compiling
 
@@ -260,24 +201,18 @@ class Gpu:
         return self._pipelines.get(key, lambda: self._compile(source, writable))
 
     def _compile(self, source: str, writable: int) -> Any:
-        """A compute pipeline with entry point "main", or a DeviceError with naga's message."""
-        layout = self.layouts(writable)[1]
-        try:
-            with self.guard:
-                module = self._device.create_shader_module(code=source)
-                stage = {"module": module, "entry_point": "main"}
-                return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
-        except (DeviceLostError, DeviceMemoryError):
-            raise
-        except DeviceError as error:
-            text = f"a kernel that symgrad wrote was refused, which is symgrad's fault; {error}"
-            raise DeviceError(text) from error
+        """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
+        layout = self._layout(writable)[1]
+        with self.guard:
+            module = self._device.create_shader_module(code=source)
+            stage = {"module": module, "entry_point": "main"}
+            return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
 
-    def layouts(self, writable: int) -> tuple[Any, Any]:
+    def _layout(self, writable: int) -> tuple[Any, Any]:
         """Bind group layout and pipeline layout of a kernel with that many writable buffers."""
-        return self._layouts.get(writable, lambda: self._make_layouts(writable))
+        return self._layouts.get(writable, lambda: self._make_layout(writable))
 
-    def _make_layouts(self, writable: int) -> tuple[Any, Any]:
+    def _make_layout(self, writable: int) -> tuple[Any, Any]:
         kinds = ["uniform", "read-only-storage"] + ["storage"] * writable
         entries = [
             {"binding": binding, "visibility": "COMPUTE", "buffer": {"type": kind}}
@@ -286,16 +221,16 @@ class Gpu:
         with self.guard:
             group = self._keep(self._device.create_bind_group_layout(entries=entries))
             pipeline = self._device.create_pipeline_layout(bind_group_layouts=[group])
-        return group, self._keep(pipeline)
+            return group, self._keep(pipeline)
 
-    # Buffers
+    # Memory
 
     def buffer(self, nbytes: int, usage: str) -> Any:
-        """A new buffer, after freeing idle ones if memory is short."""
+        """A new buffer; if the device is full, the pool is emptied first."""
         if nbytes > self.max_buffer:
             raise DeviceMemoryError(
-                f"{self.info.name} has no buffers of {nbytes:,} bytes (at most "
-                f"{self.max_buffer:,}); run fewer points at a time"
+                f"{self.info.name} has no array of {nbytes:,} bytes (at most {self.max_buffer:,}): "
+                "run fewer points at a time"
             )
         try:
             return self._create_buffer(nbytes, usage)
@@ -309,50 +244,16 @@ class Gpu:
             return self._keep(self._device.create_buffer(size=nbytes, usage=usage))
 
     def storage(self, nbytes: int) -> Storage:
-        """A storage buffer of at least ``nbytes``, recycled where possible."""
-        self.check()
+        """A storage buffer of at least ``nbytes`` with anything in it, recycled where possible."""
         return Storage(self.pool, nbytes)
 
-    def params(self, count: int) -> Any:
-        """The uniform block (count, zero, infinity, nan) of a dispatch for ``count`` points."""
-        return self._params.get(count, lambda: self._make_params(count))
-
-    def _make_params(self, count: int) -> Any:
-        buffer = self.buffer(16, "UNIFORM|COPY_DST")
-        block = np.array([count, 0, 0x7F800000, 0x7FC00000], np.uint32)
-        self.queue.write_buffer(buffer, 0, block)
-        return buffer
-
-    def bind(self, count: int, ranges: Iterable[tuple[Any, int, int]]) -> Any:
-        """The bind group of a dispatch: its block, then (buffer, offset, bytes) for each array."""
-        resources = [(self.params(count), 0, 16), *ranges]
-        entries = [
-            {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
-            for binding, (buffer, start, nbytes) in enumerate(resources)
-        ]
-        layout = self.layouts(len(entries) - 2)[0]
-        return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
-
-    # Work
-
-    def encoder(self) -> Any:
-        """A new command encoder."""
-        return self._device.create_command_encoder()
-
-    def submit(self, encoder: Any) -> None:
-        """Start what was encoded; ``finish`` is where a lost device shows before it could abort."""
-        self.queue.submit([encoder.finish()])
-
-    def submit_unwaited(self, encoder: Any) -> None:
-        """``submit`` for a caller that waits for nothing: now and then the queue runs empty."""
-        self.submit(encoder)
-        self._unwaited += 1
-        if self._unwaited >= UNWAITED_SUBMITS:
-            self._unwaited = 0
-            self.mapper.wait()
+    def staging(self) -> Staging:
+        """A way back to the host, of its own."""
+        return Staging(lambda nbytes: self.buffer(nbytes, STAGING), self.mapper)
 
     def upload(self, storage: Storage, array: np.ndarray) -> None:
-        """Copy an array into a storage buffer; the copy is under way when this returns."""
+        """Copy an array to the start of a storage buffer; it is under way when this returns."""
+        self.check()
         data = array.reshape(-1).view(np.uint8)
         with self.guard:
             for start in range(0, data.size, UPLOAD_BYTES):
@@ -364,7 +265,7 @@ class Gpu:
     def download(self, storage: Storage, array: np.ndarray) -> None:
         """Fill a flat float32 array from the start of a storage buffer."""
         self.check()
-        with self._download_lock, self.guard:
+        with self._readback_lock, self.guard:
             for start in range(0, array.size, DOWNLOAD_FLOATS):
                 part = array[start : start + DOWNLOAD_FLOATS]
                 target = self._readback.claim(part.nbytes)
@@ -373,6 +274,41 @@ class Gpu:
                 self.submit(encoder)
                 self._readback.read(part.nbytes, [(0, part)])
 
+    # Work
+
+    def bind(self, count: int, arrays: Iterable[tuple[Any, int, int]]) -> Any:
+        """A bind group: the block for ``count`` points, then (buffer, offset, bytes) by binding."""
+        ranges = [(self._params.get(count, lambda: self._make_params(count)), 0, 16), *arrays]
+        entries = [
+            {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
+            for binding, (buffer, start, nbytes) in enumerate(ranges)
+        ]
+        layout = self._layout(len(entries) - 2)[0]
+        return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
+
+    def _make_params(self, count: int) -> Any:
+        """The uniform block (count, zero, infinity, nan)."""
+        buffer = self.buffer(16, "UNIFORM|COPY_DST")
+        block = np.array([count, 0, 0x7F800000, 0x7FC00000], np.uint32)
+        self.queue.write_buffer(buffer, 0, block)
+        return buffer
+
+    def encoder(self) -> Any:
+        """A new command encoder."""
+        return self._device.create_command_encoder()
+
+    def submit(self, encoder: Any) -> None:
+        """Start what was encoded. On a lost device ``finish`` raises, where submit would abort."""
+        self.queue.submit([encoder.finish()])
+
+    def submit_unwaited(self, encoder: Any) -> None:
+        """``submit`` for a caller that waits for nothing: now and then the queue is run dry."""
+        self.submit(encoder)
+        self._unwaited += 1
+        if self._unwaited >= UNWAITED_SUBMITS:
+            self._unwaited = 0
+            self.mapper.wait()
+
     def _keep(self, item: Any) -> Any:
         """Note a wgpu object that outlives the call (invariant 3)."""
         self._kept.add(item)
@@ -380,7 +316,7 @@ class Gpu:
 
 
 class _Guard:
-    """A context in which errors of wgpu become errors of ours; it has no state of its own."""
+    """A context in which wgpu's errors become ours; without state, so threads may share it."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -389,11 +325,22 @@ class _Guard:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, SymgradError) or not isinstance(error, Exception):
+        if isinstance(error, SymgradError) or not isinstance(error, Exception):
             return
         if isinstance(error, RuntimeError) or type(error).__name__.startswith("GPU"):
             raise self._gpu.translated(error) from error
 
 
-class Once[Key: Hashable, Value]:
-    """placeholder"""
+def _after_fork() -> None:
+    """In a forked child: a fresh lock, and wgpu's objects are never freed.
+
+    Their release waits for threads that only the parent has, so a child would hang when it exits.
+    A reference too many on a list of them all keeps them, and costs nothing.
+    """
+    _process.lock = threading.Lock()
+    kept = [list(gpu._kept) for gpu in _process.opened.values()]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object([kept, _process.adapters]))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,147 @@
+"""Tracing: a Python function of n scalars becomes a graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr.array import ExprArray
+from symgrad.expr.expression import Condition, Expr, as_float, real_number, require_graph
+from symgrad.expr.node import Graph, Handle
+from symgrad.expr.place import resolve_places
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How a function's results were nested: rebuilds the nesting around other leaves.
+
+    ``kind`` is None for one scalar, "array" for an array of shape ``keys``, "dict" with its keys,
+    or the class of a list or tuple.
+    """
+
+    kind: Any = None
+    keys: tuple[Any, ...] = ()
+    children: tuple[Structure, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of scalars."""
+        if self.kind is None:
+            return 1
+        return int(np.prod(self.keys)) if self.kind == "array" else sum(c.size for c in self.children)
+
+    def build(self, values: np.ndarray) -> Any:
+        """The nesting with ``values[..., k]`` in the place of the k-th scalar."""
+        if self.kind is None:
+            return values[..., 0]
+        if self.kind == "array":
+            return values.reshape(*values.shape[:-1], *self.keys)
+        ends = np.cumsum([c.size for c in self.children])[:-1]
+        parts = [
+            c.build(v) for c, v in zip(self.children, np.split(values, ends, -1), strict=True)
+        ]
+        if self.kind == "dict":
+            return dict(zip(self.keys, parts, strict=True))
+        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a function turned out to compute: ``outputs`` are node ids in ``graph``."""
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    structure: Structure
+
+
+def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> Trace:
+    """Call ``f`` on n symbolic scalars and record what it does.
+
+    Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
+    """
+    graph = Graph()
+    inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))])
+    outputs, structure = _flatten(graph, f(variables(graph, inputs)), f)
+    resolve_places(graph)
+    graph.tracing = False
+    return Trace(graph, inputs, tuple(outputs), structure)
+
+
+def variables(graph: Graph, ids: Sequence[int]) -> ExprArray:
+    """The nodes as a 1-D array of expressions."""
+    v = np.empty(len(ids), dtype=object)
+    v[:] = [Expr(graph, i) for i in ids]
+    return v.view(ExprArray)
+
+
+def checked_count(n: Any) -> int:
+    """n as a count of variables."""
+    if isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)):
+        raise TraceError(f"the number of variables is an integer, not {n!r}")
+    if n < 1:
+        raise InputError(f"a kernel needs at least one variable, not {n}")
+    return int(n)
+
+
+def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
+    """The trace, if its result is one scalar."""
+    if traced.structure.kind is not None and traced.structure != Structure("array", ()):
+        kind = traced.structure.kind
+        what = f"an array of shape {traced.structure.keys}" if kind == "array" else f"a {_name(kind)}"
+        raise TraceError(
+            f"{describe(f)} returned {what}; a loss is one scalar: sum it up, "
+            "or use sg.fused_forward or sg.fused_jacobian for several outputs"
+        )
+    return traced
+
+
+def describe(f: Callable[..., Any]) -> str:
+    """The function's name and where it is written."""
+    name = getattr(f, "__qualname__", repr(f))
+    code = getattr(inspect.unwrap(f), "__code__", None) if callable(f) else None
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+
+
+def _name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def _flatten(graph: Graph, result: Any, f: Any) -> tuple[list[int], Structure]:
+    if isinstance(result, Handle) or np.ndim(result) == 0 and _is_number(result):
+        return [_output(graph, result)], Structure()
+    if isinstance(result, np.ndarray):
+        if result.ndim == 0:
+            return _flatten(graph, result.item(), f)
+        return [_output(graph, r) for r in result.flat], Structure("array", result.shape)
+    if isinstance(result, Mapping):
+        parts = [_flatten(graph, r, f) for r in result.values()]
+        kind, keys = "dict", tuple(result)
+    elif isinstance(result, (list, tuple)):
+        parts = [_flatten(graph, r, f) for r in result]
+        kind, keys = type(result), ()
+    else:
+        hint = "does it lack a return statement? " if result is None else ""
+        raise TraceError(
+            f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"
+        )
+    ids = [i for part, _ in parts for i in part]
+    return ids, Structure(kind, keys, tuple(s for _, s in parts))
+
+
+def _is_number(result: Any) -> bool:
+    return isinstance(result, (int, float, np.number, np.bool_)) and not isinstance(
+        result, (np.complexfloating,)
+    )
+
+
+def _output(graph: Graph, value: Any) -> int:
+    if isinstance(value, Handle):
+        require_graph(graph, value)
+        return as_float(value).id if isinstance(value, (Expr, Condition)) else value.id
+    return graph.constant(real_number(value))

@@ -1,0 +1,152 @@
+"""Which operations are defined here rather than by a device, and their definitions as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from symgrad.errors import InputError
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.reference import power_chain
+from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
+from symgrad.mathlib import (
+    error_function,
+    exponential,
+    hyperbolic,
+    inline,
+    order,
+    powers,
+    quotient,
+    trigonometric,
+)
+
+MATH: Final = ("accurate", "fast")
+"""The choices of ``math=``."""
+
+Formula = Callable[..., Expr]
+
+INLINE: Final[tuple[Formula, ...]] = (
+    inline.relu, inline.sigmoid, inline.softplus, inline.logaddexp,
+)  # fmt: skip
+FORMULAS: Final[tuple[Formula, ...]] = (
+    order.minimum, order.maximum, order.sign, quotient.remainder, quotient.fmod,
+    powers.pow, powers.cbrt, powers.hypot,
+    exponential.expm1, exponential.log1p, exponential.log10, exponential.exp_neg_square,
+    hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
+    hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
+    trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
+    error_function.erf, error_function.erfc,
+)  # fmt: skip
+"""The definitions, each named as its operation."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """An operation that a back end emits as a function of its own, and calls.
+
+    ``graph`` is simplified and holds nothing but the definition; it may use operations that are
+    functions themselves, never in a circle. ``arguments`` are its input nodes, in order.
+    """
+
+    op: Op
+    name: str
+    graph: Graph
+    root: int
+    arguments: tuple[int, ...]
+    doc: str
+
+
+@cache
+def functions(math: str) -> Mapping[Op, Function]:
+    """The operations to be emitted as functions; some call others of them, never in a circle.
+
+    With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
+    that carries a WGSL text is then left to the device.
+
+    Raises:
+        InputError: for a name that is not in `MATH`.
+    """
+    _require(math)
+    formulas = [f for f in FORMULAS if math == "accurate" or not ops.TABLE[f.__name__].wgsl]
+    return MappingProxyType({ops.TABLE[f.__name__]: _function(f) for f in formulas})
+
+
+@cache
+def inlined(math: str) -> Mapping[Op, Definition]:
+    """The operations that ``simplify(..., definitions=)`` expands, and how.
+
+    Raises:
+        InputError: for a name that is not in `MATH`.
+    """
+    _require(math)
+    expanded: dict[Op, Definition] = {ops.TABLE[f.__name__]: _expansion(f) for f in INLINE}
+    return MappingProxyType({**expanded, ops.integer_pow: _expand_integer_pow})
+
+
+def _require(math: str) -> None:
+    if math not in MATH:
+        choices = " or ".join(f'"{name}"' for name in MATH)
+        raise InputError(f"math={math!r} is not a choice: use {choices}")
+
+
+@cache
+def _function(formula: Formula) -> Function:
+    op = ops.TABLE[formula.__name__]
+    traced, root = _trace(formula)
+    graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
+    doc = (formula.__doc__ or "").partition("\n")[0]
+    return Function(op, f"sg_{op.name}", graph, root, tuple(inputs_of(graph)), doc)
+
+
+@cache
+def _trace(formula: Formula) -> tuple[Graph, int]:
+    """The graph of a definition, whose inputs are named as its parameters, and its root."""
+    graph = Graph()
+    graph.tracing = False
+    code = formula.__code__
+    names = code.co_varnames[: code.co_argcount]
+    return graph, formula(*[Expr(graph, graph.input(name)) for name in names]).id
+
+
+def _expansion(formula: Formula) -> Definition:
+    """The definition that writes the formula's graph into a rewriter's."""
+
+    def expand(rewriter: Rewriter, *arguments: int) -> int:
+        return _replay(*_trace(formula), rewriter, arguments)
+
+    return expand
+
+
+def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
+    """x**k by the products of `power_chain`; a reciprocal at the end if k < 0."""
+    k: int = rewriter.graph.nodes[exponent][1]
+    if k == 0:
+        return rewriter.constant(1.0)
+    power = _replay(*_power(abs(k)), rewriter, (x,))
+    return rewriter.make(ops.reciprocal, power) if k < 0 else power
+
+
+@cache
+def _power(k: int) -> tuple[Graph, int]:
+    graph = Graph()
+    graph.tracing = False
+    return graph, power_chain(Expr(graph, graph.input("x")), k).id
+
+
+def _replay(graph: Graph, root: int, rewriter: Rewriter, arguments: tuple[int, ...]) -> int:
+    made: dict[int, int] = dict(zip(inputs_of(graph), arguments, strict=True))
+    for i in reachable(graph, [root]):
+        if i not in made:
+            node: Any = graph.nodes[i]
+            leaf = not node[0].arity
+            made[i] = (
+                rewriter.graph.intern(node)
+                if leaf
+                else rewriter.make(node[0], *[made[a] for a in node[1:]])
+            )
+    return made[root]

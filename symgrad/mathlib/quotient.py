@@ -1,0 +1,46 @@
+"""Remainders of a division, exact: products are split so that no compiler can round them."""
+
+from __future__ import annotations
+
+import math
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.mathlib.bits import has_sign, keep_nan, leading
+
+
+def _take(r: Expr, b: Expr) -> Expr:
+    """r - q*b, q = floor(r/b) or one of its neighbours, without a rounding error.
+
+    q and b are cut into 12 bits and the rest, whose four products are exact; `opaque` keeps
+    compilers from adding them up before they are subtracted.
+    """
+    q = ops.floor(r / b)
+    q_high, b_high = leading(q), leading(b)
+    q_low, b_low = q - q_high, b - b_high
+    r = ops.opaque(r - q_high * b_high)
+    r = ops.opaque(r - q_high * b_low)
+    return ops.opaque(r - q_low * b_high) - q_low * b_low
+
+
+def _modulus(a: Expr, b: Expr) -> Expr:
+    """|a| modulo |b|, in [0, |b|); NaN where |a/b| >= 2**45, as two reductions do not suffice."""
+    a, b = ops.abs(a), ops.abs(b)
+    r = _take(_take(a, b), b)
+    r = ops.where(r < 0.0, r + b, r)
+    r = ops.where(r >= b, r - b, r)
+    r = ops.where(a < b, a, r)
+    lost = (b == 0.0) | (a * 2.0**-45 >= b)
+    return keep_nan(ops.where(lost | ops.isinf(a), math.nan, r), a, b)
+
+
+def fmod(a: Expr, b: Expr) -> Expr:
+    """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**45."""
+    return ops.copysign(_modulus(a, b), a)
+
+
+def remainder(a: Expr, b: Expr) -> Expr:
+    """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**45."""
+    r = _modulus(a, b)
+    across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
+    return ops.copysign(ops.where(across, ops.abs(b) - r, r), b)

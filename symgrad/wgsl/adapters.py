@@ -1,0 +1,115 @@
+"""Which of the adapters that wgpu shows are GPUs for symgrad, and in which order.
+
+Pure functions of what wgpu says; ``device.py`` asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+BACKENDS = ("Vulkan", "Metal", "D3D12")
+"""Back ends of wgpu that run kernels, best first.
+
+Not OpenGL: Mesa's leaves threads behind for which a forked child waits when it exits, or crashes.
+"""
+
+KINDS = {
+    "DiscreteGPU": "discrete",
+    "IntegratedGPU": "integrated",
+    "Unknown": "unknown",
+    "CPU": "software",
+}
+"""wgpu's adapter types as ``GpuInfo.kind``, best first."""
+
+LIMITS = {
+    "max-bind-groups": 4,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-uniform-buffers-per-shader-stage": 12,
+    "max-uniform-buffer-binding-size": 65_536,
+    "max-storage-buffer-binding-size": 1 << 27,
+    "max-buffer-size": 1 << 28,
+    "max-compute-workgroup-storage-size": 16_384,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64,
+    "max-compute-workgroups-per-dimension": 65_535,
+    "min-storage-buffer-offset-alignment": 256,
+    "min-uniform-buffer-offset-alignment": 256,
+}
+"""WebGPU's default limits, which kernels are written for (wgpu would give the adapter's own)."""
+
+MAX_BINDING = 1 << 31
+"""The most bytes to ask for in one binding: byte offsets in a kernel stay below 2**31."""
+
+MAX_BUFFER = 1 << 40
+"""The most bytes to ask for in one buffer, as drivers claim up to 2**63."""
+
+
+@dataclass(frozen=True)
+class GpuInfo:
+    """One adapter as users see it.
+
+    ``kind`` is "discrete", "integrated", "software" or "unknown"; ``backend`` is wgpu's name of
+    the interface to the driver, such as "Vulkan"; ``index`` is the place in ``list_gpus()``.
+    """
+
+    index: int
+    name: str
+    kind: str
+    backend: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.backend})"
+
+
+def choose(adapters: Iterable[Any]) -> tuple[tuple[GpuInfo, Any], ...]:
+    """The usable adapters with what users see of them, real GPUs first.
+
+    A GPU that several back ends show is there once, in the best of them.
+    """
+    chosen: list[Any] = []
+    for adapter in sorted(filter(usable, adapters), key=_backend):
+        if not any(_same(adapter.info, other.info) for other in chosen):
+            chosen.append(adapter)
+    chosen.sort(key=_kind)
+    return tuple((_info(index, adapter), adapter) for index, adapter in enumerate(chosen))
+
+
+def usable(adapter: Any) -> bool:
+    """Whether the adapter is of a known back end and has WebGPU's default limits."""
+    own = adapter.limits
+    return adapter.info["backend_type"] in BACKENDS and all(
+        own[name] <= limit if name.startswith("min-") else own[name] >= limit
+        for name, limit in LIMITS.items()
+    )
+
+
+def limits(adapter: Any) -> dict[str, int]:
+    """The limits to open the adapter with: WebGPU's defaults, but its own sizes."""
+    own = adapter.limits
+    return LIMITS | {
+        "max-storage-buffer-binding-size": min(own["max-storage-buffer-binding-size"], MAX_BINDING),
+        "max-buffer-size": min(own["max-buffer-size"], MAX_BUFFER),
+    }
+
+
+def _backend(adapter: Any) -> int:
+    return BACKENDS.index(adapter.info["backend_type"])
+
+
+def _kind(adapter: Any) -> int:
+    return list(KINDS.values()).index(KINDS.get(adapter.info["adapter_type"], "unknown"))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two back ends mean one GPU; equal names in one back end are two GPUs."""
+    one, other = a["device"].lower(), b["device"].lower()
+    return a["backend_type"] != b["backend_type"] and (one in other or other in one)
+
+
+def _info(index: int, adapter: Any) -> GpuInfo:
+    kind = KINDS.get(adapter.info["adapter_type"], "unknown")
+    return GpuInfo(index, adapter.info["device"], kind, adapter.info["backend_type"])

@@ -1,0 +1,307 @@
+"""Runs compiled kernels: host arrays or arrays on the device in, the same kind out.
+
+A call costs one write, one submit and one wait. Batches that no dispatch or binding can hold are
+cut into chunks of whole workgroups, with the results in order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError, InputTypeError
+from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.wgsl.adapters import LIMITS
+from symgrad.wgsl.device import Gpu, GpuInfo
+from symgrad.wgsl.memory import Once, Storage
+
+HOST_BYTES = 1 << 27
+"""Device memory that host runs of one Program may take; larger batches go through it in turn."""
+
+SCRATCH_BYTES = 1 << 30
+"""Scratch memory that runs on the device may take; larger batches go through it in turn."""
+
+ALIGNMENT = LIMITS["min-storage-buffer-offset-alignment"]
+"""Bytes: where an array may start in a buffer."""
+
+
+class DeviceArray:
+    """A float32 array that lives on a GPU, to be passed to kernels there and fetched when wanted.
+
+    It cannot be changed, so views may share its memory, which is freed with the last of them.
+    """
+
+    __slots__ = ("__weakref__", "_storage", "gpu", "shape")
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, gpu: Gpu, shape: tuple[int, ...], storage: Storage | None) -> None:
+        """Wraps a buffer (None if the array has no elements); users call ``sg.device_array``."""
+        self.gpu = gpu
+        self.shape = shape
+        self._storage = storage
+
+    @classmethod
+    def from_numpy(cls, gpu: Gpu, array: np.ndarray) -> DeviceArray:
+        """A copy of ``array`` on the GPU, as float32."""
+        data = np.ascontiguousarray(array, np.float32)
+        result = cls.empty(gpu, np.shape(array))
+        if result._storage is not None:
+            gpu.upload(result._storage, data)
+        return result
+
+    @classmethod
+    def empty(cls, gpu: Gpu, shape: tuple[int, ...]) -> DeviceArray:
+        """An array with anything in it, for a kernel to fill."""
+        gpu.check()
+        nbytes = 4 * math.prod(shape)
+        return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None)
+
+    @property
+    def buffer(self) -> Any:
+        """The wgpu buffer that starts with the elements, or None if there are none."""
+        return self._storage and self._storage.buffer
+
+    @property
+    def device(self) -> GpuInfo:
+        """The GPU that holds the array."""
+        return self.gpu.info
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return 4 * self.size
+
+    def numpy(self) -> np.ndarray:
+        """A copy on the host, fresh and writable; waits until the array is computed."""
+        result = np.empty(self.shape, np.float32)
+        if self._storage is not None:
+            self.gpu.download(self._storage, result.reshape(-1))
+        return result
+
+    def reshape(self, *shape: int | Sequence[int]) -> DeviceArray:
+        """The same elements in another shape, of which one length may be -1; nothing is copied."""
+        wanted = tuple(np.array(shape, int).ravel().tolist())
+        known = math.prod(length for length in wanted if length != -1)
+        rest = self.size // known if known else 0
+        lengths = tuple(rest if length == -1 else length for length in wanted)
+        if wanted.count(-1) > 1 or min(lengths, default=0) < 0 or math.prod(lengths) != self.size:
+            raise InputError(f"an array of shape {self.shape} has no shape {wanted}")
+        return DeviceArray(self.gpu, lengths, self._storage)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise InputTypeError("an array without axes has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise InputError("an array on a GPU cannot be a NumPy array without a copy")
+        return self.numpy().astype(dtype or np.float32, copy=False)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype=float32, device={str(self.device)!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError("an array on a GPU cannot be pickled or copied: use its .numpy()")
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """How ``count`` points run in a workspace: the bindings, and where results stand in bytes."""
+
+    bindings: Any
+    starts: tuple[int, ...]
+    nbytes: int
+
+
+class _Workspace:
+    """The buffers of host runs of up to ``capacity`` points, all results in one of them."""
+
+    def __init__(self, gpu: Gpu, layout: Layout, capacity: int) -> None:
+        self.capacity = capacity
+        self.points = gpu.storage(4 * layout.n_inputs * capacity)
+        self.results = gpu.storage(sum(_aligned(4 * k * capacity) for k in layout.outputs))
+        self.scratch = gpu.storage(16 * layout.scratch * capacity) if layout.scratch else None
+        self.staging = gpu.staging()
+        self.frames: Once[int, _Frame] = Once(16)
+
+
+class Program:
+    """A compiled sequence of WGSL modules, entry point "main" each, run one after another.
+
+    All modules see the bindings of ``layout``: the uniform block, the points, the outputs and, if
+    there is one, the scratch array. Several threads may run one Program; they take turns.
+
+    Args:
+        gpu: where it runs.
+        modules: WGSL sources, at least one.
+        layout: the arrays.
+
+    Raises:
+        DeviceError: the GPU takes no kernel with such wide points or so many outputs, or refuses a
+            module, which is a defect of symgrad (the message is naga's).
+    """
+
+    def __init__(self, gpu: Gpu, modules: Sequence[str], layout: Layout) -> None:
+        start = time.perf_counter()
+        self.gpu = gpu
+        self.layout = layout
+        self.chunk = _checked_chunk(gpu, layout)
+        writable = len(layout.outputs) + (layout.scratch > 0)
+        self._pipelines = [gpu.pipeline(source, writable) for source in modules]
+        self._lock = threading.Lock()
+        self._workspace: _Workspace | None = None
+        self._scratch: Storage | None = None
+        self.seconds = time.perf_counter() - start
+
+    def run(self, points: np.ndarray) -> list[np.ndarray]:
+        """Results (B, k) of C-contiguous float32 points (B, n_inputs); fresh, writable arrays."""
+        batch = self._batch(points.shape)
+        assert points.dtype == np.float32 and points.flags.c_contiguous, "not float32 in C order"
+        results = [np.empty((batch, k), np.float32) for k in self.layout.outputs]
+        if not batch:
+            return results
+        self.gpu.check()
+        step = self._step(HOST_BYTES, 4 * self.layout.n_inputs + 4 * sum(self.layout.outputs))
+        with self._lock, self.gpu.guard:
+            for start in range(0, batch, step):
+                part = slice(start, start + step)
+                self._run_chunk(points[part], [result[part] for result in results])
+        return results
+
+    def run_on_device(self, points: DeviceArray) -> list[DeviceArray]:
+        """Results (B, k) of points (B, n_inputs) on the device; returns before they are computed.
+
+        Reading a result waits for it, and so does nothing else.
+        """
+        batch = self._batch(points.shape)
+        if points.gpu is not self.gpu:
+            raise DeviceError(f"the points are on {points.device}, the kernel on {self.gpu.info}")
+        results = [DeviceArray.empty(self.gpu, (batch, k)) for k in self.layout.outputs]
+        if batch:
+            step = self._step(SCRATCH_BYTES, 0)
+            arrays = [(array.buffer, 4 * array.shape[1]) for array in (points, *results)]
+            with self._lock, self.gpu.guard:
+                self._submit_chunks(arrays, batch, step)
+        return results
+
+    def _batch(self, shape: tuple[int, ...]) -> int:
+        """The number of points in an array of that shape."""
+        if len(shape) != 2 or shape[1] != self.layout.n_inputs:
+            raise InputError(f"points of shape {shape}: expected (B, {self.layout.n_inputs})")
+        return shape[0]
+
+    def _step(self, nbytes: int, row: int) -> int:
+        """Points per chunk if ``row`` bytes each, and the scratch, are to fit in ``nbytes``."""
+        fit = nbytes // max(row + 16 * self.layout.scratch, 1) // WORKGROUP * WORKGROUP
+        return min(self.chunk, max(fit, WORKGROUP))
+
+    def _run_chunk(self, points: np.ndarray, results: list[np.ndarray]) -> None:
+        """One write, one submit, one wait."""
+        count = len(points)
+        space = self._reserve(count)
+        frame = space.frames.get(count, lambda: self._make_frame(space, count))
+        self.gpu.queue.write_buffer(space.points.buffer, 0, points)
+        target = space.staging.claim(frame.nbytes)
+        encoder = self.gpu.encoder()
+        self._encode(encoder, [(count, frame.bindings)])
+        encoder.copy_buffer_to_buffer(space.results.buffer, 0, target, 0, frame.nbytes)
+        self.gpu.submit(encoder)
+        floats = (start // 4 for start in frame.starts)
+        space.staging.read(frame.nbytes, zip(floats, results, strict=True))
+
+    def _reserve(self, count: int) -> _Workspace:
+        """A workspace for ``count`` points; it doubles, so a growing batch costs little."""
+        space = self._workspace
+        if space is None or space.capacity < count:
+            grown = max(count, 2 * space.capacity if space else 0)
+            capacity = Layout.stride(min(grown, max(count, self.chunk)))
+            self._workspace = None
+            space = self._workspace = _Workspace(self.gpu, self.layout, capacity)
+        return space
+
+    def _make_frame(self, space: _Workspace, count: int) -> _Frame:
+        """Results stand one after another, so that one copy brings them all back."""
+        sizes = [4 * k * count for k in self.layout.outputs]
+        ends = np.cumsum([_aligned(size) for size in sizes]).tolist()
+        starts = (0, *ends[:-1])
+        arrays = [(space.points.buffer, 0, 4 * self.layout.n_inputs * count)]
+        arrays += [
+            (space.results.buffer, start, size) for start, size in zip(starts, sizes, strict=True)
+        ]
+        bindings = self.gpu.bind(count, arrays + self._bound(space.scratch, count))
+        return _Frame(bindings, starts, starts[-1] + sizes[-1])
+
+    def _submit_chunks(self, arrays: list[tuple[Any, int]], batch: int, step: int) -> None:
+        """One submit for the whole batch; ``arrays`` are buffers and the bytes of their rows."""
+        scratch = self._reserve_scratch(min(step, batch))
+        work = []
+        for start in range(0, batch, step):
+            count = min(step, batch - start)
+            ranges = [(buffer, start * row, count * row) for buffer, row in arrays]
+            work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
+        encoder = self.gpu.encoder()
+        self._encode(encoder, work)
+        self.gpu.submit_unwaited(encoder)
+
+    def _reserve_scratch(self, count: int) -> Storage | None:
+        """The scratch array of runs on the device, for ``count`` points or more."""
+        nbytes = self._scratch_bytes(count)
+        if nbytes and (self._scratch is None or self._scratch.nbytes < nbytes):
+            self._scratch = None
+            self._scratch = self.gpu.storage(nbytes)
+        return self._scratch
+
+    def _bound(self, scratch: Storage | None, count: int) -> list[tuple[Any, int, int]]:
+        """The scratch array for ``count`` points as a binding, if the kernel has one."""
+        nbytes = self._scratch_bytes(count)
+        return [(scratch.buffer, 0, nbytes)] if scratch and nbytes else []
+
+    def _scratch_bytes(self, count: int) -> int:
+        return 16 * self.layout.scratch * Layout.stride(count)
+
+    def _encode(self, encoder: Any, work: Iterable[tuple[int, Any]]) -> None:
+        """Every module for every (count, bindings)."""
+        compute = encoder.begin_compute_pass()
+        for count, bindings in work:
+            compute.set_bind_group(0, bindings)
+            for pipeline in self._pipelines:
+                compute.set_pipeline(pipeline)
+                compute.dispatch_workgroups(-(-count // WORKGROUP))
+        compute.end()
+
+
+def _checked_chunk(gpu: Gpu, layout: Layout) -> int:
+    """The points that one dispatch takes, or a DeviceError if it takes none."""
+    bound = 1 + len(layout.outputs) + (layout.scratch > 0)
+    if bound > gpu.max_arrays:
+        raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, the kernel has {bound}")
+    chunk = layout.chunk(gpu.max_binding)
+    if not chunk:
+        raise DeviceError(
+            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
+            f"{WORKGROUP} points of {layout}"
+        )
+    return chunk
+
+
+def _aligned(nbytes: int) -> int:
+    """``nbytes`` rounded up to where the next array may start."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

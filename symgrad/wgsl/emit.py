@@ -1,0 +1,172 @@
+"""Plan -> WGSL: source that a person can read and that naga and Tint both take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from symgrad.expr.node import INPUT, Graph, Op, Place
+from symgrad.kernel.plan import Piece, Plan
+from symgrad.mathlib.define import Function
+from symgrad.wgsl.definitions import definitions
+from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
+from symgrad.wgsl.names import names_of_inputs
+from symgrad.wgsl.skeletons import Skeleton, header, main_function, preamble
+
+COMMENT_COLUMN = 56
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the source says beside the code."""
+
+    math: str = "accurate"
+    comments: bool = True
+    title: str = ""
+
+
+def emit(plan: Plan, functions: Mapping[Op, Function], style: Style | None = None) -> tuple[str, ...]:
+    """The WGSL modules of a plan, in the order in which they run."""
+    style = style or Style()
+    return tuple(
+        _module(plan, k, functions, style) for k in range(len(plan.pieces))
+    )
+
+
+def _module(
+    plan: Plan, number: int, functions: Mapping[Op, Function], style: Style
+) -> str:
+    piece = plan.pieces[number]
+    body = _Body(plan, piece, {op: f.name for op, f in functions.items()}, style)
+    parts = [list(body.part(k)) for k in range(len(piece.parts))]
+    skeleton = Skeleton(plan, piece, body.text)
+    lines = [
+        *header(plan, number, style.math, style.title),
+        *preamble(skeleton),
+        *definitions(body.used, functions),
+        *body.private,
+        *main_function(skeleton, parts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Body:
+    """The statements of one shader: names, loads where they are first needed, comments."""
+
+    def __init__(self, plan: Plan, piece: Piece, calls: Mapping[Op, str], style: Style) -> None:
+        self.plan, self.piece, self.style, self.calls = plan, piece, style, calls
+        self.names = names_of_inputs(plan.graph)
+        self.used: set[Op] = set()
+        self.private: list[str] = []
+        self._texts: dict[int, Text] = {}
+        self._rows = {i: r for r in piece.fetches for i in plan.scratch[r]}
+        self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
+        self._shared = self._nodes_of_several_parts()
+        self._last: Place | None = None
+
+    def _nodes_of_several_parts(self) -> set[int]:
+        """What one function makes and another, or the end of the shader, needs."""
+        if len(self.piece.parts) < 2:
+            return set()
+        rows = self.plan.scratch
+        shared = {i for r in self.piece.spills for i in rows[r]}
+        shared.update(s.node for s in self.piece.stores)
+        shared.update(i for r in self.piece.fetches for i in rows[r])
+        first: dict[int, int] = {}
+        for k, nodes in enumerate(self._lists):
+            shared.update(i for i in nodes if first.setdefault(i, k) != k)
+        return shared
+
+    def text(self, i: int) -> str:
+        """The value of a node, for a store at the end of the shader."""
+        node = self.plan.graph.nodes[i]
+        if i in self._texts:
+            return self._texts[i][0]
+        return self._address(i) if node[0] is INPUT else literal(node)[0]
+
+    def part(self, k: int) -> Iterator[str]:
+        """The lines of one function."""
+        graph, bound = self.plan.graph, self.plan.bound
+        for i in self._lists[k]:
+            if i in self._texts:
+                continue
+            if i in self._rows or graph.nodes[i][0] is INPUT:
+                yield from self._load(i)
+                continue
+            self.used.add(graph.nodes[i][0])
+            expression = render(graph, i, self._texts, self.calls)
+            if i in bound:
+                line = f"  {self._declare(i, f't{i}')} = {expression[0]};"
+                yield line + self._comment(i, len(line))
+            else:
+                self._texts[i] = expression
+
+    def _declare(self, i: int, name: str) -> str:
+        self._texts[i] = (name, PRIMARY)
+        if i not in self._shared:
+            return f"let {name}"
+        self.private.append(f"var<private> {name}: {TYPES[self.plan.graph.type(i)]};")
+        return name
+
+    def _load(self, i: int) -> Iterator[str]:
+        if i in self._rows:
+            yield from self._fetch(self._rows[i])
+        else:
+            name = self.names[self.plan.graph.nodes[i][1]]
+            yield f"  {self._declare(i, name)} = {self._address(i)};"
+
+    def _address(self, i: int) -> str:
+        number, n = self.plan.graph.nodes[i][1], len(self.plan.graph.names)
+        return "x[point]" if n == 1 else f"x[point * {n}u + {number}u]"
+
+    def _fetch(self, row: int) -> Iterator[str]:
+        yield f"  let s{row} = scratch[{row}u * stride() + cell];"
+        for i, component in zip(self.plan.scratch[row], "xyzw", strict=False):
+            test = " != 0.0f" if self.plan.graph.type(i) == "b" else ""
+            yield f"  {self._declare(i, f't{i}')} = s{row}.{component}{test};"
+
+    def _comment(self, i: int, width: int) -> str:
+        place = self.plan.graph.place_of(i) if self.style.comments else None
+        if place is None or place == self._last or not place.text:
+            return ""
+        self._last = place
+        return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
+
+
+def printable(text: str, limit: int = 72) -> str:
+    """One line of plain text: nothing in it can end a comment or turn the reading direction."""
+    kept = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)
+    return kept if len(kept) <= limit else kept[: limit - 3] + "..."
+
+
+def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) -> list[int]:
+    """The nodes of some statements: the bound ones, what is folded into them, what they load."""
+    found = set(part)
+    stack = list(found)
+    nodes = graph.nodes
+    loads: list[int] = []
+    for i in stack:
+        if nodes[i][0].arity:
+            for a in nodes[i][1:]:
+                if a in found:
+                    continue
+                if a not in bound and nodes[a][0].arity:
+                    found.add(a)
+                    stack.append(a)
+                elif a in bound or nodes[a][0] is INPUT:
+                    loads.append(a)
+    return _loads_first(sorted(found), graph, set(loads), bound)
+
+
+def _loads_first(
+    order: Sequence[int], graph: Graph, outside: set[int], bound: frozenset[int]
+) -> list[int]:
+    """The nodes in order, each value from outside just before the first that needs it."""
+    result: list[int] = []
+    for i in order:
+        for a in graph.nodes[i][1:]:
+            if a in outside:
+                outside.discard(a)
+                result.append(a)
+        result.append(i)
+    return result

@@ -1,0 +1,129 @@
+"""Nodes as WGSL expressions: operators with the fewest parentheses, calls and literals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.node import CONST, INTEGER, TRUTH, WORD, Graph, Node, Op
+
+PRIMARY, UNARY, PRODUCT, SUM, LOOSE = 8, 7, 6, 5, 0
+"""How tightly an expression holds together; LOOSE ones are always put in parentheses."""
+
+_BINDING: Final = {"*": PRODUCT, "/": PRODUCT, "+": SUM, "-": SUM}
+_INFIX: Final = re.compile(r"^\{0\} (\S+) \{1\}$")
+_PREFIX: Final = re.compile(r"^([-!])\{0\}$")
+_AFTER: Final = re.compile(r"^(\S+) / \{0\}$")
+_CALL: Final = re.compile(r"^[\w<>]+\(.*\)$")
+
+Text = tuple[str, int]
+"""An expression and how tightly it binds."""
+
+TYPES: Final = {"f": "f32", "b": "bool", "i": "i32", "u": "u32"}
+
+ZERO: Final = "bitcast<f32>(params.zero)"
+"""A zero that no compiler folds: a store that divides by a literal 0 is dropped by some drivers."""
+
+
+def literal(node: Node) -> Text:
+    """A constant leaf; infinities and NaN, which WGSL cannot write, come from the uniform block."""
+    value = Graph.leaf_value(node)
+    if node[0] is not CONST:
+        return _typed(node[0], int(value)), PRIMARY
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    if np.isnan(single):
+        return "params.nan", PRIMARY
+    if np.isinf(single):
+        return ("params.infinity", PRIMARY) if single > 0 else ("-params.infinity", UNARY)
+    text = _finite(single)
+    return text, UNARY if text.startswith("-") else PRIMARY
+
+
+def _typed(op: Op, value: int) -> str:
+    return {
+        TRUTH: "true" if value else "false",
+        INTEGER: f"{value}i",
+        WORD: f"{value & 0xFFFFFFFF:#x}u",
+    }[op]
+
+
+def _finite(value: np.float32) -> str:
+    """NumPy's shortest text that reads back as the same bits; subnormals by their bits."""
+    if value != 0 and abs(value) < np.finfo(np.float32).tiny:
+        return f"bitcast<f32>({int(value.view(np.uint32)):#x}u)"
+    return f"{value!s}f"
+
+
+def _wrapped(argument: Text, least: int) -> str:
+    text, binding = argument
+    return text if binding >= least else f"({text})"
+
+
+@cache
+def form_of(pattern: str) -> Callable[..., Text]:
+    """The writer of a WGSL pattern such as ``"{0} + {1}"`` or ``"exp({0})"``."""
+    if found := _INFIX.match(pattern):
+        return _infix(found[1])
+    if found := _PREFIX.match(pattern):
+        sign = found[1]
+        return lambda a: (f"{sign}{_wrapped(a, PRIMARY)}", UNARY)
+    if found := _AFTER.match(pattern):
+        head = found[1]
+        return lambda a: (f"{head} / {_wrapped(a, PRIMARY)}", PRODUCT)
+    binding = PRIMARY if _CALL.match(pattern) and _balanced(pattern) else LOOSE
+    return lambda *args: (pattern.format(*[a[0] for a in args]), binding)
+
+
+def _infix(symbol: str) -> Callable[[Text, Text], Text]:
+    binding = _BINDING.get(symbol, LOOSE)
+    left = binding or UNARY
+    right = PRIMARY if binding == PRODUCT else (PRODUCT if binding == SUM else UNARY)
+
+    def render(a: Text, b: Text) -> Text:
+        # a unary minus on the right is put in parentheses: naga refuses "x--1.0"
+        tight = right if not b[0].startswith("-") else PRIMARY
+        return f"{_wrapped(a, left)} {symbol} {_wrapped(b, tight)}", binding
+
+    return render
+
+
+def _balanced(pattern: str) -> bool:
+    """Whether the first parenthesis is closed by the last character."""
+    depth = 0
+    for k, c in enumerate(pattern):
+        depth += (c == "(") - (c == ")")
+        if c == ")" and not depth:
+            return k == len(pattern) - 1
+    return False
+
+
+def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[Op, str]) -> Text:
+    """The expression of node i from those of its arguments."""
+    node = graph.nodes[i]
+    op = node[0]
+    args = [texts[a] if a in texts else literal(graph.nodes[a]) for a in node[1:]]
+    name = functions.get(op)
+    if name is not None:
+        return f"{name}({', '.join(a[0] for a in args)})", PRIMARY
+    assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
+    if op in (ops.div, ops.reciprocal) and _is_zero(graph, node[-1]):
+        args[-1] = (f"-{ZERO}", UNARY) if _is_negative(graph, node[-1]) else (ZERO, PRIMARY)
+    if op is ops.mul and graph.nodes[node[2]][0] is CONST:
+        args.reverse()  # an expert writes 2.0f * a
+    return form_of(op.wgsl)(*args)
+
+
+def _is_zero(graph: Graph, i: int) -> bool:
+    value = graph.value(i)
+    return value is not None and float(np.float32(value)) == 0.0
+
+
+def _is_negative(graph: Graph, i: int) -> bool:
+    return math.copysign(1.0, graph.value(i) or 0.0) < 0

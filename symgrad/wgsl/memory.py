@@ -1,0 +1,149 @@
+"""Things of a device that are made once and used again, above all its storage buffers.
+
+Recycling matters for speed: a fresh buffer costs an allocation and, because WebGPU promises
+zeros, a pass over its memory. It is safe without waiting, because a device runs its submits in
+order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+IDLE_BYTES = 1 << 28
+"""The pool keeps this many freed bytes, or twice those in use if that is more."""
+
+
+class Once(Generic[Key, Value]):
+    """A bounded map whose values are made once, also when several threads ask at the same time.
+
+    The least recently used are forgotten. If making a value fails, the next who asks tries again.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[Key, _Slot[Value]] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of ``key``, made now if there is none."""
+        with self._lock:
+            slot = self._slots.setdefault(key, _Slot())
+            self._slots.move_to_end(key)
+            if len(self._slots) > self._limit:
+                self._slots.popitem(last=False)
+        with slot.lock:
+            if not slot.values:
+                slot.values.append(make())
+            return slot.values[0]
+
+
+class _Slot(Generic[Value]):
+    """A value that is there (one item) or not yet (none)."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.values: list[Value] = []
+
+
+class Pool:
+    """The storage buffers of one device, in use or free to be used again.
+
+    Invariants:
+
+    1. A buffer is in ``_taken`` (``live`` bytes in all) or on the shelf of its size (``idle``).
+    2. Those in use are held here too, because the garbage collector finalizes all that it finds
+       unreachable at once: a buffer found with its last user would come back released.
+    3. Only the holder of ``_lock`` touches anything but ``_returned``, to which finalizers append
+       at any moment, also in a thread that holds the lock.
+    """
+
+    def __init__(self, create: Callable[[int], Any]) -> None:
+        self.live = 0
+        self.idle = 0
+        self._create = create
+        self._lock = threading.Lock()
+        self._taken: dict[int, Any] = {}
+        self._shelves: dict[int, list[Any]] = {}
+        self._returned: deque[Any] = deque()
+
+    def take(self, nbytes: int) -> Any:
+        """A buffer of at least ``nbytes``, with anything in it."""
+        size = rounded(nbytes)
+        with self._lock:
+            self._tidy()
+            if shelf := self._shelves.get(size):
+                self.idle -= size
+                return self._use(shelf.pop())
+        buffer = self._create(size)
+        with self._lock:
+            return self._use(buffer)
+
+    def give(self, buffer: Any) -> None:
+        """Take back a buffer; may be called by a finalizer."""
+        self._returned.append(buffer)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._tidy()
+            finally:
+                self._lock.release()
+
+    def clear(self) -> None:
+        """Let go of all idle buffers."""
+        with self._lock:
+            self._tidy()
+            self._shelves.clear()
+            self.idle = 0
+
+    def _use(self, buffer: Any) -> Any:
+        """Note a buffer as taken."""
+        self._taken[id(buffer)] = buffer
+        self.live += buffer.size
+        return buffer
+
+    def _tidy(self) -> None:
+        """Put returned buffers on their shelves, and drop what is too much, the largest first."""
+        while self._returned:
+            buffer = self._returned.popleft()
+            del self._taken[id(buffer)]
+            self._shelves.setdefault(buffer.size, []).append(buffer)
+            self.live -= buffer.size
+            self.idle += buffer.size
+        while self.idle > max(IDLE_BYTES, 2 * self.live):
+            size = max(size for size, shelf in self._shelves.items() if shelf)
+            self._shelves[size].pop()
+            self.idle -= size
+
+
+def rounded(nbytes: int) -> int:
+    """A size for ``nbytes``: at most an eighth more, so that few sizes serve many arrays."""
+    return -(-max(nbytes, 1) // _step(nbytes)) * _step(nbytes)
+
+
+def rounded_down(nbytes: int) -> int:
+    """The largest size that ``rounded`` gives for at most ``nbytes``."""
+    return nbytes // _step(nbytes) * _step(nbytes)
+
+
+def _step(nbytes: int) -> int:
+    return max(256, 1 << max(nbytes.bit_length() - 4, 0))
+
+
+class Storage:
+    """A storage buffer that goes back to its pool when nobody uses it any more."""
+
+    __slots__ = ("__weakref__", "_pool", "buffer", "nbytes")
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        self._pool = pool
+        self.nbytes = nbytes
+        self.buffer = pool.take(nbytes)
+
+    def __del__(self) -> None:
+        if hasattr(self, "buffer"):
+            self._pool.give(self.buffer)

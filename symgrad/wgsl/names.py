@@ -1,0 +1,71 @@
+"""Names in emitted source: the user's where WGSL can take them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from symgrad.expr.node import Graph
+
+_OURS: Final = re.compile(r"^(t\d+|s\d+|sg_.*|part_\d+)$")
+
+_TAKEN: Final = frozenset(
+    """
+    x params Params tile scratch main stride point cell first local group rows k wg
+    bool f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3
+    mat4x4 array atomic ptr sampler sampler_comparison vec2f vec3f vec4f vec2i vec3i vec4i vec2u
+    vec3u vec4u vec2h vec3h vec4h
+    abs acos acosh all any asin asinh atan atan2 atanh bitcast ceil clamp cos cosh countLeadingZeros
+    countOneBits cross degrees determinant distance dot exp exp2 extractBits faceForward
+    firstLeadingBit firstTrailingBit floor fma fract frexp insertBits inverseSqrt ldexp length log
+    log2 max min mix modf normalize pow quantizeToF16 radians reflect refract reverseBits round
+    saturate select sign sin sinh smoothstep sqrt step storageBarrier tan tanh transpose trunc
+    workgroupBarrier arrayLength
+    alias break case const const_assert continue continuing default diagnostic discard else enable
+    false fn for if let loop override requires return struct switch true var while
+    NULL Self abstract active alignas alignof as asm asm_fragment async attribute auto await become
+    cast catch class co_await co_return co_yield coherent column_major common compile
+    compile_fragment concept const_cast consteval constexpr constinit crate debugger decltype
+    delete demote demote_to_helper do dynamic_cast enum explicit export extends extern external
+    fallthrough filter final finally friend from fxgroup get goto groupshared highp impl implements
+    import inline instanceof interface layout lowp macro macro_rules match mediump meta mod module
+    move mut mutable namespace new nil noexcept noinline nointerpolation non_coherent noncoherent
+    noperspective null nullptr of operator package packoffset partition pass patch pixelfragment
+    precise precision premerge priv protected pub public readonly ref regardless register
+    reinterpret_cast require resource restrict self set shared sizeof smooth snorm static
+    static_assert static_cast std subroutine super target template this thread_local throw trait
+    try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying
+    virtual volatile wgsl where with writeonly yield
+    """.split()
+)
+"""What a kernel defines itself, WGSL's types and built-ins, its keywords and reserved words."""
+
+
+def names_of_inputs(graph: Graph) -> list[str]:
+    """A WGSL identifier for each input, its own name where that is allowed and free."""
+    return unique([identifier(name) for name in graph.names])
+
+
+def identifier(name: str) -> str:
+    """The name in ASCII letters, digits and underscores, prefixed where WGSL would refuse it."""
+    plain = re.sub(r"\W|[^\x00-\x7f]", "_", name)
+    plain = re.sub(r"_{2,}", "_", plain)
+    if plain in _TAKEN or _OURS.match(plain) or not plain[:1].isalpha():
+        return f"v_{plain.lstrip('_')}"
+    return plain
+
+
+def unique(names: list[str]) -> list[str]:
+    """The names, made different by a number where two are the same."""
+    taken = set(names)
+    seen: set[str] = set()
+    result: list[str] = []
+    for name in names:
+        k = 2
+        fresh = name
+        while fresh in seen:
+            fresh, k = f"{name}_{k}", k + 1
+            fresh = f"{fresh}_" if fresh in taken else fresh
+        seen.add(fresh)
+        result.append(fresh)
+    return result

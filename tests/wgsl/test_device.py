@@ -1,0 +1,358 @@
+"""Which GPUs are listed, and how what goes wrong with one is reported."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from symgrad.wgsl.adapters import LIMITS, choose, limits
+from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.memory import Once, Pool, Storage, rounded, rounded_down
+
+MODULE = """
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = 1.0; }
+"""
+
+
+def adapter(name: str, kind: str, backend: str, **changed: int) -> Any:
+    """What wgpu says about an adapter."""
+    info = {"device": name, "adapter_type": kind, "backend_type": backend}
+    changes = {key.replace("_", "-"): value for key, value in changed.items()}
+    return SimpleNamespace(info=info, limits=LIMITS | changes)
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in another process, which must not hang."""
+    env = os.environ | environment
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=env
+    )
+
+
+def test_adapters_are_listed_once_real_ones_first() -> None:
+    found = choose(
+        [
+            adapter("llvmpipe (LLVM 15)", "CPU", "Vulkan"),
+            adapter("NVIDIA H200", "DiscreteGPU", "Vulkan"),
+            adapter("NVIDIA H200", "DiscreteGPU", "Vulkan"),
+            adapter("NVIDIA H200 (D3D)", "Unknown", "D3D12"),
+            adapter("Iris", "IntegratedGPU", "D3D12"),
+            adapter("NVIDIA H200/PCIe/SSE2", "Unknown", "OpenGL"),
+            adapter("llvmpipe (LLVM 15)", "CPU", "OpenGL"),
+        ]
+    )
+    assert [(i.index, i.name, i.kind, i.backend) for i, _ in found] == [
+        (0, "NVIDIA H200", "discrete", "Vulkan"),
+        (1, "NVIDIA H200", "discrete", "Vulkan"),
+        (2, "Iris", "integrated", "D3D12"),
+        (3, "llvmpipe (LLVM 15)", "software", "Vulkan"),
+    ]
+    assert str(found[0][0]) == "NVIDIA H200 (discrete, Vulkan)"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_compute_workgroup_storage_size": 8192},
+        {"max_storage_buffers_per_shader_stage": 4},
+        {"min_storage_buffer_offset_alignment": 512},
+    ],
+)
+def test_an_adapter_below_the_default_limits_is_left_out(changed: dict[str, int]) -> None:
+    assert choose([adapter("old", "DiscreteGPU", "Vulkan", **changed)]) == ()
+
+
+def test_limits_are_the_default_ones_with_sane_sizes() -> None:
+    own = adapter("new", "DiscreteGPU", "Vulkan", max_buffer_size=1 << 63)
+    own.limits["max-storage-buffer-binding-size"] = (1 << 32) - 4
+    own.limits["max-compute-workgroup-storage-size"] = 49_152
+    changed = {k: v for k, v in limits(own).items() if v != LIMITS[k]}
+    assert changed == {"max-buffer-size": 1 << 40, "max-storage-buffer-binding-size": 1 << 31}
+
+
+def test_gpus_are_opened_once(gpu: Gpu) -> None:
+    assert list_gpus() is not list_gpus() and list_gpus() == list_gpus()
+    assert open_gpu() is open_gpu(0) is gpu
+    assert gpu.info == list_gpus()[0]
+    assert gpu.max_binding >= 1 << 27
+
+
+def test_a_device_has_the_default_limits(gpu: Gpu) -> None:
+    own = gpu._device.limits
+    assert own["max-compute-workgroup-storage-size"] == 16_384
+    assert own["max-storage-buffers-per-shader-stage"] == 8
+
+
+@pytest.mark.parametrize("index", [-1, 99])
+def test_an_unknown_index_is_refused(gpu: Gpu, index: int) -> None:
+    with pytest.raises(DeviceError, match=f"there is no GPU {index}: 0 is "):
+        open_gpu(index)
+
+
+def test_a_machine_without_a_gpu_lists_none() -> None:
+    code = """
+import symgrad.wgsl.device as device
+device.choose = lambda adapters: ()
+assert device.list_gpus() == ()
+try:
+    device.open_gpu()
+except device.DeviceError as error:
+    print(error)
+"""
+    done = python(code)
+    assert done.stdout.startswith("no GPU found (wgpu found no adapter): use device="), done.stderr
+
+
+def test_without_wgpu_there_is_no_gpu() -> None:
+    code = """
+import sys; sys.modules["wgpu"] = None
+import symgrad.wgsl.device as device
+assert device.list_gpus() == ()
+try:
+    device.open_gpu()
+except device.DeviceError as error:
+    print(error)
+"""
+    done = python(code)
+    assert "ModuleNotFoundError" in done.stdout and "device=" in done.stdout, done.stderr
+
+
+def test_importing_loads_no_wgpu() -> None:
+    done = python("import symgrad.wgsl.dispatch, sys; assert 'wgpu' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pipeline_is_compiled_once(gpu: Gpu) -> None:
+    assert gpu.pipeline(MODULE, 1) is gpu.pipeline(MODULE, 1)
+    assert gpu.pipeline(MODULE, 2) is not gpu.pipeline(MODULE, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("fn main( {", "expected identifier"),
+        ("@compute @workgroup_size(1) fn main() { let a: f32 = 1u; }", "expected to be `f32`"),
+        ("@compute @workgroup_size(1) fn other() { }", "Unable to find entry point 'main'"),
+        (MODULE.replace("binding(2)", "binding(7)"), "not available in the pipeline layout"),
+        (MODULE.replace("size(64)", "size(257)"), "total invocations"),
+    ],
+)
+def test_a_refused_kernel_says_why(gpu: Gpu, source: str, message: str) -> None:
+    with pytest.raises(DeviceError, match="symgrad's fault") as caught:
+        gpu.pipeline(source, 1)
+    assert message in str(caught.value)
+    gpu.check()
+
+
+def test_too_much_memory_is_refused_before_wgpu_is_asked(gpu: Gpu) -> None:
+    with pytest.raises(DeviceMemoryError, match="run fewer points at a time"):
+        gpu.storage(gpu.max_buffer + 4)
+    assert isinstance(gpu.storage(1), Storage)
+
+
+def test_a_full_device_gives_up_its_idle_buffers(gpu: Gpu, monkeypatch: Any) -> None:
+    gpu.storage(5000)
+    asked: list[int] = []
+
+    def create(nbytes: int, usage: str) -> Any:
+        asked.append(gpu.pool.idle)
+        raise gpu.translated(RuntimeError("Not enough memory left."))
+
+    monkeypatch.setattr(gpu, "_create_buffer", create)
+    live = gpu.pool.live
+    with pytest.raises(DeviceMemoryError, match="is full"):
+        gpu.storage(123_456)
+    assert asked[0] > 0 and asked[1] == 0
+    assert gpu.pool.live == live
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("In wgpuDeviceCreateBuffer\n    Not enough memory left.", DeviceMemoryError),
+        ("In wgpuQueueWriteBuffer\n    Parent device is lost", DeviceLostError),
+        ("something else", DeviceError),
+    ],
+)
+def test_errors_are_told_apart_by_message(gpu: Gpu, text: str, kind: type[Exception]) -> None:
+    with pytest.raises(DeviceError) as caught, gpu.guard:
+        raise RuntimeError(text)
+    assert type(caught.value) is kind
+    assert gpu.lost is (kind is DeviceLostError)
+    gpu.lost = False
+
+
+def test_foreign_errors_pass_the_guard(gpu: Gpu) -> None:
+    with pytest.raises(KeyError), gpu.guard:
+        raise KeyError("mine")
+
+
+LOST = """
+import numpy as np
+from symgrad.errors import DeviceLostError
+from symgrad.kernel.layout import Layout
+from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.dispatch import DeviceArray, Program
+gpu = open_gpu()
+if not {source!r}: raise SystemExit
+program = Program(gpu, [{source!r}], Layout(1, (1,)))
+there = DeviceArray.from_numpy(gpu, np.zeros((5, 1)))
+program.run(np.zeros((5, 1), np.float32)); program.run_on_device(there)[0].numpy()
+gpu._device.destroy()
+for action in (
+    lambda: program.run(np.zeros((5, 1), np.float32)), lambda: program.run_on_device(there),
+    lambda: there.numpy(), lambda: DeviceArray.from_numpy(gpu, np.zeros(5)),
+    lambda: Program(gpu, [{source!r} + " "], Layout(1, (1,))),
+):
+    for _ in range(2):
+        try:
+            action()
+        except DeviceLostError as error:
+            print("lost")
+    gpu.lost = False
+gpu.lost = True
+assert open_gpu() is not gpu
+print(Program(open_gpu(), [{source!r}], Layout(1, (1,))).run(np.zeros((2, 1), np.float32)))
+"""
+
+
+def test_a_lost_device_is_an_error_and_can_be_opened_again(gpu: Gpu) -> None:
+    done = python(LOST.format(source=MODULE))
+    assert done.stdout.split()[:10] == ["lost"] * 10, done.stderr
+    assert done.stdout.count("1.") == 2
+
+
+def test_a_value_is_made_once_for_all_threads() -> None:
+    made: list[int] = []
+    once: Once[str, int] = Once(4)
+
+    def make() -> int:
+        time.sleep(0.02)
+        made.append(1)
+        return len(made)
+
+    threads = [threading.Thread(target=once.get, args=("key", make)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_a_value_that_failed_is_made_again_and_old_ones_are_forgotten() -> None:
+    once: Once[int, float] = Once(2)
+    with pytest.raises(ZeroDivisionError):
+        once.get(0, lambda: 1 / 0)
+    assert once.get(0, lambda: 1) == 1
+    assert [once.get(key, lambda: 2) for key in (0, 1, 2)] == [1, 2, 2]
+    assert once.get(0, lambda: 3) == 3
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 256, 257, 5000, 1 << 20, (1 << 20) + 1, (1 << 31) - 1])
+def test_sizes_are_rounded_to_few(nbytes: int) -> None:
+    size = rounded(nbytes)
+    assert size >= max(nbytes, 1) and size % 256 == 0
+    assert size <= max(nbytes + 256, nbytes * 1.13)
+    assert rounded(size) == size
+    assert rounded(rounded_down(nbytes)) == max(rounded_down(nbytes), 256)
+
+
+def test_the_pool_recycles_and_lets_go_of_what_is_too_much() -> None:
+    pool = Pool(lambda size: SimpleNamespace(size=size))
+    first, second = Storage(pool, 1000), Storage(pool, 500)
+    buffer = first.buffer
+    assert (pool.live, pool.idle) == (1536, 0)
+    del first
+    assert (pool.live, pool.idle) == (512, 1024)
+    assert Storage(pool, 513).buffer is not buffer
+    again = Storage(pool, 1001)
+    assert again.buffer is buffer
+    huge = [Storage(pool, 1 << 27) for _ in range(4)]
+    huge.clear()
+    assert pool.idle <= 1 << 28
+    del again, second
+    pool.clear()
+    assert (pool.live, pool.idle) == (0, 0)
+
+
+def test_a_recycled_buffer_was_never_finalized() -> None:
+    class Buffer:
+        size = 256
+        released = False
+
+        def __del__(self) -> None:
+            self.released = True
+
+    pool = Pool(lambda size: Buffer())
+    cycle: list[Any] = [Storage(pool, 100)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert pool.idle == 256
+    assert not Storage(pool, 100).buffer.released
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)"])
+def test_a_forked_child_never_hangs(gpu: Gpu, leave: str) -> None:
+    code = f"""
+import gc, os, sys
+import numpy as np
+from symgrad.errors import DeviceError
+from symgrad.kernel.layout import Layout
+from symgrad.wgsl.device import list_gpus, open_gpu
+from symgrad.wgsl.dispatch import DeviceArray, Program
+gpu = open_gpu()
+program = Program(gpu, [{MODULE!r}], Layout(1, (1,)))
+points = np.zeros((5, 1), np.float32)
+there = DeviceArray.from_numpy(gpu, points)
+program.run(points)
+child = os.fork()
+if not child:
+    assert list_gpus()
+    for action in (
+        open_gpu, lambda: program.run(points), lambda: program.run_on_device(there),
+        there.numpy, lambda: Program(gpu, [{MODULE!r}], Layout(1, (1,))),
+        lambda: DeviceArray.from_numpy(gpu, points),
+    ):
+        try:
+            action()
+        except DeviceError as error:
+            assert "spawn" in str(error)
+            print("refused", flush=True)
+    del program, there, gpu
+    gc.collect()
+    {leave}
+print(os.waitpid(child, 0)[1], program.run(points)[0].ravel())
+"""
+    done = python(code)
+    assert done.stdout.split("\n")[:7] == ["refused"] * 6 + ["0 [1. 1. 1. 1. 1.]"], done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_before_a_gpu_was_opened_may_open_one(gpu: Gpu) -> None:
+    code = f"""
+import os, sys
+import numpy as np
+from symgrad.kernel.layout import Layout
+from symgrad.wgsl.device import list_gpus, open_gpu
+from symgrad.wgsl.dispatch import Program
+list_gpus()
+child = os.fork()
+print(Program(open_gpu(), [{MODULE!r}], Layout(1, (1,))).run(np.zeros((1, 1), np.float32)))
+sys.exit(os.waitpid(child, 0)[1] if child else 0)
+"""
+    done = python(code)
+    assert done.returncode == 0 and done.stdout.count("1.") == 2, done.stderr

@@ -1,0 +1,405 @@
+"""Programs of small hand-written modules: chunks, scratch, threads, memory, arrays on the device."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import resource
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.errors import DeviceError, InputError, InputTypeError
+from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.wgsl import dispatch
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.mapping import WaitingMapper
+
+Poison = Callable[[Program, int], None]
+
+PARAMS = """
+struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+"""
+
+SQUARES = (
+    PARAMS
+    + """
+@group(0) @binding(2) var<storage, read_write> loss: array<f32>;
+@group(0) @binding(3) var<storage, read_write> grads: array<f32>;
+var<workgroup> tile: array<f32, 192>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
+  let base = group.x * 64u;
+  let point = base + lane;
+  if (point < params.count) {
+    var sum = 0.0;
+    for (var i = 0u; i < 3u; i++) {
+      let value = x[3u * point + i];
+      sum += value * value;
+      tile[3u * lane + i] = 2.0 * value;
+    }
+    loss[point] = sum;
+  }
+  workgroupBarrier();
+  for (var i = lane; i < 192u; i += 64u) {
+    if (3u * base + i < 3u * params.count) { grads[3u * base + i] = tile[i]; }
+  }
+}
+"""
+)
+
+STRIDE = (
+    PARAMS
+    + """
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read_write> scratch: array<vec4<f32>>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  let stride = (params.count + 63u) / 64u * 64u;
+  if (id.x < params.count) {
+    BODY
+  }
+}
+"""
+)
+FIRST = STRIDE.replace(
+    "BODY",
+    "scratch[id.x] = vec4(x[id.x]); scratch[stride + id.x] = vec4(0.0, 0.0, 10.0 * x[id.x], 0.0);",
+)
+SECOND = STRIDE.replace("BODY", "y[id.x] = scratch[id.x].y + scratch[stride + id.x].z;")
+
+EDGES = STRIDE.replace(
+    "BODY",
+    "y[3u * id.x] = params.infinity; y[3u * id.x + 1u] = params.nan;"
+    "y[3u * id.x + 2u] = bitcast<f32>(params.zero);",
+)
+
+SIZES = [1, 2, 63, 64, 65, 127, 128, 129, 192, 193, 500, 640, 641]
+
+
+@pytest.fixture
+def squares(gpu: Gpu) -> Program:
+    """Loss and gradient of a sum of squares, with stores staged through workgroup memory."""
+    return Program(gpu, [SQUARES], Layout(3, (1, 3)))
+
+
+@pytest.fixture
+def tiny(gpu: Gpu, monkeypatch: Any) -> Program:
+    """The same on a GPU whose bindings hold 128 points."""
+    monkeypatch.setattr(gpu, "max_binding", 128 * 12 + 100)
+    return Program(gpu, [SQUARES], Layout(3, (1, 3)))
+
+
+def draw(batch: int, n: int = 3) -> np.ndarray:
+    """Some points."""
+    return np.random.default_rng(batch).normal(size=(batch, n)).astype(np.float32)
+
+
+def check(points: np.ndarray, results: list[np.ndarray]) -> None:
+    """All of the results of SQUARES must be there, and in order."""
+    loss, grads = results
+    assert loss.shape == (len(points), 1) and grads.shape == (len(points), 3)
+    np.testing.assert_allclose(loss[:, 0], (points**2).sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(grads, 2 * points)
+
+
+@pytest.mark.parametrize("batch", SIZES)
+def test_every_batch_size(squares: Program, poison: Poison, batch: int) -> None:
+    poison(squares, batch)
+    check(draw(batch), squares.run(draw(batch)))
+
+
+@pytest.mark.parametrize("batch", SIZES)
+def test_batches_beyond_one_binding(tiny: Program, poison: Poison, batch: int) -> None:
+    assert tiny.chunk == 128
+    poison(tiny, batch)
+    check(draw(batch), tiny.run(draw(batch)))
+
+
+@pytest.mark.parametrize("batch", SIZES)
+def test_device_arrays_beyond_one_binding(tiny: Program, poison: Poison, batch: int) -> None:
+    poison(tiny, batch)
+    there = DeviceArray.from_numpy(tiny.gpu, draw(batch))
+    check(draw(batch), [result.numpy() for result in tiny.run_on_device(there)])
+
+
+def test_batches_beyond_the_host_memory(squares: Program, poison: Poison, monkeypatch: Any) -> None:
+    monkeypatch.setattr(dispatch, "HOST_BYTES", 200 * 28)
+    poison(squares, 192)
+    check(draw(1000), squares.run(draw(1000)))
+    assert squares._workspace and squares._workspace.capacity == 192
+
+
+def test_more_workgroups_than_one_dispatch_has(gpu: Gpu) -> None:
+    source = STRIDE.replace("BODY", "y[id.x] = x[id.x] + 1.0;")
+    program = Program(gpu, [source], Layout(1, (1,), scratch=1))
+    batch = 65_535 * WORKGROUP + 65
+    points = np.arange(batch, dtype=np.float32).reshape(-1, 1)
+    there = DeviceArray.from_numpy(gpu, points)
+    np.testing.assert_array_equal(program.run_on_device(there)[0].numpy(), points + 1)
+    np.testing.assert_array_equal(program.run(points)[0], points + 1)
+
+
+@pytest.mark.parametrize("batch", [1, 64, 65, 129, 300])
+def test_scratch_carries_values_to_the_next_module(
+    gpu: Gpu, poison: Poison, monkeypatch: Any, batch: int
+) -> None:
+    monkeypatch.setattr(gpu, "max_binding", 2 * 16 * 128)
+    program = Program(gpu, [FIRST, SECOND], Layout(1, (1,), scratch=2))
+    assert program.chunk == 128
+    poison(program, batch)
+    points = draw(batch, 1)
+    np.testing.assert_allclose(program.run(points)[0], 11 * points, rtol=1e-6)
+    there = DeviceArray.from_numpy(gpu, points)
+    np.testing.assert_allclose(program.run_on_device(there)[0].numpy(), 11 * points, rtol=1e-6)
+
+
+def test_scratch_is_bounded_on_the_device(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(dispatch, "SCRATCH_BYTES", 32 * 100)
+    program = Program(gpu, [FIRST, SECOND], Layout(1, (1,), scratch=2))
+    points = draw(777, 1)
+    result = program.run_on_device(DeviceArray.from_numpy(gpu, points))[0].numpy()
+    np.testing.assert_allclose(result, 11 * points, rtol=1e-6)
+    assert program._scratch and program._scratch.nbytes == 32 * 64
+
+
+def test_the_uniform_block(gpu: Gpu) -> None:
+    program = Program(gpu, [EDGES], Layout(1, (3,), scratch=1))
+    [result] = program.run(draw(2, 1))
+    np.testing.assert_array_equal(result, [[np.inf, np.nan, 0]] * 2)
+
+
+def test_an_empty_batch_needs_no_gpu(squares: Program, monkeypatch: Any) -> None:
+    there = DeviceArray.from_numpy(squares.gpu, np.empty((0, 3)))
+    monkeypatch.setattr(squares.gpu, "queue", None)
+    check(draw(0), squares.run(draw(0)))
+    results = squares.run_on_device(there)
+    check(draw(0), [result.numpy() for result in results])
+
+
+def test_results_are_fresh_writable_and_own_their_memory(squares: Program) -> None:
+    first, second = squares.run(draw(70)), squares.run(draw(70))
+    for one, other in zip(first, second, strict=True):
+        assert one.flags.owndata and one.flags.writeable and one.flags.c_contiguous
+        one[...] = 0
+        assert other.any() and not np.shares_memory(one, other)
+    check(draw(70), second)
+
+
+def test_a_row_of_a_batch_is_the_point_alone(squares: Program) -> None:
+    batch = squares.run(draw(130))
+    for row in (0, 63, 64, 129):
+        alone = squares.run(draw(130)[row : row + 1])
+        for whole, one in zip(batch, alone, strict=True):
+            np.testing.assert_array_equal(whole[row], one[0])
+
+
+def test_the_same_program_again_costs_nothing(squares: Program) -> None:
+    again = Program(squares.gpu, [SQUARES], Layout(3, (1, 3)))
+    assert again._pipelines[0] is squares._pipelines[0]
+    assert again.seconds < 0.01
+
+
+def test_points_too_wide_for_a_binding(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(gpu, "max_binding", 64 * 12 - 4)
+    with pytest.raises(DeviceError, match="764 bytes in one array, too few for 64 points"):
+        Program(gpu, [SQUARES], Layout(3, (1, 3)))
+
+
+def test_more_outputs_than_bindings(gpu: Gpu) -> None:
+    with pytest.raises(DeviceError, match="binds 8 arrays, the kernel has 9"):
+        Program(gpu, [SQUARES], Layout(3, (1,) * 8))
+
+
+def test_wrong_points(squares: Program) -> None:
+    with pytest.raises(InputError, match=r"expected \(B, 3\)"):
+        squares.run(draw(5, 2))
+    with pytest.raises(InputError, match=r"expected \(B, 3\)"):
+        squares.run_on_device(DeviceArray.from_numpy(squares.gpu, draw(5, 2)))
+
+
+def test_the_documented_way_of_mapping(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(gpu, "mapper", WaitingMapper(gpu._device))
+    program = Program(gpu, [SQUARES], Layout(3, (1, 3)))
+    for batch in (5, 200, 3):
+        check(draw(batch), program.run(draw(batch)))
+    gpu.mapper.wait()
+
+
+def test_a_call_after_an_interrupted_one(squares: Program, monkeypatch: Any) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for broken in ("_poll", "unmap"):
+        with monkeypatch.context() as patch:
+            patch.setattr(squares.gpu.mapper, broken, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                squares.run(draw(5))
+        check(draw(5), squares.run(draw(5)))
+
+
+def in_threads(actions: list[Callable[[], None]]) -> None:
+    """Run all at once; the first failure is raised."""
+    failures: list[BaseException] = []
+
+    def guarded(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
+def test_threads_share_one_program(tiny: Program) -> None:
+    def work(seed: int) -> None:
+        for step in range(25):
+            points = draw(100 * seed + step + 1)
+            check(points, tiny.run(points))
+            there = DeviceArray.from_numpy(tiny.gpu, points)
+            check(points, [result.numpy() for result in tiny.run_on_device(there)])
+
+    in_threads([lambda seed=seed: work(seed) for seed in range(6)])
+
+
+def test_threads_with_programs_of_their_own(gpu: Gpu) -> None:
+    def work(factor: int) -> None:
+        source = STRIDE.replace("BODY", f"y[id.x] = {factor}.0 * x[id.x];")
+        for _ in range(4):
+            program = Program(gpu, [source], Layout(1, (1,), scratch=1))
+            for batch in (1, 300, 70):
+                np.testing.assert_array_equal(
+                    program.run(draw(batch, 1))[0], factor * draw(batch, 1)
+                )
+
+    in_threads([lambda factor=factor % 4: work(factor) for factor in range(8)])
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not hasattr(resource, "getpagesize"), reason="needs /proc")
+@pytest.mark.parametrize("way", ["host", "device", "varying"])
+def test_many_calls_leak_nothing(squares: Program, way: str) -> None:
+    points = draw(1000)
+    there = DeviceArray.from_numpy(squares.gpu, points)
+
+    def call(step: int) -> None:
+        if way == "host":
+            squares.run(points)
+        elif way == "device":
+            squares.run_on_device(there)
+        else:
+            squares.run(points[: 1 + step % 999])
+
+    for step in range(600):
+        call(step)
+    squares.gpu.mapper.wait()
+    before = resident()
+    for step in range(2000):
+        call(step)
+    squares.gpu.mapper.wait()
+    assert resident() - before < 4 << 20
+
+
+def test_programs_that_are_gone_free_their_buffers(gpu: Gpu) -> None:
+    Program(gpu, [SQUARES], Layout(3, (1, 3))).run(draw(500))
+    gc.collect()
+    live = gpu.pool.live
+    for _ in range(20):
+        Program(gpu, [SQUARES], Layout(3, (1, 3))).run(draw(500))
+    gc.collect()
+    assert gpu.pool.live == live
+
+
+def test_device_arrays_make_the_round_trip(gpu: Gpu) -> None:
+    for shape in ((), (0,), (5,), (2, 3, 4), (0, 3), (70_001,)):
+        data = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+        there = DeviceArray.from_numpy(gpu, data)
+        back = there.numpy()
+        np.testing.assert_array_equal(back, data)
+        assert back.flags.writeable and back.flags.owndata
+        assert (there.shape, there.dtype, there.ndim, there.size) == (
+            data.shape,
+            np.float32,
+            data.ndim,
+            data.size,
+        )
+        assert there.nbytes == data.nbytes and there.device == gpu.info
+
+
+def test_device_arrays_are_copied_in_pieces(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr("symgrad.wgsl.device.UPLOAD_BYTES", 1024)
+    monkeypatch.setattr("symgrad.wgsl.device.DOWNLOAD_FLOATS", 100)
+    data = draw(337)
+    np.testing.assert_array_equal(DeviceArray.from_numpy(gpu, data).numpy(), data)
+
+
+def test_device_arrays_take_any_real_array(gpu: Gpu) -> None:
+    for data in (np.arange(12.0).reshape(3, 4).T, np.arange(5), [[1, 2], [3, 4]], 3):
+        there = DeviceArray.from_numpy(gpu, np.asarray(data))
+        np.testing.assert_array_equal(there.numpy(), np.asarray(data, np.float32))
+        np.testing.assert_array_equal(np.asarray(there, np.float64), data)
+
+
+def test_device_arrays_look_like_arrays(gpu: Gpu) -> None:
+    there = DeviceArray.from_numpy(gpu, draw(4))
+    assert len(there) == 4
+    assert repr(there) == f"DeviceArray(shape=(4, 3), dtype=float32, device='{gpu.info}')"
+    assert there.reshape(2, 6).shape == there.reshape((2, -1)).shape == (2, 6)
+    assert there.reshape(-1).shape == (12,)
+    assert DeviceArray.from_numpy(gpu, np.float32(3)).reshape(1, 1).numpy() == [[3]]
+    np.testing.assert_array_equal(there.reshape(6, -1).numpy(), draw(4).reshape(6, 2))
+    for wrong in ((5,), (-1, -1), (-1, 5), (-2, -6)):
+        with pytest.raises(InputError, match=r"of shape \(4, 3\) has no shape"):
+            there.reshape(wrong)
+    with pytest.raises(InputTypeError, match="no length"):
+        len(there.reshape(12)[0] if False else DeviceArray.from_numpy(gpu, np.float32(1)))
+    for action in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(InputTypeError, match="numpy"):
+            action(there)
+    with pytest.raises(InputError, match="without a copy"):
+        np.array(there, copy=False) if np.__version__ >= "2" else there.__array__(copy=False)
+
+
+def test_device_arrays_are_chained_without_a_wait(squares: Program) -> None:
+    points = draw(300)
+    there = DeviceArray.from_numpy(squares.gpu, points)
+    for _ in range(5):
+        there = squares.run_on_device(there)[1]
+    np.testing.assert_array_equal(there.numpy(), 32 * points)
+
+
+def test_device_results_stay_what_they_are(squares: Program) -> None:
+    kept = []
+    for step in range(20):
+        there = DeviceArray.from_numpy(squares.gpu, draw(200 + step))
+        kept.append(squares.run_on_device(there))
+        squares.run(draw(321))
+    for step, results in enumerate(kept):
+        check(draw(200 + step), [result.numpy() for result in results])
+
+
+def test_device_arrays_of_another_gpu_are_refused(squares: Program) -> None:
+    there = DeviceArray.from_numpy(squares.gpu, draw(3))
+    other = copy.copy(squares.gpu)
+    with pytest.raises(DeviceError, match="the points are on"):
+        squares.run_on_device(DeviceArray(other, there.shape, there._storage))
