@@ -49,6 +49,7 @@ def between_ops() -> tuple[Law, ...]:
         exact(c * (p * a), (c * p) * a, when=constants("p is 2**k, |c| >= 1", _scales, c, p)),
         exact(p * (c * a), (p * c) * a, when=constants("p is 2**k, c whole", _doubles, p, c)),
         exact(-(c * a), -c * a, when=constants("c is a constant", _any, c)),
+        exact(a + c, a - -c, when=constants("c < 0", _negative, c)),
         exact(a + c * y, a - (-c) * y, when=constants("c < 0", _negative, c)),
         exact(a - c * y, a + (-c) * y, when=constants("c < 0", _negative, c)),
         real(c * (p * a), (c * p) * a, when=constants("c, p are constants", _any, c, p)),

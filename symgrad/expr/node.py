@@ -47,6 +47,8 @@ class Op:
     cost: int = 1
     commutative: bool = False
     transcendental: bool = False
+    transparent: bool = False
+    """Whether the value is the first argument: the row is there for its derivative only."""
     domain: str = ""
     edges: str = ""
     points: tuple[tuple[float, ...], ...] = ()

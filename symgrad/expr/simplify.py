@@ -131,6 +131,8 @@ class Rewriter:
             return _fold
         if op is ops.where and heads[0] is TRUTH:
             return _choose
+        if op.transparent:
+            return _see_through
         if op in (ops.lt, ops.le) and self._laws:
             return _decide
         return _expand if op in self.definitions else None
@@ -187,6 +189,10 @@ def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
 
 def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:
     return args[1] if rewriter.graph.nodes[args[0]][1] else args[2]
+
+
+def _see_through(_: Rewriter, __: Op, args: Sequence[int]) -> int:
+    return args[0]
 
 
 def _decide(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:

@@ -36,11 +36,11 @@ class Structure:
         return int(np.prod(self.keys)) if self.kind == "array" else sum(c.size for c in self.children)
 
     def build(self, values: np.ndarray) -> Any:
-        """The nesting with ``values[..., k]`` in the place of the k-th scalar."""
+        """The nesting with ``values[..., k]`` in the place of the k-th scalar, in fresh arrays."""
         if self.kind is None:
-            return values[..., 0]
+            return values[..., 0].copy() if values.ndim > 1 else float(values[0])
         if self.kind == "array":
-            return values.reshape(*values.shape[:-1], *self.keys)
+            return values.reshape(*values.shape[:-1], *self.keys).copy()
         ends = np.cumsum([c.size for c in self.children])[:-1]
         parts = [
             c.build(v) for c, v in zip(self.children, np.split(values, ends, -1), strict=True)

@@ -185,17 +185,17 @@ def _plan(
     home = {i: g for g, group in enumerate(groups) for i in group}
     rows = _scratch_rows(groups, reads, home)
     row_of = {i: r for r, row in enumerate(rows) for i in row}
+    spills: list[list[int]] = [[] for _ in groups]
+    for r, row in enumerate(rows):
+        spills[home[row[0]]].append(r)
+    stored: list[list[Store]] = [[] for _ in groups]
+    for s in stores:
+        stored[home.get(s.node, 0)].append(s)
     pieces = []
     for g, group in enumerate(groups):
         foreign = {a for i in group for a in reads[i].names if home.get(a, g) != g}
-        pieces.append(
-            Piece(
-                parts=_parts(group),
-                fetches=tuple(sorted({row_of[a] for a in foreign})),
-                spills=tuple(r for r, row in enumerate(rows) if home[row[0]] == g),
-                stores=tuple(s for s in stores if home.get(s.node, 0) == g),
-            )
-        )
+        fetches = tuple(sorted({row_of[a] for a in foreign}))
+        pieces.append(Piece(_parts(group), fetches, tuple(spills[g]), tuple(stored[g])))
     return Plan(name, graph, tuple(outputs), bound, tuple(pieces), tuple(rows))
 
 
@@ -214,9 +214,7 @@ def _scratch_rows(
             for a in reads[i].names:
                 if home.get(a, g) != g:
                     first_use.setdefault(a, (g, k))
-    crossing = sorted(first_use, key=lambda a: (home[a], first_use[a], a))
-    rows: list[tuple[int, ...]] = []
-    for g in range(len(groups)):
-        mine = [a for a in crossing if home[a] == g]
-        rows.extend(tuple(mine[k : k + 4]) for k in range(0, len(mine), 4))
-    return rows
+    crossing: list[list[int]] = [[] for _ in groups]
+    for a in sorted(first_use, key=lambda a: (first_use[a], a)):
+        crossing[home[a]].append(a)
+    return [tuple(mine[k : k + 4]) for mine in crossing for k in range(0, len(mine), 4)]

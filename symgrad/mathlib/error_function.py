@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from symgrad.expr import ops
@@ -14,23 +15,34 @@ ERF: Final = (
 """erf(x)/x - 1 in x**2, |x| <= 1: erf to 0.05 * 2**-24 of its value (tools/fit.py)."""
 
 ERFC_TAIL: Final = (
-    1.253008, -0.13562118, -0.04756264, 0.12964657, -0.11926742, 0.06829736, -0.023814972,
-    0.0025483202, 0.0020239062, -0.0007350762, -0.00025093945,
+    1.2769784, -0.09276358, -0.16603039, 0.16404232, -0.054218363, -0.0079473695, 0.008694692,
+    0.00094879844, -0.0013191424,
 )  # fmt: skip
-"""erfc(a) exp(a**2) (1 + 2a) in t = (a - 3)/(a + 3), 0 <= a <= 12: to 1.08 * 2**-24."""
+"""erfc(a) exp(a**2) (1 + 2a) in t = (a - 2)/(a + 2), 0.5 <= a <= 10.1: to 0.39 * 2**-24."""
+
+
+def _near(x: Expr) -> Expr:
+    """erf(x) for |x| <= 1; for a tiny x the product with the polynomial would be subnormal."""
+    value = x + x * polynomial(x * x, ERF)
+    return ops.where(ops.abs(x) < 1e-4, x * (2.0 / math.sqrt(math.pi)), value)
+
+
+def _tail(a: Expr) -> Expr:
+    """erfc(a) = exp(-a**2) W(t)/(1 + 2a), t = (a - 2)/(a + 2), for a >= 1/2; 0 from a = 10.1 on."""
+    a = ops.where(a < 10.1, a, 10.1)
+    t = (a - 2.0) / (a + 2.0)
+    return ops.exp_neg_square(a) * (polynomial(t, ERFC_TAIL) / (1.0 + 2.0 * a))
 
 
 def erf(x: Expr) -> Expr:
-    """1 - erfc(|x|) with the sign of x; for |x| < 1 a polynomial."""
+    """A polynomial for |x| < 1; 1 - erfc(|x|) with the sign of x beyond."""
     a = ops.abs(x)
-    near = x + x * polynomial(x * x, ERF)
-    far = ops.copysign(1.0 - ops.erfc(a), x)
-    return keep_nan(ops.where(a < 1.0, near, far), x)
+    return keep_nan(ops.where(a < 1.0, _near(x), ops.copysign(1.0 - _tail(a), x)), x)
 
 
 def erfc(x: Expr) -> Expr:
-    """exp(-a**2) W(t)/(1 + 2a), a = |x|, t = (a - 3)/(a + 3); 2 minus that for x < 0."""
+    """1 - erf(x) for |x| < 1/2; beyond, exp(-a**2) W(a), a = |x|, and 2 minus that for x < 0."""
     a = ops.abs(x)
-    a = ops.where(a < 12.0, a, 12.0)  # erfc(10.1) is 0 in float32
-    tail = ops.exp_neg_square(a) * polynomial((a - 3.0) / (a + 3.0), ERFC_TAIL) / (1.0 + 2.0 * a)
-    return keep_nan(ops.where(x < 0.0, 2.0 - tail, tail), x)
+    tail = _tail(a)
+    far = ops.where(x < 0.0, 2.0 - tail, tail)
+    return keep_nan(ops.where(a < 0.5, 1.0 - _near(x), far), x)

@@ -30,17 +30,25 @@ def expm1(x: Expr) -> Expr:
     return keep_tiny(ops.where(ops.abs(x) < 0.5, near, ops.exp(x) - 1.0), x, 2.0**-27)
 
 
+def _log_near_one(f: Expr) -> Expr:
+    """log(1 + f) for sqrt(1/2) <= 1 + f <= sqrt(2)."""
+    square = f * f
+    return f + (f * square * polynomial(f, LOG1P) - 0.5 * square)
+
+
 def log1p(x: Expr) -> Expr:
     """log(1 + x); a polynomial where 1 + x lies between sqrt(1/2) and sqrt(2)."""
-    square = x * x
-    near = x + (x * square * polynomial(x, LOG1P) - 0.5 * square)
     far = ops.where(x > -1.0, ops.log(1.0 + x), ops.where(x == -1.0, -math.inf, math.nan))
-    return keep_tiny(ops.where((x > -0.2929) & (x < 0.4142), near, far), x, 2.0**-27)
+    near = (x > -0.2929) & (x < 0.4142)
+    return keep_tiny(ops.where(near, _log_near_one(x), far), x, 2.0**-27)
 
 
 def log10(x: Expr) -> Expr:
-    """log(x) / log(10)."""
-    return ops.log(x) * (1.0 / math.log(10.0))
+    """log(x)/log(10), the logarithm a polynomial in x - 1 near 1."""
+    near = (x > 0.7072) & (x < 1.4142)
+    value = ops.where(near, _log_near_one(x - 1.0), ops.log(x)) * (1.0 / math.log(10.0))
+    outside = ops.where(x == 0.0, -math.inf, math.nan)
+    return keep_nan(ops.where(x > 0.0, value, outside), x)
 
 
 def exp_neg_square(x: Expr) -> Expr:

@@ -15,8 +15,11 @@ SINH: Final = (0.16666667, 0.00833335, 0.0001983616, 2.8169513e-06)
 TANH: Final = (-0.3333328, 0.13331442, -0.053739715, 0.020639088, -0.0057049873)
 """(tanh(x) - x)/x**3 in x**2, |x| <= 0.625: tanh to 0.15 * 2**-24."""
 
-ASINH: Final = (-0.16666666, 0.07499889, -0.04461325, 0.030012952, -0.019979984, 0.009167712)
-"""(asinh(x) - x)/x**3 in x**2, |x| <= 0.5: asinh to 0.09 * 2**-24."""
+ASINH: Final = (
+    -0.16666666, 0.07499929, -0.044628087, 0.030232115, -0.021511193, 0.014342809, -0.0073132156,
+    0.0019512223,
+)  # fmt: skip
+"""(asinh(x) - x)/x**3 in x**2, |x| <= 0.75: asinh to 0.02 * 2**-24."""
 
 ATANH: Final = (0.333333, 0.20002519, 0.14222762, 0.118237294, 0.05135825, 0.17669117)
 """(atanh(x) - x)/x**3 in x**2, |x| <= 0.5: atanh to 0.08 * 2**-24."""
@@ -64,10 +67,10 @@ def tanh(x: Expr) -> Expr:
 
 
 def asinh(x: Expr) -> Expr:
-    """log(a + sqrt(a**2 + 1)) with the sign of x, a = |x|; for a < 0.5 a polynomial."""
+    """log(a + sqrt(a**2 + 1)) with the sign of x, a = |x|; for a < 0.75 a polynomial."""
     a = ops.abs(x)
     far = ops.where(a > 1e4, ops.log(a) + LN2, ops.log(a + ops.sqrt(a * a + 1.0)))
-    return keep_tiny(ops.copysign(ops.where(a < 0.5, _odd(a, ASINH), far), x), x, TINY)
+    return keep_tiny(ops.copysign(ops.where(a < 0.75, _odd(a, ASINH), far), x), x, TINY)
 
 
 def acosh(x: Expr) -> Expr:

@@ -6,15 +6,16 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, leading, polynomial, whole, within
 
-LOG_SERIES: Final = (0.3333333, 0.20000167, 0.14268658, 0.11791043)
-"""(atanh(s) - s)/s**3 in s**2, |s| <= 3 - sqrt(8): atanh to 0.01 * 2**-24 (tools/fit.py)."""
+LOG_SERIES: Final = (0.33333334, 0.20000006, 0.14283733, 0.11340781)
+"""(atanh(s) - s)/s**3 in s**2, |s| <= 0.1011: atanh to 0.0018 * 2**-24 (tools/fit.py)."""
 
-TWO_OVER_LN2: Final = 2.0 / math.log(2.0)
-LEADING_TWO_OVER_LN2: Final = 2.884765625
-"""Its 12 leading bits."""
+TWO_OVER_LN2: Final = (2.884765625, 2.0 / math.log(2.0) - 2.884765625)
+"""2/ln 2: its 12 leading bits, and the rest."""
+LOG2_3_HALVES: Final = (0.5849609375, math.log2(1.5) - 0.5849609375)
+"""log2(3/2): bits down to 2**-12, and the rest."""
 
 
 def _two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -23,32 +24,36 @@ def _two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return total, b - (total - a)
 
 
-def _split(a: Expr) -> tuple[Expr, Expr]:
-    """a = 2**k * m with m in [sqrt(1/2), sqrt(2)): (k, m) of a positive finite a."""
+def _split(a: Expr) -> tuple[Expr, Expr, Condition]:
+    """k, m of a = 2**k m, m in [sqrt(3)/2, sqrt(3)), and whether m > sqrt(3/2); a > 0, finite."""
     subnormal = a < 2.0**-126
     bits = ops.float_bits(ops.where(subnormal, a * 2.0**24, a))
     m = ops.bits_float(ops.word_add(ops.word_and(bits, 0x7FFFFF), 0x3F800000))
     k = whole(ops.word_div(bits, 0x800000)) - ops.where(subnormal, 151.0, 127.0)
-    above = m > math.sqrt(2.0)
-    return ops.where(above, k + 1.0, k), ops.where(above, 0.5 * m, m)
+    above = m > math.sqrt(3.0)
+    return ops.where(above, k + 1.0, k), ops.where(above, 0.5 * m, m), (m > 1.2247449) & ~above
 
 
 def _log2(a: Expr) -> tuple[Expr, Expr]:
-    """log2(a) as a sum of two floats, to 2**-30 of its value: 2/ln 2 atanh(s), s = (m-1)/(m+1)."""
-    k, m = _split(a)
-    f, g = m - 1.0, m + 1.0
+    """log2(a) as a sum of two floats, to 2**-30 of its value.
+
+    With a = 2**k m and c = 3/2 or 1, whichever is nearer to m, log2(a) is
+    k + log2(c) + 2/ln 2 atanh(s), s = (m - c)/(m + c); s is kept in two pieces.
+    """
+    k, m, halves = _split(a)
+    c = ops.where(halves, 1.5, 1.0)
+    f, g = m - c, m + c
     g_high = leading(g)
-    g_low = m - ops.opaque(g_high - 1.0)
+    g_low = m - ops.opaque(g_high - c)
     s = f / g
     high = leading(s)
     low = (ops.opaque(f - high * g_high) - high * g_low) / g
     square = s * s
     low = low + s * square * polynomial(square, LOG_SERIES)
-    scaled = high * LEADING_TWO_OVER_LN2
-    rest = high * (TWO_OVER_LN2 - LEADING_TWO_OVER_LN2) + low * TWO_OVER_LN2
-    fraction, lost = _two_sum(scaled, rest)
-    total, low = _two_sum(k, fraction)
-    return total, low + lost
+    rest = high * TWO_OVER_LN2[1] + low * sum(TWO_OVER_LN2)
+    fraction, lost = _two_sum(high * TWO_OVER_LN2[0], rest)
+    total, rest = _two_sum(k + ops.where(halves, LOG2_3_HALVES[0], 0.0), fraction)
+    return total, rest + (lost + ops.where(halves, LOG2_3_HALVES[1], 0.0))
 
 
 def _magnitude(a: Expr, p: Expr) -> Expr:
@@ -59,7 +64,7 @@ def _magnitude(a: Expr, p: Expr) -> Expr:
     low = (high - cut) + low
     exponent, rest = _two_sum(p_cut * cut, (p - p_cut) * cut + p * low)
     value = ops.exp2(within(exponent, 200.0))
-    return ops.where(ops.abs(exponent) < 128.0, value + value * (rest * math.log(2.0)), value)
+    return value * (1.0 + ops.where(ops.abs(exponent) < 200.0, rest * math.log(2.0), 0.0))
 
 
 def pow(x: Expr, p: Expr) -> Expr:

@@ -24,14 +24,16 @@ def _take(r: Expr, b: Expr) -> Expr:
 
 
 def _modulus(a: Expr, b: Expr) -> Expr:
-    """|a| modulo |b|, in [0, |b|); NaN where |a/b| >= 2**45, as two reductions do not suffice."""
+    """|a| modulo |b|, in [0, |b|); NaN where two reductions do not get there: |a/b| above 2**45."""
     a, b = ops.abs(a), ops.abs(b)
-    r = _take(_take(a, b), b)
+    small = a < 2.0**40
+    scale = ops.where(small, 2.0**80, 1.0)  # keeps the products out of the subnormals
+    r = _take(_take(a * scale, b * scale), b * scale) * ops.where(small, 2.0**-80, 1.0)
     r = ops.where(r < 0.0, r + b, r)
     r = ops.where(r >= b, r - b, r)
     r = ops.where(a < b, a, r)
-    lost = (b == 0.0) | (a * 2.0**-45 >= b)
-    return keep_nan(ops.where(lost | ops.isinf(a), math.nan, r), a, b)
+    done = (r >= 0.0) & (r < b) & ops.isfinite(a)
+    return keep_nan(ops.where(done, r, math.nan), a, b)
 
 
 def fmod(a: Expr, b: Expr) -> Expr:

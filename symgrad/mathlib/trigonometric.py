@@ -10,7 +10,7 @@ from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, keep_tiny, polynomial
 
 ATAN: Final = (-0.3333295, 0.199777, -0.13877568, 0.08053337)
-"""(atan(t) - t)/t**3 in t**2, |t| <= tan(pi/8): atan to 0.37 * 2**-24 of its value (tools/fit.py)."""
+"""(atan(t) - t)/t**3 in t**2, |t| <= tan(pi/8): atan to 0.37 * 2**-24 of itself (tools/fit.py)."""
 
 ASIN: Final = (0.16666752, 0.074952975, 0.045470376, 0.02417951, 0.042166315)
 """(asin(t) - t)/t**3 in t**2, |t| <= 0.5: asin to 0.10 * 2**-24."""

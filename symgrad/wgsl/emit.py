@@ -11,7 +11,7 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
 from symgrad.wgsl.names import names_of_inputs
-from symgrad.wgsl.skeletons import Skeleton, header, main_function, preamble
+from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
 
 COMMENT_COLUMN = 56
 
@@ -28,20 +28,21 @@ class Style:
 def emit(plan: Plan, functions: Mapping[Op, Function], style: Style | None = None) -> tuple[str, ...]:
     """The WGSL modules of a plan, in the order in which they run."""
     style = style or Style()
-    return tuple(
-        _module(plan, k, functions, style) for k in range(len(plan.pieces))
-    )
+    names = names_of_inputs(plan.graph)
+    count = operations(plan)
+    sources = []
+    for k in range(len(plan.pieces)):
+        body = _Body(plan, plan.pieces[k], names, {op: f.name for op, f in functions.items()}, style)
+        head = header(plan, k, count, style.math, style.title)
+        sources.append(_module(head, body, functions))
+    return tuple(sources)
 
 
-def _module(
-    plan: Plan, number: int, functions: Mapping[Op, Function], style: Style
-) -> str:
-    piece = plan.pieces[number]
-    body = _Body(plan, piece, {op: f.name for op, f in functions.items()}, style)
-    parts = [list(body.part(k)) for k in range(len(piece.parts))]
-    skeleton = Skeleton(plan, piece, body.text)
+def _module(head: Iterable[str], body: _Body, functions: Mapping[Op, Function]) -> str:
+    parts = [list(body.part(k)) for k in range(len(body.piece.parts))]
+    skeleton = Skeleton(body.plan, body.piece, body.text)
     lines = [
-        *header(plan, number, style.math, style.title),
+        *head,
         *preamble(skeleton),
         *definitions(body.used, functions),
         *body.private,
@@ -53,9 +54,11 @@ def _module(
 class _Body:
     """The statements of one shader: names, loads where they are first needed, comments."""
 
-    def __init__(self, plan: Plan, piece: Piece, calls: Mapping[Op, str], style: Style) -> None:
+    def __init__(
+        self, plan: Plan, piece: Piece, names: Sequence[str], calls: Mapping[Op, str], style: Style
+    ) -> None:
         self.plan, self.piece, self.style, self.calls = plan, piece, style, calls
-        self.names = names_of_inputs(plan.graph)
+        self.names = names
         self.used: set[Op] = set()
         self.private: list[str] = []
         self._texts: dict[int, Text] = {}

@@ -16,6 +16,9 @@ STAGING = "MAP_READ|COPY_DST"
 SPIN_SECONDS = 2e-4
 """How long to ask whether a result is there before sleeping until it is: saves 40 us a call."""
 
+MAX_POLLS = 10_000
+"""Waits for an idle device after which the end of a map is given up; one is enough."""
+
 
 class Mapper(Protocol):
     """A way to see the contents of a mappable buffer, and to wait for the device."""
@@ -105,27 +108,37 @@ class PollingMapper:
     """Maps by polling the device in the calling thread, in 0.6 of the documented way's time.
 
     It uses the C functions that ``native``, wgpu's back end, exports. One callback serves all
-    maps, told apart by a number, so an interrupted call leaves nothing dangling.
+    maps, told apart by a number, so an interrupted call leaves nothing dangling. A map ends in
+    ``_finished`` with None, what went wrong, or the exception that interrupted the callback.
     """
 
     def __init__(self, device: Any, native: Any) -> None:
         self._ffi, self._lib = native.ffi, native.lib
         self._device = device
         self._numbers = itertools.count(1)
-        self._finished: dict[int, str] = {}
+        self._finished: dict[int, BaseException | None] = {}
         self._callback = _map_callback(self._ffi, self._lib, self._finished)
         _callbacks.append(self._callback)
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """See ``Mapper``."""
         number = self._start(buffer, nbytes)
-        deadline = time.perf_counter() + SPIN_SECONDS
-        while number not in self._finished:
-            self._poll(time.perf_counter() > deadline)
-        if message := self._finished.pop(number):
-            raise RuntimeError(message)
+        self._await(number)
+        if error := self._finished.pop(number):
+            raise error
         address = self._lib.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
         return np.frombuffer(self._ffi.buffer(address, nbytes), np.float32)
+
+    def _await(self, number: int) -> None:
+        """Poll until the callback was called; in vain only if an interrupt kept it from noting."""
+        deadline = time.perf_counter() + SPIN_SECONDS
+        for _ in range(MAX_POLLS):
+            while number not in self._finished and time.perf_counter() < deadline:
+                self._poll(False)
+            if number in self._finished:
+                return
+            self._poll(True)
+        raise RuntimeError("an interrupt hid the end of a call: repeat it")
 
     def _start(self, buffer: Any, nbytes: int) -> int:
         """Ask for the map; the number under which its end will be in ``_finished``."""
@@ -150,13 +163,18 @@ class PollingMapper:
         self._lib.wgpuDevicePoll(self._device._internal, block, self._ffi.NULL)
 
 
-def _map_callback(ffi: Any, lib: Any, finished: dict[int, str]) -> object:
-    """A C callback that notes under its number that a map is done: "" or what went wrong."""
+def _map_callback(ffi: Any, lib: Any, finished: dict[int, BaseException | None]) -> object:
+    """A C callback that notes under its number how a map ended."""
 
-    @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
+    def interrupted(kind: object, error: BaseException, trace: Any) -> None:
+        number = trace.tb_frame.f_locals["number"]
+        finished[int(ffi.cast("uintptr_t", number))] = error
+
+    @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", onerror=interrupted)
     def note(status: int, message: Any, number: Any, _: Any) -> None:
         failed = status != lib.WGPUMapAsyncStatus_Success
-        finished[int(ffi.cast("uintptr_t", number))] = _text(ffi, message) if failed else ""
+        error = RuntimeError(_text(ffi, message)) if failed else None
+        finished[int(ffi.cast("uintptr_t", number))] = error
 
     return note
 

@@ -7,6 +7,8 @@ order.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
@@ -60,14 +62,17 @@ class Pool:
     2. Those in use are held here too, because the garbage collector finalizes all that it finds
        unreachable at once: a buffer found with its last user would come back released.
     3. Only the holder of ``_lock`` touches anything but ``_returned``, to which finalizers append
-       at any moment, also in a thread that holds the lock.
+       at any moment, also within a method of the pool in the same thread.
+    4. In a forked child nothing happens any more: the lock may be held for ever.
     """
 
     def __init__(self, create: Callable[[int], Any]) -> None:
         self.live = 0
         self.idle = 0
         self._create = create
-        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._tidying = False
         self._taken: dict[int, Any] = {}
         self._shelves: dict[int, list[Any]] = {}
         self._returned: deque[Any] = deque()
@@ -77,9 +82,10 @@ class Pool:
         size = rounded(nbytes)
         with self._lock:
             self._tidy()
-            if shelf := self._shelves.get(size):
+            with contextlib.suppress(KeyError, IndexError):
+                buffer = self._shelves[size].pop()
                 self.idle -= size
-                return self._use(shelf.pop())
+                return self._use(buffer)
         buffer = self._create(size)
         with self._lock:
             return self._use(buffer)
@@ -87,11 +93,9 @@ class Pool:
     def give(self, buffer: Any) -> None:
         """Take back a buffer; may be called by a finalizer."""
         self._returned.append(buffer)
-        if self._lock.acquire(blocking=False):
-            try:
+        if self._pid == os.getpid():
+            with self._lock:
                 self._tidy()
-            finally:
-                self._lock.release()
 
     def clear(self) -> None:
         """Let go of all idle buffers."""
@@ -107,15 +111,31 @@ class Pool:
         return buffer
 
     def _tidy(self) -> None:
-        """Put returned buffers on their shelves, and drop what is too much, the largest first."""
-        while self._returned:
-            buffer = self._returned.popleft()
-            del self._taken[id(buffer)]
-            self._shelves.setdefault(buffer.size, []).append(buffer)
-            self.live -= buffer.size
-            self.idle += buffer.size
+        """Put returned buffers on their shelves, unless a method that does so was interrupted."""
+        if self._tidying:
+            return
+        self._tidying = True
+        try:
+            while self._returned:
+                self._shelve(self._returned.popleft())
+            self._trim()
+        finally:
+            self._tidying = False
+
+    def _shelve(self, buffer: Any) -> None:
+        """Make a buffer idle."""
+        self._shelves.setdefault(buffer.size, []).append(buffer)
+        del self._taken[id(buffer)]
+        self.live -= buffer.size
+        self.idle += buffer.size
+
+    def _trim(self) -> None:
+        """Let go of idle buffers while there are too many, the largest first."""
         while self.idle > max(IDLE_BYTES, 2 * self.live):
-            size = max(size for size, shelf in self._shelves.items() if shelf)
+            size = max((size for size, shelf in self._shelves.items() if shelf), default=0)
+            if not size:
+                self.idle = 0
+                return
             self._shelves[size].pop()
             self.idle -= size
 

@@ -59,13 +59,13 @@ def _runs(stores: Sequence[Store]) -> list[list[Store]]:
     return runs
 
 
-def header(plan: Plan, number: int, math: str, title: str) -> Iterator[str]:
+def header(plan: Plan, number: int, count: int, math: str, title: str) -> Iterator[str]:
     """What the kernel computes, for its reader."""
     n, counts = len(plan.graph.names), [len(o.nodes) for o in plan.outputs]
     shapes = ", ".join(f"{o.name} (B, {k})" for o, k in zip(plan.outputs, counts, strict=True))
     yield f"// {title or plan.name}"
     yield f"// in: x (B, {n}); out: {shapes}; float32, C order, one invocation a point"
-    yield f"// {operations(plan):,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
+    yield f"// {count:,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
     if len(plan.pieces) > 1:
         yield (
             f"// kernel {number + 1} of {len(plan.pieces)}: one shader of this length would compile "

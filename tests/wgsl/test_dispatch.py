@@ -1,4 +1,4 @@
-"""Programs of small hand-written modules: chunks, scratch, threads, memory, arrays on the device."""
+"""Programs of small hand-written modules: chunks, scratch, threads, memory, device arrays."""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""The devices of this machine, and which of them a kernel runs on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError, InputTypeError
+from symgrad.kernel.interpret import Interpreter
+from symgrad.kernel.plan import Plan
+from symgrad.wgsl.device import list_gpus, open_gpu
+from symgrad.wgsl.dispatch import DeviceArray, Program
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that kernels run on.
+
+    ``kind`` is "discrete", "integrated", "software" (a GPU driver on the CPU), "unknown" or "cpu".
+    """
+
+    index: int
+    name: str
+    kind: str
+    backend: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels reach it as WGSL."""
+        return self.kind != "cpu"
+
+    @property
+    def is_real_gpu(self) -> bool:
+        """Whether it is a GPU rather than a driver that computes on the CPU."""
+        return self.kind not in ("cpu", "software")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.backend})"
+
+
+def devices() -> list[Device]:
+    """The devices of this machine: its GPUs, then its CPU. Their indices go into ``device=``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> sg.devices()[-1].kind
+        'cpu'
+    """
+    gpus = [Device(k, g.name, g.kind, g.backend) for k, g in enumerate(list_gpus())]
+    return [*gpus, Device(len(gpus), "NumPy on the CPU", "cpu", "NumPy")]
+
+
+def choose(device: Any = None) -> Device:
+    """The device that ``device=`` names: "gpu", "cpu", an index, a `Device`, or None.
+
+    None is the environment variable SYMGRAD_DEVICE, or else the first real GPU, or else the CPU.
+
+    Raises:
+        DeviceError: if there is no such device. InputError: for a name that is none.
+    """
+    if device is None:
+        device = os.environ.get("SYMGRAD_DEVICE") or None
+        device = int(device) if device and device.isdecimal() else device
+    if isinstance(device, Device):
+        return device
+    if device == "cpu":
+        return Device(-1, "NumPy on the CPU", "cpu", "NumPy")
+    found = devices()
+    if device is None:
+        return next((d for d in found if d.is_real_gpu), found[-1])
+    if device == "gpu":
+        return _first_gpu(found)
+    if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
+        if not 0 <= device < len(found):
+            raise DeviceError(f"there is no device {device}: sg.devices() lists {len(found)}")
+        return found[device]
+    raise InputError(f'device={device!r}: use "gpu", "cpu", an index of sg.devices(), or None')
+
+
+def _first_gpu(found: list[Device]) -> Device:
+    gpus = [d for d in found if d.is_gpu]
+    if not gpus:
+        raise DeviceError(
+            "no GPU: wgpu found no adapter. Install a Vulkan driver (on Debian, "
+            'mesa-vulkan-drivers is one that computes on the CPU), or use device="cpu"'
+        )
+    return gpus[0]
+
+
+def build(plan: Plan, modules: tuple[str, ...], device: Device, dtype: str) -> Program | Interpreter:
+    """The plan, compiled for the device."""
+    if not device.is_gpu:
+        return Interpreter(plan, dtype)
+    require_gpu_dtype(device, dtype)
+    return Program(open_gpu(device.index), modules, plan.layout)
+
+
+def require_gpu_dtype(device: Device, dtype: str) -> None:
+    """Refuse what GPU kernels are not written for."""
+    if dtype != "float32":
+        raise DeviceError(
+            f"{device}: kernels on a GPU compute in float32, not {dtype}, since its drivers have no "
+            f'{dtype} versions of exp, sin and the like; use device="cpu" for float64'
+        )
+
+
+def device_array(x: Any, device: Any = None) -> DeviceArray:
+    """A float32 array that lives on a GPU: kernels given one return such arrays, copying nothing.
+
+    ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU.
+
+    Raises:
+        DeviceError: if the device is no GPU. InputTypeError: if x holds no real numbers.
+    """
+    target = choose(device) if device is not None else _first_or_real()
+    if not target.is_gpu:
+        raise DeviceError(f"{target} has no memory of its own: arrays of the CPU are NumPy's")
+    values = np.asarray(x)
+    if values.dtype.kind not in "fiub":
+        raise InputTypeError(f"an array of {values.dtype} holds no real numbers")
+    return DeviceArray.from_numpy(open_gpu(target.index), values.astype(np.float32, order="C"))
+
+
+def _first_or_real() -> Device:
+    chosen = choose(None)
+    return chosen if chosen.is_gpu else _first_gpu(devices())

@@ -1,0 +1,118 @@
+"""The operations as public functions: on expressions, on arrays of them, and on numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.array import call
+from symgrad.expr.expression import Expr, as_float, lift, located, power
+from symgrad.expr.node import Handle, Op
+
+
+def document(op: Op) -> str:
+    """The docstring of an operation, from its row."""
+    lines = [op.meaning[0].upper() + op.meaning[1:] + ".", ""]
+    lines += ["Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does."]
+    lines += [f"Domain: {op.domain}."] if op.domain else []
+    lines += [f"Edges: {op.edges}."] if op.edges else []
+    if not op.transcendental:
+        return "\n".join(lines)
+    first = ", ".join(str(float(v)) for v in op.points[0])
+    return "\n".join([*lines, "", "Example:", "    >>> import symgrad as sg",
+                      f"    >>> float(sg.{op.name}({first}))", f"    {_value(op)!r}"])  # fmt: skip
+
+
+def _value(op: Op) -> float:
+    return float(op.reference(*[np.float64(v) for v in op.points[0]]))
+
+
+def _public(op: Op) -> Callable[..., Any]:
+    def function(*arguments: Any) -> Any:
+        if len(arguments) != op.arity:
+            raise TraceError(
+                located(f"sg.{op.name} takes {op.arity} arguments, not {len(arguments)}")
+            )
+        return call(op, *arguments)
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = document(op)
+    return function
+
+
+HIDDEN: Final = {
+    "add", "sub", "mul", "div", "neg", "integer_pow", "pow", "lt", "le", "eq", "ne", "copysign",
+    "float_bits", "bits_float", "word_add", "word_and", "word_div", "opaque", "exp_neg_square",
+}  # fmt: skip
+"""Rows that are operators, parts of others, or tools of mathlib: no functions of the public face."""
+
+PUBLIC: Final[dict[str, Callable[..., Any]]] = {
+    row.name: _public(row)
+    for row in ops.TABLE.values()
+    if row.arity and row.name not in HIDDEN
+}
+
+
+def pow(x: Any, p: Any) -> Any:
+    """x**p: a chain of multiplications for a constant integer p, a square root for a half.
+
+    Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does.
+    """
+    if isinstance(x, Handle) and not np.ndim(p):
+        return power(as_float(x), p)  # type: ignore[arg-type]
+    return x**p
+
+
+def custom_vjp(f: Callable[..., Any], vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of scalars with a derivative of its own.
+
+    ``f(*args)`` gives the value, an expression; ``vjp(g, y, *args)`` gives the cotangents of the
+    arguments (None for a zero) from the cotangent g of the value y. It must be linear in g.
+
+    Raises:
+        TraceError: if f does not return one expression, or vjp not one entry an argument.
+
+    Example:
+        >>> import symgrad as sg
+        >>> clipped = sg.custom_vjp(lambda x: x * x, lambda g, y, x: (sg.clip(g, -1, 1) * 2 * x,))
+        >>> x = sg.var("x")
+        >>> sg.evaluate(sg.grad(5 * clipped(x), x), {x: 3.0})
+        6.0
+    """
+    rows: dict[int, Op] = {}
+
+    def wrapped(*arguments: Any) -> Any:
+        handle = next((a for a in arguments if isinstance(a, Handle)), None)
+        if handle is None:
+            return f(*arguments)
+        lifted = [lift(handle.graph, a) for a in arguments]
+        value = f(*lifted)
+        if not isinstance(value, Expr):
+            raise TraceError(located(f"a custom_vjp function returned {value!r}, no expression"))
+        if len(lifted) not in rows:
+            rows[len(lifted)] = _custom_row(getattr(f, "__name__", "f"), len(lifted), vjp)
+        return rows[len(lifted)](value, *lifted)
+
+    wrapped.__name__, wrapped.__doc__ = getattr(f, "__name__", "f"), f.__doc__
+    return wrapped
+
+
+def _custom_row(name: str, count: int, vjp: Callable[..., Any]) -> Op:
+    """The operation that is its first argument, and whose derivative is the user's."""
+
+    def checked(g: Any, y: Any, _: Any, *arguments: Any) -> tuple[Any, ...]:
+        shares = vjp(g, y, *arguments)
+        if not isinstance(shares, (tuple, list)) or len(shares) != count:
+            raise TraceError(f"the vjp of {name} must return {count} cotangents, not {shares!r}")
+        return (None, *shares)
+
+    return Op(
+        name=f"custom_{name}", signature=f"{'f' * (count + 1)}->f", cost=0, vjp=checked,
+        reference=lambda y, *_: y, meaning="the first argument, with the user's derivative",
+        transparent=True,
+    )  # fmt: skip
+

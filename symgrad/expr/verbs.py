@@ -1,0 +1,332 @@
+"""Derivatives, values and substitution of expressions: what users call on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import differentiate
+from symgrad.expr.array import ExprArray, array
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.expression import WRAP, Expr, lift, node_name, require_graph
+from symgrad.expr.node import CONST, INPUT, Graph, Handle, leaves, reachable
+
+
+def grad(expr: Expr, wrt: Any) -> Any:
+    """The derivatives of an expression, by one reverse sweep: df/dx for each x of ``wrt``.
+
+    ``wrt`` is a variable, giving one expression, or a sequence of them, giving an array of the
+    same shape. Any expression that was made on the way to ``expr`` may stand for a variable.
+
+    Raises:
+        ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.grad(x * y + sg.sin(x), x)
+        y + cos(x)
+    """
+    graph = require_expression(expr).graph
+    ids = _ids(graph, wrt)
+    found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
+    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+
+
+def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
+    """The vector-Jacobian product: the derivatives of sum(cotangent * expr), in one sweep.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.vjp([x * y, x + y], [x, y], [1.0, 3.0])[0]
+        y + 3
+    """
+    outputs = _list(exprs)
+    graph = require_expression(outputs[0]).graph
+    total: dict[int, list[int]] = {}
+    for output, cotangent in zip(outputs, _list(cotangents), strict=True):
+        total.setdefault(output.id, []).append(lift(graph, cotangent).id)
+    sums = {i: differentiate.balanced_sum(graph, parts) for i, parts in total.items()}
+    found = differentiate.vjp(graph, sums, _ids(graph, wrt))
+    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+
+
+def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
+    """The Jacobian-vector product: how the expressions change along the tangents, forward mode.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.jvp(x * y, [x, y], [1.0, 0.0])
+        y
+    """
+    outputs = _list(exprs)
+    graph = require_expression(outputs[0]).graph
+    seeds = {
+        i: lift(graph, t).id for i, t in zip(_ids(graph, wrt), _list(tangents), strict=True)
+    }
+    found = differentiate.jvp(graph, seeds, [o.id for o in outputs])
+    return _shaped(exprs, [_or_zero(graph, i) for i in found])
+
+
+def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
+    """The product of the Hessian with a vector, forward over reverse: it costs a few gradients.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
+        x * 2
+    """
+    return jvp(grad(expr, wrt), wrt, vector)
+
+
+@dataclass(frozen=True, eq=False)
+class Jacobian:
+    """A matrix of derivatives, of which only the entries that are not structurally 0 are kept.
+
+    Entry k stands in row ``rows[k]`` and column ``columns[k]``, row by row.
+    """
+
+    shape: tuple[int, int]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    entries: tuple[Expr, ...]
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries that are not structurally 0."""
+        return len(self.entries)
+
+    @property
+    def pattern(self) -> np.ndarray:
+        """Where the entries are, a bool array of the matrix's shape."""
+        result = np.zeros(self.shape, dtype=bool)
+        result[list(self.rows), list(self.columns)] = True
+        return result
+
+    def toarray(self) -> ExprArray:
+        """The matrix as an array of expressions, with 0.0 where it is structurally 0."""
+        result = np.full(self.shape, 0.0, dtype=object)
+        for r, c, entry in zip(self.rows, self.columns, self.entries, strict=True):
+            result[r, c] = entry
+        return result.view(ExprArray)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.toarray()[index]
+
+    def __repr__(self) -> str:
+        return f"<Jacobian {self.shape[0]} x {self.shape[1]} with {self.nnz} entries>"
+
+
+def jacobian(exprs: Any, wrt: Any) -> Jacobian:
+    """The Jacobian of expressions with respect to variables, with its sparsity.
+
+    One reverse sweep a row over what that row depends on, so a sparse Jacobian of any size costs
+    as much as its entries.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.jacobian([x * x, x * y], [x, y]).pattern
+        array([[ True, False],
+               [ True,  True]])
+    """
+    outputs, variables = _list(exprs), _list(wrt)
+    graph = _common_graph([*outputs, *variables])
+    ids = _ids(graph, wrt)
+    rows: list[tuple[int, int, int]] = []
+    for r, output in enumerate(outputs):
+        if isinstance(output, Handle):
+            rows.extend((r, c, i) for c, i in row_of(graph, output.id, ids))
+    return Jacobian(
+        (len(outputs), len(variables)),
+        tuple(r for r, _, _ in rows),
+        tuple(c for _, c, _ in rows),
+        tuple(Expr(graph, i) for _, _, i in rows),
+    )
+
+
+def hessian(expr: Expr, wrt: Any) -> Jacobian:
+    """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
+
+    It is symmetric; each pair of entries is one expression.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.hessian(x * x * y, [x, y]).toarray()[0, 0]
+        y * 2
+    """
+    graph = require_expression(expr).graph
+    ids = _ids(graph, wrt)
+    entries = hessian_entries(graph, expr.id, ids)
+    ordered = sorted(entries)
+    return Jacobian(
+        (len(ids), len(ids)),
+        tuple(r for r, _ in ordered),
+        tuple(c for _, c in ordered),
+        tuple(Expr(graph, entries[rc]) for rc in ordered),
+    )
+
+
+def row_of(graph: Graph, root: int, wrt: Sequence[int]) -> list[tuple[int, int]]:
+    """The structurally nonzero derivatives of one root: (position in ``wrt``, node)."""
+    positions: dict[int, list[int]] = {}
+    for c, i in enumerate(wrt):
+        positions.setdefault(i, []).append(c)
+    near = [i for i in reachable(graph, [root]) if i in positions]
+    found = differentiate.vjp(graph, {root: graph.constant(1.0)}, near)
+    row = [(c, d) for i, d in zip(near, found, strict=True) if d is not None for c in positions[i]]
+    return sorted((c, d) for c, d in row if not _is_zero(graph, d))
+
+
+def hessian_entries(
+    graph: Graph, root: int, wrt: Sequence[int], gradient: Sequence[int | None] | None = None
+) -> dict[tuple[int, int], int]:
+    """The structurally nonzero second derivatives by (row, column), the lower half mirrored."""
+    if gradient is None:
+        gradient = differentiate.vjp(graph, {root: graph.constant(1.0)}, wrt)
+    entries: dict[tuple[int, int], int] = {}
+    for r, g in enumerate(gradient):
+        if g is not None:
+            for c, i in row_of(graph, g, wrt[: r + 1]):
+                entries[r, c] = entries[c, r] = i
+    return entries
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def evaluate(expr: Any, values: Mapping[Any, Any], dtype: Any = np.float64) -> Any:
+    """The value of an expression, by the NumPy reference that every device must agree with.
+
+    ``values`` maps variables, or their names, to numbers or arrays, which broadcast. An array of
+    expressions gives an array with its axes first.
+
+    Raises:
+        InputError: if a variable that the expression needs has no value.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(x * x, {x: [1.0, 2.0, 3.0]})
+        array([1., 4., 9.])
+    """
+    exprs = _list(expr)
+    graph = _common_graph(exprs)
+    given = {_variable(graph, k): np.asarray(v, dtype=dtype) for k, v in values.items()}
+    roots = [lift(graph, e).id if not isinstance(e, Handle) else e.id for e in exprs]
+    _require_values(graph, roots, given)
+    shape = np.broadcast_shapes(*[v.shape for v in given.values()])
+    flat = {
+        i: np.ascontiguousarray(np.broadcast_to(v, shape)).reshape(-1) for i, v in given.items()
+    }
+    results = [np.array(r).reshape(shape) for r in evaluate_graph(graph, roots, flat, dtype)]
+    if isinstance(expr, Handle):
+        return results[0] if shape else results[0][()]
+    return np.array(results).reshape(np.shape(array(expr)) + shape)
+
+
+def _variable(graph: Graph, key: Any) -> int:
+    if isinstance(key, Handle):
+        require_graph(graph, key)
+        return key.id
+    if key in graph.names:
+        return graph.intern((INPUT, graph.names.index(key)))
+    raise InputError(f"there is no variable named {key!r}")
+
+
+def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]) -> None:
+    needed = [i for i in leaves(graph, reachable(graph, roots)) if graph.nodes[i][0] is INPUT]
+    missing = [node_name(Expr(graph, i)) for i in needed if i not in given]
+    if missing:
+        raise InputError(f"no value for {', '.join(missing[:5])}: give one for every variable")
+
+
+def subs(expr: Expr, replacements: Mapping[Any, Any]) -> Expr:
+    """The expression with variables, or any of its parts, replaced by expressions or numbers.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.subs(x * x, {x: y + 1})
+        (y + 1) * (y + 1)
+    """
+    graph = expr.graph
+    made = {_variable(graph, k): lift(graph, v).id for k, v in replacements.items()}
+    for i in reachable(graph, [expr.id]):
+        node = graph.nodes[i]
+        if i not in made:
+            made[i] = graph.add(node[0], *[made[a] for a in node[1:]]) if node[0].arity else i
+    return WRAP[expr.type](graph, made[expr.id])
+
+
+def count_ops(expr: Any) -> dict[str, int]:
+    """How often each operation occurs in an expression (or several), shared ones counted once.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.count_ops(sg.sin(x) * sg.sin(x) + 1)
+        {'add': 1, 'mul': 1, 'sin': 1}
+    """
+    exprs = _list(expr)
+    graph = _common_graph(exprs)
+    counts: dict[str, int] = {}
+    for i in reachable(graph, [e.id for e in exprs if isinstance(e, Handle)]):
+        op = graph.nodes[i][0]
+        if op.arity:
+            counts[op.name] = counts.get(op.name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def require_expression(value: Any) -> Handle:
+    """The value, if it is an expression."""
+    if not isinstance(value, Handle):
+        raise TraceError(f"expected an expression of sg.var or sg.symbols, not {value!r}")
+    return value
+
+
+def _list(values: Any) -> list[Any]:
+    return [values] if isinstance(values, Handle) else list(np.asarray(array(values)).flat)
+
+
+def _common_graph(values: Sequence[Any]) -> Graph:
+    handles = [v for v in values if isinstance(v, Handle)]
+    if not handles:
+        raise TraceError("expected at least one expression of sg.var or sg.symbols")
+    for h in handles:
+        require_graph(handles[0].graph, h)
+    return handles[0].graph
+
+
+def _ids(graph: Graph, wrt: Any) -> list[int]:
+    variables = _list(wrt)
+    for v in variables:
+        require_graph(graph, require_expression(v))
+    return [v.id for v in variables]
+
+
+def _or_zero(graph: Graph, i: int | None) -> Expr:
+    return Expr(graph, graph.constant(0.0) if i is None else i)
+
+
+def _is_zero(graph: Graph, i: int) -> bool:
+    return graph.nodes[i][0] is CONST and graph.value(i) == 0.0
+
+
+def _shaped(like: Any, results: list[Expr]) -> Any:
+    if isinstance(like, Handle):
+        return results[0]
+    flat = np.empty(len(results), dtype=object)
+    flat[:] = results
+    return flat.reshape(np.shape(array(like))).view(ExprArray)

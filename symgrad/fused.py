@@ -1,0 +1,274 @@
+"""The verbs that make kernels: a Python function in, a `Kernel` out."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import differentiate
+from symgrad.expr.simplify import Level
+from symgrad.expr.trace import Trace, checked_count, scalar
+from symgrad.expr.verbs import hessian_entries, row_of
+from symgrad.kernels import Inputs, Kernel, assemble
+from symgrad.pipeline import Derive, Options, Wanted, build
+from symgrad.results import Array, Nested, Result, Scalar, Sparse
+
+Function = Callable[..., Any]
+
+
+def fused_forward_backward(
+    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True,
+) -> Kernel:  # fmt: skip
+    """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
+
+    Args:
+        n: the number of variables.
+        f: gets an array of n symbolic scalars and returns one scalar expression. It may use
+            Python's operators, NumPy's functions and symgrad's, loops, closures; not ``if`` on an
+            expression (``sg.where``).
+        device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
+            the CPU.
+        math: "accurate", or "fast" for the device's own functions wherever it has them.
+        dtype: "float32", or on the CPU "float64".
+        simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
+        name: the kernel's name; f's by default.
+        names: names for the variables; x0, x1, ... by default.
+        comments: whether the source quotes your lines beside the statements they led to.
+
+    Returns:
+        A `Kernel`. For x of shape (n,) its ``run`` returns a float and an (n,) array, for x of
+        shape (..., n) arrays of shapes (...,) and (..., n).
+
+    Raises:
+        TraceError: if f does not return one scalar, or uses an expression as a number.
+        InputError: if n < 1, or an option is not one of its choices.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(3, lambda v: v[0]**2 + v[1]**2 + v[2]**2)
+        >>> loss, grads = kernel.run([1.0, 2.0, 3.0])
+        >>> loss, grads.tolist()
+        (14.0, [2.0, 4.0, 6.0])
+    """
+    options = _options(f, name, math, dtype, simplify, comments)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        loss = scalar(traced, f).outputs[0]
+        gradient = _dense(traced, differentiate.vjp(traced.graph, _seed(traced, loss), traced.inputs))
+        return [
+            Wanted("loss", (loss,), Scalar()),
+            Wanted("grad", gradient, Array((len(traced.inputs),))),
+        ]
+
+    return _kernel(f, n, derive, "loss and gradient", options, device, names)
+
+
+def fused_forward(
+    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True,
+) -> Kernel:  # fmt: skip
+    """One kernel for the values of f alone, which may be any nesting of scalars.
+
+    The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
+    lists and dicts of them, and ``run`` returns the same nesting, batched.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(2, lambda v: {"sum": v[0] + v[1], "both": v * 2})
+        >>> kernel.run([1.0, 2.0])["sum"]
+        3.0
+    """
+    options = _options(f, name, math, dtype, simplify, comments)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        if not traced.outputs:
+            raise TraceError("f returned an empty container: there is nothing to compute")
+        return [Wanted("values", traced.outputs, Nested(traced.structure))]
+
+    return _kernel(f, n, derive, "values", options, device, names, single=True)
+
+
+def fused_jacobian(
+    n: int, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
+    dtype: str = "float32", simplify: Level = True, name: str | None = None,
+    names: Sequence[str] | None = None, comments: bool = True,
+) -> Kernel:  # fmt: skip
+    """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
+
+    The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
+    ``sparse=True`` only what is not structurally 0 is computed and stored, and the Jacobian is a
+    SciPy CSR array (for a batch, an object array of them).
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]])
+        >>> values, jacobian = kernel.run([2.0, 3.0])
+        >>> jacobian.tolist()
+        [[3.0, 2.0], [1.0, 1.0]]
+    """
+    options = _options(f, name, math, dtype, simplify, comments)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        if not traced.outputs:
+            raise TraceError("f returned an empty container: there is nothing to differentiate")
+        entries = {
+            (r, c): i
+            for r, output in enumerate(traced.outputs)
+            for c, i in row_of(traced.graph, output, traced.inputs)
+        }
+        m = len(traced.outputs)
+        matrix = _matrix(traced, "jacobian", entries, (m, len(traced.inputs)), sparse)
+        return [Wanted("values", traced.outputs, Array((m,))), matrix]
+
+    return _kernel(f, n, derive, "values and Jacobian", options, device, names)
+
+
+def fused_hessian(
+    n: int, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
+    dtype: str = "float32", simplify: Level = True, name: str | None = None,
+    names: Sequence[str] | None = None, comments: bool = True,
+) -> Kernel:  # fmt: skip
+    """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
+
+    The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_hessian(2, lambda v: v[0]**2 * v[1])
+        >>> loss, gradient, hessian = kernel.run([2.0, 3.0])
+        >>> hessian.tolist()
+        [[6.0, 4.0], [4.0, 0.0]]
+    """
+    options = _options(f, name, math, dtype, simplify, comments)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        graph, loss = traced.graph, scalar(traced, f).outputs[0]
+        gradient = differentiate.vjp(graph, _seed(traced, loss), traced.inputs)
+        entries = hessian_entries(graph, loss, traced.inputs, gradient)
+        size = len(traced.inputs)
+        return [
+            Wanted("loss", (loss,), Scalar()),
+            Wanted("grad", _dense(traced, gradient), Array((size,))),
+            _matrix(traced, "hessian", entries, (size, size), sparse),
+        ]
+
+    return _kernel(f, n, derive, "loss, gradient and Hessian", options, device, names)
+
+
+def fused_hvp(
+    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    simplify: Level = True, name: str | None = None, comments: bool = True,
+) -> Kernel:  # fmt: skip
+    """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
+
+    The arguments are those of `fused_forward_backward`; x and the vector have n numbers each, and
+    their batches broadcast. Forward over reverse: it costs a few gradients, whatever n is.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_hvp(2, lambda v: v[0]**2 * v[1])
+        >>> loss, gradient, product = kernel.run([2.0, 3.0], [0.0, 1.0])
+        >>> product.tolist()
+        [4.0, 0.0]
+    """
+    options = _options(f, name, math, dtype, simplify, comments)
+    n = checked_count(n)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        graph, loss = traced.graph, scalar(traced, f).outputs[0]
+        variables, vector = traced.inputs[:n], traced.inputs[n:]
+        gradient = differentiate.vjp(graph, _seed(traced, loss), variables)
+        known = [i for i in gradient if i is not None]
+        products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
+        of = dict(zip(known, products, strict=True))
+        product = [None if i is None else of[i] for i in gradient]
+        return [
+            Wanted("loss", (loss,), Scalar()),
+            Wanted("grad", _dense(traced, gradient), Array((n,))),
+            Wanted("product", _dense(traced, product), Array((n,))),
+        ]
+
+    names = [f"{letter}{k}" for letter in "xd" for k in range(n)]
+    title = f"{options.name}: loss, gradient and Hessian * vector"
+    built = build(lambda v: f(v[:n]), 2 * n, derive, title, options, names)
+    return assemble(built, Inputs(("x", "vector"), (n, n)), options, device, single=False)
+
+
+_kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyDictionary()
+
+
+def forward_backward(f: Function, x: Any) -> Any:
+    """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
+
+    The kernel is kept, and used again for the same f and the same number of variables.
+
+    Example:
+        >>> import symgrad as sg
+        >>> def square(v):
+        ...     return v @ v
+        >>> sg.forward_backward(square, [3.0, 4.0])[0]
+        25.0
+    """
+    n = np.shape(x)[-1] if np.ndim(x) else 1
+    kernels = _kept.setdefault(f, {})
+    if n not in kernels:
+        kernels[n] = fused_forward_backward(n, f)
+    return kernels[n].run(x)
+
+
+# --- what they have in common ---------------------------------------------------------------------
+
+
+def _options(
+    f: Function, name: str | None, math: str, dtype: str, simplify: Level, comments: bool
+) -> Options:
+    if not callable(f):
+        raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
+    return Options(name or getattr(f, "__name__", "f"), math, str(np.dtype(dtype)), simplify, comments)
+
+
+def _kernel(
+    f: Function, n: int, derive: Derive, what: str, options: Options, device: Any,
+    names: Sequence[str] | None, single: bool = False,
+) -> Kernel:  # fmt: skip
+    n = checked_count(n)
+    built = build(f, n, derive, f"{options.name}: {what}", options, _checked_names(names, n))
+    return assemble(built, Inputs(("x",), (n,)), options, device, single)
+
+
+def _checked_names(names: Sequence[str] | None, n: int) -> Sequence[str] | None:
+    if names is not None and (len(names) != n or len(set(names)) != n):
+        raise TraceError(f"names needs {n} different names, one for each variable, not {names!r}")
+    return names
+
+
+def _seed(traced: Trace, root: int) -> dict[int, int]:
+    return {root: traced.graph.constant(1.0)}
+
+
+def _dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
+    zero = traced.graph.constant(0.0)
+    return tuple(zero if i is None else i for i in derivatives)
+
+
+def _matrix(
+    traced: Trace, name: str, entries: dict[tuple[int, int], int], shape: tuple[int, int],
+    sparse: bool,
+) -> Wanted:  # fmt: skip
+    """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
+    rows, columns = shape
+    if not sparse:
+        cells = [entries.get((r, c)) for r in range(rows) for c in range(columns)]
+        return Wanted(name, _dense(traced, cells), Array(shape))
+    ordered = sorted(entries) or [(0, 0)]
+    counts = np.bincount([r for r, _ in ordered], minlength=rows)
+    indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
+    result: Result = Sparse(shape, tuple(c for _, c in ordered), indptr)
+    return Wanted(name, _dense(traced, [entries.get(rc) for rc in ordered]), result)

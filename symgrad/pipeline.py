@@ -1,0 +1,145 @@
+"""The table of contents: trace -> differentiate -> simplify -> schedule -> emit -> dispatch.
+
+Each stage takes and returns an immutable value that prints itself. Read this file first, then the
+rooms it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a kernel is,
+`symgrad.wgsl` its source and the GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.node import CONST, Graph, reachable
+from symgrad.expr.simplify import Level, simplify
+from symgrad.expr.trace import Trace, trace
+from symgrad.kernel.plan import Output, Plan
+from symgrad.kernel.schedule import schedule
+from symgrad.mathlib.define import functions, inlined
+from symgrad.results import Result
+from symgrad.wgsl.emit import Style, emit
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose for a kernel."""
+
+    name: str
+    math: str = "accurate"
+    dtype: str = "float32"
+    simplify: Level = True
+    comments: bool = True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One array of results: its name, its nodes, and how ``run`` returns it."""
+
+    name: str
+    nodes: tuple[int, ...]
+    result: Result
+
+
+@dataclass(frozen=True)
+class Built:
+    """All that is known of a kernel before it meets a device."""
+
+    traced: Trace
+    wanted: tuple[Wanted, ...]
+    plan: Plan
+    modules: tuple[str, ...]
+    seconds: dict[str, float] = field(compare=False)
+
+
+Derive = Callable[[Trace], Sequence[Wanted]]
+"""Differentiation: what a kind of kernel wants of a trace."""
+
+
+def build(
+    f: Callable[..., Any], n: int, derive: Derive, title: str, options: Options,
+    names: Sequence[str] | None = None,
+) -> Built:  # fmt: skip
+    """From a Python function to the source of its kernel."""
+    require_options(options)
+    clock = Clock()
+    with paused_gc():
+        traced = clock.time("trace", lambda: trace(f, n, names))
+        wanted = clock.time("differentiate", lambda: tuple(derive(traced)))
+        require_range(traced, wanted, options.dtype)
+        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
+        plan = clock.time("schedule", lambda: schedule(options.name, graph, outputs))
+        style = Style(options.math, options.comments, title)
+        modules = clock.time("emit", lambda: emit(plan, functions(options.math), style))
+    return Built(traced, wanted, plan, modules, clock.seconds)
+
+
+def simplify_outputs(
+    traced: Trace, wanted: Sequence[Wanted], options: Options
+) -> tuple[Graph, list[Output]]:
+    """The graph of all results, simplified, its operations those that back ends know."""
+    roots = [i for w in wanted for i in w.nodes]
+    graph, roots = simplify(traced.graph, roots, options.simplify, inlined(options.math))
+    ends = iter(roots)
+    return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
+
+
+def require_options(options: Options) -> None:
+    """Refuse a dtype or a level of simplification that does not exist."""
+    if options.dtype not in DTYPES:
+        raise InputError(f"dtype={options.dtype!r} is not a choice: use {' or '.join(DTYPES)}")
+    if options.simplify not in (True, False, "real"):
+        raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')
+
+
+def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
+    """Refuse the user's constants that a float32 kernel cannot hold."""
+    if dtype != "float32":
+        return
+    graph = traced.graph
+    largest = float(np.finfo(np.float32).max)
+    for i in reachable(graph, [i for w in wanted for i in w.nodes]):
+        if graph.nodes[i][0] is CONST:
+            value = graph.value(i) or 0.0
+            if abs(value) > largest and math.isfinite(value):
+                place = graph.place_of(i)
+                raise InputError(
+                    f"the constant {value!r} is beyond float32's largest number, {largest:.8g}; "
+                    'use float("inf"), or dtype="float64" with device="cpu"'
+                    + (f"\n  at {place}" if place else "")
+                )
+
+
+class Clock:
+    """The seconds that each stage took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, stage: str, run: Callable[[], Any]) -> Any:
+        """The result of ``run``, noting how long it took."""
+        start = time.perf_counter()
+        result = run()
+        self.seconds[stage] = time.perf_counter() - start
+        return result
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Without garbage collection: graphs have no cycles, and walking them is most of its cost."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,40 @@
+"""A kernel in a notebook: its source with highlighting, and its statistics."""
+
+from __future__ import annotations
+
+import html as escape
+import re
+from typing import Final
+
+_TOKENS: Final = re.compile(
+    r"(?P<comment>//[^\n]*)|(?P<keyword>\b(?:fn|let|var|for|if|return|struct)\b)"
+    r"|(?P<type>\b(?:f32|u32|i32|bool|array|vec3|vec4|bitcast)\b)|(?P<attribute>@\w+)"
+    r"|(?P<number>\b\d[\w.]*(?:e-?\d+)?f?\b)"
+)
+_COLOURS: Final = {
+    "comment": "#6a737d",
+    "keyword": "#a626a4",
+    "type": "#0184bc",
+    "attribute": "#986801",
+    "number": "#b35900",
+}
+
+
+def html(title: str, stats: str, source: str) -> str:
+    """The kernel as HTML; the source folded away, with its syntax in colour."""
+    return (
+        f"<details><summary><b>{escape.escape(title)}</b><br>{escape.escape(stats)}</summary>"
+        f'<pre style="line-height:1.25">{highlight(source)}</pre></details>'
+    )
+
+
+def highlight(source: str) -> str:
+    """WGSL as HTML spans."""
+    parts: list[str] = []
+    end = 0
+    for found in _TOKENS.finditer(source):
+        parts.append(escape.escape(source[end : found.start()]))
+        colour = _COLOURS[found.lastgroup or "comment"]
+        parts.append(f'<span style="color:{colour}">{escape.escape(found[0])}</span>')
+        end = found.end()
+    return "".join([*parts, escape.escape(source[end:])])

@@ -1,0 +1,35 @@
+"""The library's functions against double precision, on NumPy: every one within its bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symgrad.expr import ops
+from tests.mathlib.cases import BOUNDS, FUNCTIONS, evaluate, grid, truth, ulps
+
+
+def test_every_function_has_a_bound() -> None:
+    assert {op.name for op in FUNCTIONS} == set(BOUNDS)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_error_is_within_the_bound(name: str) -> None:
+    arguments = grid(name)
+    got, want = evaluate(FUNCTIONS[ops.TABLE[name]], *arguments), truth(name, *arguments)
+    if name in ("fmod", "remainder"):
+        reduced = np.abs(np.float64(arguments[0]) / arguments[1]) < 2.0**45
+        got, want = got[reduced], want[reduced]
+    errors = ulps(got, want)
+    worst = int(np.argmax(errors))
+    where = [float(a[worst]) for a in arguments] if len(errors) == len(arguments[0]) else ""
+    assert got.dtype == np.float32
+    assert errors[worst] <= BOUNDS[name][0], (errors[worst], where, got[worst], want[worst])
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_a_remainder_out_of_reach_is_nan_or_right(name: str) -> None:
+    a, b = np.float32([1e30, 1e30, 1e38, 3e38]), np.float32([3.0, 0.5, 1e-3, 7.0])
+    got, want = evaluate(FUNCTIONS[ops.TABLE[name]], a, b), truth(name, a, b)
+    assert np.all(np.isnan(got) | (got == np.float32(want)))
+    assert got[1] == 0.0

@@ -1,0 +1,105 @@
+"""What is emitted as a function and what is expanded in place, and that expanding shares parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symgrad.errors import InputError
+from symgrad.expr import ops
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.simplify import inputs_of, simplify
+from symgrad.mathlib.define import functions, inlined
+
+
+def expanded(op: Op, *extra: int) -> tuple[Graph, int]:
+    graph = Graph()
+    graph.tracing = False
+    count = op.arity - len(extra)
+    root = op(*[Expr(graph, graph.input("ab"[k])) for k in range(count)], *extra)
+    simple, (top,) = simplify(graph, [root.id], True, inlined("accurate"))
+    return simple, top
+
+
+def count(graph: Graph, roots: list[int], op: Op) -> int:
+    return sum(graph.nodes[i][0] is op for i in reachable(graph, roots))
+
+
+def test_an_unknown_mathematics_names_the_choices() -> None:
+    for choose in (functions, inlined):
+        with pytest.raises(InputError, match='use "accurate" or "fast"'):
+            choose("strict")
+
+
+def test_every_row_is_a_builtin_a_function_a_definition_or_composed() -> None:
+    own = {*functions("accurate"), *inlined("accurate")}
+    for op in ops.TABLE.values():
+        assert not op.arity or op.wgsl or op.compose or op in own, op
+
+
+def test_fast_leaves_to_the_device_what_it_can_do() -> None:
+    left = {op.name for op in set(functions("accurate")) - set(functions("fast"))}
+    assert left == {"cosh", "asin", "acos", "atan"}
+
+
+def test_functions_call_no_circle() -> None:
+    done: set[Op] = set()
+    waiting = dict(functions("accurate"))
+    while waiting:
+        ready = [
+            op for op, f in waiting.items()
+            if all(f.graph.nodes[i][0] not in waiting for i in reachable(f.graph, [f.root]))
+        ]  # fmt: skip
+        assert ready, f"a circle among {sorted(op.name for op in waiting)}"
+        done.update(ready)
+        waiting = {op: f for op, f in waiting.items() if op not in done}
+
+
+def test_function_graphs_hold_no_inline_operation() -> None:
+    for f in functions("accurate").values():
+        heads = {f.graph.nodes[i][0] for i in reachable(f.graph, [f.root])}
+        assert not heads & set(inlined("accurate")), f.name
+        assert f.name == f"sg_{f.op.name}"
+        assert f.doc.endswith(".")
+
+
+def test_sigmoid_and_its_derivative_share_one_exponential() -> None:
+    graph = Graph()
+    graph.tracing = False
+    x = Expr(graph, graph.input("x"))
+    y = ops.sigmoid(x)
+    (slope,) = ops.sigmoid.partials(y, x)  # type: ignore[misc]
+    simple, roots = simplify(graph, [y.id, slope.id], True, inlined("accurate"))
+    assert count(simple, roots, ops.exp) == 1
+    assert count(simple, roots, ops.reciprocal) == 1
+
+
+@pytest.mark.parametrize("op", [ops.relu, ops.sigmoid, ops.softplus, ops.logaddexp])
+def test_definition_agrees_with_the_reference(op: Op) -> None:
+    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 0.5, -0.5, 3.0, -3.0, 30.0, -30.0, 200.0]
+    graph, root = expanded(op)
+    grid = [v.ravel() for v in np.meshgrid(*[np.float32(edges)] * op.arity)]
+    inputs = dict(zip(inputs_of(graph), grid, strict=True))
+    (got,) = evaluate_graph(graph, [root], inputs, np.float32)
+    with np.errstate(all="ignore"):
+        want = op.reference(*[np.float64(v) for v in grid])
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("k", [*range(-9, 0), *range(2, 18), 100, -37])
+def test_integer_powers_are_the_chain_of_the_reference(k: int) -> None:
+    graph, root = expanded(ops.integer_pow, k)
+    x = np.float32([1.5, -1.25, 0.3, -0.0, np.inf, np.nan])
+    (got,) = evaluate_graph(graph, [root], {inputs_of(graph)[0]: x}, np.float32)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, ops.integer_pow.reference(x, k))
+    assert count(graph, [root], ops.mul) <= 2 * abs(k).bit_length()
+    assert count(graph, [root], ops.reciprocal) == (k < 0)
+
+
+def test_the_zeroth_power_is_one() -> None:
+    graph, root = expanded(ops.integer_pow, 0)
+    assert graph.value(root) == 1.0

@@ -1,0 +1,23 @@
+"""The coefficients in the library are those that tools/fit.py derives, with the bounds it prints."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from symgrad.mathlib import error_function, exponential, hyperbolic, powers, trigonometric
+
+FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
+MODULES: tuple[ModuleType, ...] = (exponential, hyperbolic, trigonometric, powers, error_function)
+
+
+@pytest.mark.parametrize("name", FIT["TARGETS"])
+def test_coefficients_are_derived(name: str) -> None:
+    (written,) = [getattr(m, name) for m in MODULES if hasattr(m, name)]
+    coefficients, bound = FIT["fit"](FIT["TARGETS"][name])
+    assert coefficients == pytest.approx(written, rel=1e-3)
+    assert bound < 0.4

@@ -1,0 +1,75 @@
+"""The library's functions on a GPU, a software one here: accuracy and edges as on NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.expr import ops
+from symgrad.mathlib.define import Function
+from symgrad.wgsl.definitions import definitions
+from tests.mathlib.cases import BOUNDS, EDGES, FUNCTIONS, grid, truth, ulps
+
+compute = pytest.importorskip("wgpu.utils.compute")
+PARAMS = np.uint32([0, 0, 0x7F800000, 0x7FC00000])
+
+
+def source(function: Function) -> str:
+    """A kernel that applies a function to its buffers."""
+    count = len(function.arguments)
+    buffers = [
+        f"@group(0) @binding({k + 1}) var<storage, read> in{k}: array<f32>;" for k in range(count)
+    ]
+    return "\n".join([
+        "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }",
+        "@group(0) @binding(0) var<storage, read> params: Params;",
+        *buffers,
+        f"@group(0) @binding({count + 1}) var<storage, read_write> out: array<f32>;",
+        *definitions([function.op], FUNCTIONS),
+        "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {",
+        "  let i = id.x + id.y * 65536u;",
+        "  if (i < arrayLength(&out)) {",
+        f"    out[i] = {function.name}({', '.join(f'in{k}[i]' for k in range(count))});",
+        "  }",
+        "}",
+    ])  # fmt: skip
+
+
+def run(name: str, *arguments: Any) -> Any:
+    function = FUNCTIONS[ops.TABLE[name]]
+    inputs = {k + 1: np.ascontiguousarray(a, np.float32) for k, a in enumerate(arguments)}
+    size, last = len(arguments[0]), len(arguments) + 1
+    try:
+        found = compute.compute_with_buffers(
+            {0: PARAMS, **inputs}, {last: (size, "f")}, source(function),
+            n=(1024, -(-size // 65536), 1),
+        )  # fmt: skip
+    except RuntimeError as error:
+        pytest.skip(f"no GPU: {error}")
+    return np.frombuffer(found[last], np.float32)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_error_is_within_the_bound(name: str) -> None:
+    arguments = grid(name)
+    want = truth(name, *arguments)
+    if name in ("fmod", "remainder"):
+        reached = np.abs(np.float64(arguments[0]) / arguments[1]) < 2.0**45
+        arguments, want = tuple(a[reached] for a in arguments), want[reached]
+    got = run(name, *arguments)
+    errors = ulps(got, want)
+    worst = int(np.argmax(errors))
+    inputs = [float(a[worst]) for a in arguments]
+    assert errors[worst] <= BOUNDS[name][1], (errors[worst], inputs, got[worst], want[worst])
+
+
+@pytest.mark.parametrize("name", [n for n in BOUNDS if n not in ("fmod", "remainder")])
+def test_edges_agree_with_the_op_table(name: str) -> None:
+    arity = ops.TABLE[name].arity
+    edges = [v.ravel() for v in np.meshgrid(*[EDGES] * arity)]
+    want = truth(name, *edges)
+    if name == "exp_neg_square":
+        want = np.where(np.isinf(edges[0]), 0.0, want)
+    assert np.max(ulps(run(name, *edges), want)) <= BOUNDS[name][1]
