@@ -56,15 +56,22 @@ def fused_forward_backward(
         >>> loss, grads.tolist()
         (14.0, [2.0, 4.0, 6.0])
     """
-    options = _options(f, name, math, dtype, simplify, comments)
+    n = checked_count(n)
+    options = options_of(f, name, math, dtype, simplify, comments)
+    return gradient_kernel(n, f, n, options, device, names)
+
+
+def gradient_kernel(
+    n: int, f: Function, wrt: int, options: Options, device: Any,
+    names: Sequence[str] | None = None,
+) -> Kernel:  # fmt: skip
+    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them."""
 
     def derive(traced: Trace) -> list[Wanted]:
         loss = scalar(traced, f).outputs[0]
-        gradient = _dense(traced, differentiate.vjp(traced.graph, _seed(traced, loss), traced.inputs))
-        return [
-            Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", gradient, Array((len(traced.inputs),))),
-        ]
+        seed = _seed(traced, loss)
+        gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
+        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,)))]
 
     return _kernel(f, n, derive, "loss and gradient", options, device, names)
 
@@ -85,7 +92,7 @@ def fused_forward(
         >>> kernel.run([1.0, 2.0])["sum"]
         3.0
     """
-    options = _options(f, name, math, dtype, simplify, comments)
+    options = options_of(f, name, math, dtype, simplify, comments)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
@@ -113,7 +120,7 @@ def fused_jacobian(
         >>> jacobian.tolist()
         [[3.0, 2.0], [1.0, 1.0]]
     """
-    options = _options(f, name, math, dtype, simplify, comments)
+    options = options_of(f, name, math, dtype, simplify, comments)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
@@ -146,7 +153,7 @@ def fused_hessian(
         >>> hessian.tolist()
         [[6.0, 4.0], [4.0, 0.0]]
     """
-    options = _options(f, name, math, dtype, simplify, comments)
+    options = options_of(f, name, math, dtype, simplify, comments)
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
@@ -178,7 +185,7 @@ def fused_hvp(
         >>> product.tolist()
         [4.0, 0.0]
     """
-    options = _options(f, name, math, dtype, simplify, comments)
+    options = options_of(f, name, math, dtype, simplify, comments)
     n = checked_count(n)
 
     def derive(traced: Trace) -> list[Wanted]:
@@ -226,9 +233,10 @@ def forward_backward(f: Function, x: Any) -> Any:
 # --- what they have in common ---------------------------------------------------------------------
 
 
-def _options(
+def options_of(
     f: Function, name: str | None, math: str, dtype: str, simplify: Level, comments: bool
 ) -> Options:
+    """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
     return Options(name or getattr(f, "__name__", "f"), math, str(np.dtype(dtype)), simplify, comments)

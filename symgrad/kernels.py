@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad import devices
+from symgrad import targets
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
@@ -67,7 +67,7 @@ class Kernel:
     def __init__(
         self, plan: Plan, modules: tuple[str, ...], results: tuple[Result, ...], inputs: Inputs,
         expressions: tuple[Graph, tuple[tuple[int, ...], ...]], options: Options,
-        device: devices.Device, seconds: dict[str, float], single: bool,
+        device: targets.Device, seconds: dict[str, float], single: bool,
     ) -> None:  # fmt: skip
         self._plan, self._modules, self._results = plan, modules, results
         self._inputs, self._expressions, self._options = inputs, expressions, options
@@ -78,7 +78,7 @@ class Kernel:
         if not device.is_gpu:
             self._compiled()
         else:
-            devices.require_gpu_dtype(device, options.dtype)
+            targets.require_gpu_dtype(device, options.dtype)
 
     # running -------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Kernel:
                 clock = Clock()
                 self._program = clock.time(
                     "compile",
-                    lambda: devices.build(
+                    lambda: targets.build(
                         self._plan, self._modules, self.device, self._options.dtype
                     ),
                 )
@@ -133,7 +133,7 @@ class Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
             self._plan, self._modules, self._results, self._inputs, self._expressions,
-            self._options, devices.choose(device), self._seconds, self._single,
+            self._options, targets.choose(device), self._seconds, self._single,
         )  # fmt: skip
 
     # what it is ----------------------------------------------------------------------------------
@@ -294,5 +294,5 @@ def assemble(built: Built, inputs: Inputs, options: Options, device: Any, single
     results = tuple(w.result for w in built.wanted)
     return Kernel(
         built.plan, built.modules, results, inputs, expressions, options,
-        devices.choose(device), built.seconds, single,
+        targets.choose(device), built.seconds, single,
     )  # fmt: skip

@@ -47,7 +47,7 @@ def check_with_tint(sources: Sequence[str]) -> list[str | None]:
             timeout=SECONDS,
             check=False,
         )
-    verdicts = [json.loads(line) for line in process.stdout.splitlines()]
+    verdicts = [json.loads(line) for line in process.stdout.split("\n") if line]
     assert process.returncode == 0 and len(verdicts) == len(sources), (
         f"node ended with {process.returncode} at source {len(verdicts)}:\n{process.stderr}"
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -20,13 +21,13 @@ from numpy.polynomial.polynomial import polyval
 
 mp.mp.dps = 40
 GRID = 2001
-Real = Callable[[mp.mpf], mp.mpf]
+Number = Any  # mpmath has no types
+Real = Callable[[Number], Number]
 
 
 @dataclass(frozen=True)
 class Target:
-    """P of this degree for f on [low, high]; ``share`` is P's part in the function, or how an
-    error of f shows in it."""
+    """P of this degree for f on [low, high]; ``share`` is how P's error shows in the function."""
 
     f: Real
     low: float
@@ -38,7 +39,7 @@ class Target:
 def odd(g: Real) -> Real:
     """P for g(x) = x + x**3 P(x**2)."""
 
-    def f(s: mp.mpf) -> mp.mpf:
+    def f(s: Number) -> Number:
         x = mp.sqrt(s)
         return (g(x) - x) / (x * s)
 
@@ -48,40 +49,40 @@ def odd(g: Real) -> Real:
 def odd_share(g: Real) -> Real:
     """|x**3 P / g|."""
 
-    def share(s: mp.mpf) -> mp.mpf:
+    def share(s: Number) -> Number:
         x = mp.sqrt(s)
         return (g(x) - x) / g(x)
 
     return share
 
 
-def _log_share(x: mp.mpf) -> mp.mpf:
+def _log_share(x: Number) -> Number:
     return (mp.log1p(x) - x + x * x / 2) / mp.log1p(x)
 
 
-def _tail(t: mp.mpf) -> mp.mpf:
+def _tail(t: Number) -> Number:
     """erfc(a) exp(a**2) (1 + 2a) at a = 2 (1 + t)/(1 - t)."""
     a = 2 * (1 + t) / (1 - t)
     return mp.erfc(a) * mp.exp(a * a) * (1 + 2 * a)
 
 
-def _acosh(t: mp.mpf) -> mp.mpf:
+def _acosh(t: Number) -> Number:
     return (mp.acosh(1 + t) / mp.sqrt(2 * t) - 1) / t
 
 
-def _acosh_share(t: mp.mpf) -> mp.mpf:
+def _acosh_share(t: Number) -> Number:
     return 1 - mp.sqrt(2 * t) / mp.acosh(1 + t)
 
 
-def _erf(s: mp.mpf) -> mp.mpf:
+def _erf(s: Number) -> Number:
     return mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1
 
 
-def _erf_share(s: mp.mpf) -> mp.mpf:
+def _erf_share(s: Number) -> Number:
     return 1 - mp.sqrt(s) / mp.erf(mp.sqrt(s))
 
 
-def _one(_: mp.mpf) -> mp.mpf:
+def _one(_: Number) -> Number:
     return mp.mpf(1)
 
 

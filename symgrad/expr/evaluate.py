@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from symgrad.expr.node import CONST, INPUT, Graph, Node, reachable
+from symgrad.expr.node import INPUT, Graph, Node, Op, reachable
 
 Array = Any
 
@@ -53,13 +54,9 @@ def _last_use(graph: Graph, order: Sequence[int], roots: Sequence[int]) -> dict[
     return last
 
 
-def fold(node: Node, arguments: Sequence[Node]) -> float | bool | int:
+@lru_cache(maxsize=4096)
+def fold(op: Op, arguments: tuple[Node, ...]) -> float | bool | int:
     """The value of an operation on constants: its reference, in double precision."""
     with np.errstate(all="ignore"):
-        result = node[0].reference(*[leaf(a, np.float64) for a in arguments])
+        result = op.reference(*[leaf(a, np.float64) for a in arguments])
     return np.asarray(result).item()
-
-
-def is_float_constant(node: Node) -> bool:
-    """Whether the node is a constant of type f."""
-    return node[0] is CONST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op
-from symgrad.expr.place import caller, place_here
+from symgrad.expr.place import caller, place_here, resolve_places
+from symgrad.expr.show import dot, latex, short_text
+from symgrad.expr.substitute import substitute
 
 _LARGEST_EXPONENT = 2**31 - 1
 
@@ -49,8 +51,8 @@ class Expr(Handle):
     Example:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
-        >>> sg.sin(x) * 2 + y
-        sin(x) * 2 + y
+        >>> sg.sin(x) * 2 - y
+        sin(x) * 2 - y
     """
 
     __slots__ = ()
@@ -172,6 +174,25 @@ class Expr(Handle):
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))
 
+    # what it is ---------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return short_text(self)
+
+    def _repr_latex_(self) -> str:
+        return f"$${latex(self)}$$"
+
+    def to_dot(self) -> str:
+        """The DAG as Graphviz source, with the lines that made each node as tooltips."""
+        resolve_places(self.graph)
+        return dot(self)
+
+    def subs(self, replacements: Mapping[Any, Any]) -> Any:
+        """The expression with variables, or any of its parts, replaced: ``x.subs({x: 2})``."""
+        graph = self.graph
+        chosen = {operand(graph, k, "f"): lift(graph, v).id for k, v in replacements.items()}
+        return WRAP[self.type](graph, substitute(graph, self.id, chosen))
+
     # misuse -------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
@@ -283,8 +304,8 @@ def real_number(value: Any) -> float:
 
 def lift(graph: Graph, value: Any) -> Any:
     """The value as a float expression of this graph; NotImplemented leaves it to NumPy."""
-    if type(value) is float:
-        return Expr(graph, graph.constant(value))
+    if type(value) is float or (type(value) is int and abs(value) < 2**53):
+        return Expr(graph, graph.constant(float(value)))
     if isinstance(value, Expr):
         require_graph(graph, value)
         return as_float(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -44,17 +44,64 @@ def _public(op: Op) -> Callable[..., Any]:
     return function
 
 
-HIDDEN: Final = {
-    "add", "sub", "mul", "div", "neg", "integer_pow", "pow", "lt", "le", "eq", "ne", "copysign",
-    "float_bits", "bits_float", "word_add", "word_and", "word_div", "opaque", "exp_neg_square",
-}  # fmt: skip
-"""Rows that are operators, parts of others, or tools of mathlib: no functions of the public face."""
-
-PUBLIC: Final[dict[str, Callable[..., Any]]] = {
-    row.name: _public(row)
-    for row in ops.TABLE.values()
-    if row.arity and row.name not in HIDDEN
-}
+reciprocal = _public(ops.reciprocal)
+fma = _public(ops.fma)
+remainder = _public(ops.remainder)
+fmod = _public(ops.fmod)
+floor_divide = _public(ops.floor_divide)
+sqrt = _public(ops.sqrt)
+rsqrt = _public(ops.rsqrt)
+cbrt = _public(ops.cbrt)
+hypot = _public(ops.hypot)
+exp = _public(ops.exp)
+exp2 = _public(ops.exp2)
+expm1 = _public(ops.expm1)
+log = _public(ops.log)
+log2 = _public(ops.log2)
+log10 = _public(ops.log10)
+log1p = _public(ops.log1p)
+logaddexp = _public(ops.logaddexp)
+sin = _public(ops.sin)
+cos = _public(ops.cos)
+tan = _public(ops.tan)
+asin = _public(ops.asin)
+acos = _public(ops.acos)
+atan = _public(ops.atan)
+atan2 = _public(ops.atan2)
+sinh = _public(ops.sinh)
+cosh = _public(ops.cosh)
+tanh = _public(ops.tanh)
+asinh = _public(ops.asinh)
+acosh = _public(ops.acosh)
+atanh = _public(ops.atanh)
+erf = _public(ops.erf)
+erfc = _public(ops.erfc)
+sigmoid = _public(ops.sigmoid)
+softplus = _public(ops.softplus)
+relu = _public(ops.relu)
+silu = _public(ops.silu)
+gelu = _public(ops.gelu)
+gelu_tanh = _public(ops.gelu_tanh)
+abs = _public(ops.abs)
+sign = _public(ops.sign)
+floor = _public(ops.floor)
+ceil = _public(ops.ceil)
+round = _public(ops.round)
+trunc = _public(ops.trunc)
+fract = _public(ops.fract)
+copysign = _public(ops.copysign)
+minimum = _public(ops.minimum)
+maximum = _public(ops.maximum)
+clip = _public(ops.clip)
+logical_and = _public(ops.logical_and)
+logical_or = _public(ops.logical_or)
+logical_xor = _public(ops.logical_xor)
+logical_not = _public(ops.logical_not)
+isnan = _public(ops.isnan)
+isinf = _public(ops.isinf)
+isfinite = _public(ops.isfinite)
+where = _public(ops.where)
+stop_gradient = _public(ops.stop_gradient)
 
 
 def pow(x: Any, p: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from symgrad.expr.node import CONST, INPUT, Graph, Handle, Op, float_bits
+from symgrad.expr.node import CONST, INPUT, Graph, Handle, Op, bits_float, float_bits
 
 Strength = Literal["exact", "real"]
 Pattern = tuple[Any, ...]
@@ -41,6 +41,11 @@ class Law:
     right: Pattern
     guard: Guard | None
     text: str
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The variables that stand for constants only."""
+        return self.guard.variables if self.guard and self.guard.structural else ()
 
 
 def exact(left: Handle, right: Any, when: Guard | None = None) -> Law:
@@ -102,7 +107,7 @@ def constants(text: str, test: Callable[..., bool], *variables: Handle) -> Guard
     """The guard that these variables are constants, whose values pass the test."""
 
     def holds(prove: Any, *ids: int) -> bool:
-        values = [prove.graph.value(i) for i in ids]
-        return None not in values and test(*values)
+        nodes = prove.graph.nodes
+        return test(*[bits_float(nodes[i][1]) for i in ids])
 
     return Guard(text, holds, tuple(v.graph.nodes[v.id][1] for v in variables), structural=True)

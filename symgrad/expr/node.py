@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 Node = tuple[Any, ...]
@@ -19,6 +20,7 @@ def float_bits(value: float) -> int:
     return int(_WORD.unpack(_DOUBLE.pack(value))[0])
 
 
+@lru_cache(maxsize=4096)
 def bits_float(bits: int) -> float:
     """The double with these 64 bits."""
     return float(_DOUBLE.unpack(_WORD.pack(bits))[0])

@@ -216,7 +216,7 @@ log1p = Op(
 logaddexp = Op(
     name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
     meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
-    partials=lambda y, a, b: (sigmoid(a - b), sigmoid(b - a)),
+    partials=lambda y, a, b: (sigmoid(d := a - b), sigmoid(-d)),
     points=((1.5, -0.25), (30.0, 31.0)),
 )  # fmt: skip
 

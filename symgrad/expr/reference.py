@@ -34,7 +34,8 @@ def exp_neg_square(x: Array) -> Array:
     x = np.asarray(x)
     wide = x.astype(np.float64)
     high = wide.astype(np.float32).astype(np.float64)  # high**2 is exact in double
-    return (np.exp(-high * high) * np.exp(-(wide - high) * (wide + high))).astype(x.dtype)
+    rest = np.where(np.isinf(wide), 0.0, (wide - high) * (wide + high))
+    return (np.exp(-high * high) * np.exp(-rest)).astype(x.dtype)
 
 
 def integer_power(x: Array, exponent: Array) -> Array:

@@ -7,15 +7,16 @@ right-hand sides of laws are built by ``make`` as well; laws descend, so this en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import fold
 from symgrad.expr.facts import Facts
-from symgrad.expr.law import Law, Pattern
+from symgrad.expr.law import Guard, Law, Pattern
 from symgrad.expr.laws import LAWS
+from symgrad.expr.match import Matcher, matchers
 from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Op, float_bits, reachable
 
 Level = Literal["real"] | bool
@@ -74,7 +75,7 @@ def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    laws: list[tuple[Law, bool]]
+    rules: list[tuple[Matcher, Guard | None, Pattern]]
     finish: Finish
 
 
@@ -100,10 +101,12 @@ class Rewriter:
         except KeyError:
             case = self._cases[heads] = self._case(heads)
         if case is not None:
-            for law, guarded in case.laws:
-                found = self._apply(law, guarded, op, args)
-                if found is not None:
-                    return found
+            for match, guard, right in case.rules:
+                bound = match(nodes, *args)
+                if bound is not None and (
+                    guard is None or guard.holds(self.facts, *[bound[v] for v in guard.variables])
+                ):
+                    return self._instantiate(right, bound)
             found = case.finish(self, op, args)
             if found is not None:
                 return found
@@ -118,13 +121,13 @@ class Rewriter:
     def _case(self, heads: tuple[Op, ...]) -> _Case | None:
         """What to try for nodes of these heads; None for nothing, the most frequent case."""
         op = heads[0]
-        laws = [
-            (law, guarded)
+        rules = [
+            (match, law.guard if guarded else None, law.right)
             for law, guarded in self._laws.get(op, ())
-            if any(_may_fit(law.left[1:], order) for order in _orders(op, heads[1:]))
+            for match in matchers(law.left, heads[1:], law.fixed)
         ]
         finish = self._finisher(op, heads[1:])
-        return _Case(laws, finish or _nothing) if laws or finish else None
+        return _Case(rules, finish or _nothing) if rules or finish else None
 
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
         if op.arity and all(not head.arity and head is not INPUT for head in heads):
@@ -137,34 +140,7 @@ class Rewriter:
             return _decide
         return _expand if op in self.definitions else None
 
-    def _apply(self, law: Law, guarded: bool, op: Op, args: Sequence[int]) -> int | None:
-        for order in _orders(op, args):
-            bound: dict[int, int] = {}
-            if all(map(lambda p, a: self._match(p, a, bound), law.left[1:], order)):
-                guard = law.guard
-                if not (guarded and guard) or guard.holds(
-                    self.facts, *[bound[v] for v in guard.variables]
-                ):
-                    return self._instantiate(law.right, bound)
-        return None
-
-    def _match(self, pattern: Pattern, i: int, bound: dict[int, int]) -> bool:
-        head = pattern[0]
-        if head is INPUT:
-            return bound.setdefault(pattern[1], i) == i
-        node = self.graph.nodes[i]
-        if node[0] is not head:
-            return False
-        if not head.arity:
-            return node == pattern
-        for order in _orders(head, node[1:]):
-            trial = dict(bound)
-            if all(map(lambda p, a: self._match(p, a, trial), pattern[1:], order)):
-                bound.update(trial)
-                return True
-        return False
-
-    def _instantiate(self, pattern: Pattern, bound: Mapping[int, int]) -> int:
+    def _instantiate(self, pattern: Pattern, bound: Sequence[int]) -> int:
         head = pattern[0]
         if head is INPUT:
             return bound[pattern[1]]
@@ -179,7 +155,7 @@ def _nothing(*_: Any) -> None:
 
 def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
     nodes = rewriter.graph.nodes
-    value = fold((op, *args), [nodes[a] for a in args])
+    value = fold(op, tuple([nodes[a] for a in args]))
     if op.result == "b":
         return rewriter.graph.intern((TRUTH, int(value)))
     if op.result == "f":
@@ -202,11 +178,3 @@ def _decide(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
 
 def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     return rewriter.definitions[op](rewriter, *args)
-
-
-def _may_fit(patterns: Iterable[Pattern], heads: Iterable[Op]) -> bool:
-    return all(p[0] is INPUT or p[0] is h for p, h in zip(patterns, heads, strict=True))
-
-
-def _orders(op: Op, args: Sequence[Any]) -> tuple[Sequence[Any], ...]:
-    return (args, (args[1], args[0])) if op.commutative else (args,)

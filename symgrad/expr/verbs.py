@@ -12,7 +12,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.array import ExprArray, array
 from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import WRAP, Expr, lift, node_name, require_graph
+from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.node import CONST, INPUT, Graph, Handle, leaves, reachable
 
 
@@ -50,7 +50,8 @@ def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
     graph = require_expression(outputs[0]).graph
     total: dict[int, list[int]] = {}
     for output, cotangent in zip(outputs, _list(cotangents), strict=True):
-        total.setdefault(output.id, []).append(lift(graph, cotangent).id)
+        if not _is_number_zero(cotangent):
+            total.setdefault(output.id, []).append(lift(graph, cotangent).id)
     sums = {i: differentiate.balanced_sum(graph, parts) for i, parts in total.items()}
     found = differentiate.vjp(graph, sums, _ids(graph, wrt))
     return _shaped(wrt, [_or_zero(graph, i) for i in found])
@@ -68,7 +69,9 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
     outputs = _list(exprs)
     graph = require_expression(outputs[0]).graph
     seeds = {
-        i: lift(graph, t).id for i, t in zip(_ids(graph, wrt), _list(tangents), strict=True)
+        i: lift(graph, t).id
+        for i, t in zip(_ids(graph, wrt), _list(tangents), strict=True)
+        if not _is_number_zero(t)
     }
     found = differentiate.jvp(graph, seeds, [o.id for o in outputs])
     return _shaped(exprs, [_or_zero(graph, i) for i in found])
@@ -81,7 +84,7 @@ def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
         >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
-        x * 2
+        x + x
     """
     return jvp(grad(expr, wrt), wrt, vector)
 
@@ -160,7 +163,7 @@ def hessian(expr: Expr, wrt: Any) -> Jacobian:
     Example:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
-        >>> sg.hessian(x * x * y, [x, y]).toarray()[0, 0]
+        >>> sg.hessian(x**2 * y, [x, y]).toarray()[0, 0]
         y * 2
     """
     graph = require_expression(expr).graph
@@ -229,7 +232,7 @@ def evaluate(expr: Any, values: Mapping[Any, Any], dtype: Any = np.float64) -> A
     }
     results = [np.array(r).reshape(shape) for r in evaluate_graph(graph, roots, flat, dtype)]
     if isinstance(expr, Handle):
-        return results[0] if shape else results[0][()]
+        return results[0] if shape else results[0].item()
     return np.array(results).reshape(np.shape(array(expr)) + shape)
 
 
@@ -247,24 +250,6 @@ def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]
     missing = [node_name(Expr(graph, i)) for i in needed if i not in given]
     if missing:
         raise InputError(f"no value for {', '.join(missing[:5])}: give one for every variable")
-
-
-def subs(expr: Expr, replacements: Mapping[Any, Any]) -> Expr:
-    """The expression with variables, or any of its parts, replaced by expressions or numbers.
-
-    Example:
-        >>> import symgrad as sg
-        >>> x, y = sg.symbols("x y")
-        >>> sg.subs(x * x, {x: y + 1})
-        (y + 1) * (y + 1)
-    """
-    graph = expr.graph
-    made = {_variable(graph, k): lift(graph, v).id for k, v in replacements.items()}
-    for i in reachable(graph, [expr.id]):
-        node = graph.nodes[i]
-        if i not in made:
-            made[i] = graph.add(node[0], *[made[a] for a in node[1:]]) if node[0].arity else i
-    return WRAP[expr.type](graph, made[expr.id])
 
 
 def count_ops(expr: Any) -> dict[str, int]:
@@ -318,6 +303,10 @@ def _ids(graph: Graph, wrt: Any) -> list[int]:
 
 def _or_zero(graph: Graph, i: int | None) -> Expr:
     return Expr(graph, graph.constant(0.0) if i is None else i)
+
+
+def _is_number_zero(value: Any) -> bool:
+    return not isinstance(value, Handle) and value == 0
 
 
 def _is_zero(graph: Graph, i: int) -> bool:

@@ -65,26 +65,38 @@ def bind(graph: Graph, order: Sequence[int], roots: Sequence[int]) -> frozenset[
     """The nodes that get a name: outputs, values used more than once, and enough others to keep
     every expression short."""
     nodes = graph.nodes
-    uses = dict.fromkeys(order, 0)
+    uses = [0] * len(nodes)
     for i in order:
         for a in nodes[i][1:]:
-            if a in uses:
-                uses[a] += 1
-    bound = {i for i, count in uses.items() if count != 1}
-    bound.update(i for i in roots if i in uses)
-    size: dict[int, int] = {}
-    depth: dict[int, int] = {}
+            uses[a] += 1
+    bound = {i for i in order if uses[i] != 1}
+    bound.update(i for i in roots if nodes[i][0].arity)
+    size = [0] * len(nodes)
+    depth = [0] * len(nodes)
     for i in order:
-        folded = [a for a in nodes[i][1:] if a in size and a not in bound]
-        while folded and (
-            sum(size[a] for a in folded) >= MAX_FOLDED or max(depth[a] for a in folded) >= MAX_DEPTH
-        ):
-            largest = max(folded, key=size.__getitem__)
-            bound.add(largest)
-            folded = [a for a in folded if a != largest]
-        size[i] = 1 + sum(size[a] for a in folded)
-        depth[i] = 1 + max((depth[a] for a in folded), default=0)
+        total = deepest = 0
+        for a in nodes[i][1:]:
+            if size[a] and a not in bound:
+                total += size[a]
+                deepest = max(deepest, depth[a])
+        if total >= MAX_FOLDED or deepest >= MAX_DEPTH:
+            total, deepest = _shorten(nodes[i][1:], size, depth, bound)
+        size[i], depth[i] = total + 1, deepest + 1
     return frozenset(bound)
+
+
+def _shorten(
+    args: Sequence[int], size: Sequence[int], depth: Sequence[int], bound: set[int]
+) -> tuple[int, int]:
+    """Bind the largest arguments until the rest is short; its size and depth."""
+    folded = [a for a in args if size[a] and a not in bound]
+    while folded and (
+        sum(size[a] for a in folded) >= MAX_FOLDED or max(depth[a] for a in folded) >= MAX_DEPTH
+    ):
+        largest = max(folded, key=size.__getitem__)
+        bound.add(largest)
+        folded = [a for a in folded if a != largest]
+    return sum(size[a] for a in folded), max((depth[a] for a in folded), default=0)
 
 
 def reads_of(graph: Graph, i: int, bound: frozenset[int]) -> Reads:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.node import Graph, Node, Op, reachable
 from symgrad.expr.reference import power_chain
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
@@ -117,9 +117,14 @@ def _expansion(formula: Formula) -> Definition:
     """The definition that writes the formula's graph into a rewriter's."""
 
     def expand(rewriter: Rewriter, *arguments: int) -> int:
-        return _replay(*_trace(formula), rewriter, arguments)
+        return _replay(_formula_steps(formula), rewriter, arguments)
 
     return expand
+
+
+@cache
+def _formula_steps(formula: Formula) -> Steps:
+    return _steps(*_trace(formula))
 
 
 def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
@@ -127,26 +132,38 @@ def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
     k: int = rewriter.graph.nodes[exponent][1]
     if k == 0:
         return rewriter.constant(1.0)
-    power = _replay(*_power(abs(k)), rewriter, (x,))
+    power = _replay(_power(abs(k)), rewriter, (x,))
     return rewriter.make(ops.reciprocal, power) if k < 0 else power
 
 
+Steps = tuple[Node, ...]
+"""A graph without its inputs, whose ids are positions: inputs first, then these; the last is the
+root."""
+
+
 @cache
-def _power(k: int) -> tuple[Graph, int]:
+def _power(k: int) -> Steps:
     graph = Graph()
     graph.tracing = False
-    return graph, power_chain(Expr(graph, graph.input("x")), k).id
+    return _steps(graph, power_chain(Expr(graph, graph.input("x")), k).id)
 
 
-def _replay(graph: Graph, root: int, rewriter: Rewriter, arguments: tuple[int, ...]) -> int:
-    made: dict[int, int] = dict(zip(inputs_of(graph), arguments, strict=True))
+def _steps(graph: Graph, root: int) -> Steps:
+    position = {i: k for k, i in enumerate(inputs_of(graph))}
+    steps: list[Node] = []
     for i in reachable(graph, [root]):
-        if i not in made:
-            node: Any = graph.nodes[i]
-            leaf = not node[0].arity
-            made[i] = (
-                rewriter.graph.intern(node)
-                if leaf
-                else rewriter.make(node[0], *[made[a] for a in node[1:]])
-            )
-    return made[root]
+        if i not in position:
+            node = graph.nodes[i]
+            steps.append((node[0], *[position[a] for a in node[1:]]) if node[0].arity else node)
+            position[i] = len(position)
+    return tuple(steps)
+
+
+def _replay(steps: Steps, rewriter: Rewriter, arguments: tuple[int, ...]) -> int:
+    made = list(arguments)
+    for step in steps:
+        if step[0].arity:
+            made.append(rewriter.make(step[0], *[made[a] for a in step[1:]]))
+        else:
+            made.append(rewriter.graph.intern(step))
+    return made[-1]

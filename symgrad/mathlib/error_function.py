@@ -8,6 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.exponential import split_square
 
 ERF: Final = (
     0.12837917, -0.37612626, 0.112835854, -0.026853813, 0.0051883277, -0.00080101937, 7.8538615e-05,
@@ -30,8 +31,9 @@ def _near(x: Expr) -> Expr:
 def _tail(a: Expr) -> Expr:
     """erfc(a) = exp(-a**2) W(t)/(1 + 2a), t = (a - 2)/(a + 2), for a >= 1/2; 0 from a = 10.1 on."""
     a = ops.where(a < 10.1, a, 10.1)
-    t = (a - 2.0) / (a + 2.0)
-    return ops.exp_neg_square(a) * (polynomial(t, ERFC_TAIL) / (1.0 + 2.0 * a))
+    w = polynomial((a - 2.0) / (a + 2.0), ERFC_TAIL) / (1.0 + 2.0 * a)
+    e, d = split_square(a)
+    return e * (w + w * d)
 
 
 def erf(x: Expr) -> Expr:

@@ -51,9 +51,15 @@ def log10(x: Expr) -> Expr:
     return keep_nan(ops.where(x > 0.0, value, outside), x)
 
 
-def exp_neg_square(x: Expr) -> Expr:
-    """exp(-x**2) = exp(-h**2) exp(-(x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
+def split_square(x: Expr) -> tuple[Expr, Expr]:
+    """(e, d) with exp(-x**2) = e (1 + d): e = exp(-h**2) and 1 + d = exp(-(x - h)(x + h)), h the 12
+    leading bits of x, so that h**2 is exact; for |x| < 12."""
     h = leading(x)
     rest = (h - x) * (x + h)
-    value = ops.exp(-(h * h)) * (1.0 + rest * polynomial(rest, EXP_SMALL))
-    return keep_nan(ops.where(ops.abs(x) < 12.0, value, 0.0), x)
+    return ops.exp(-(h * h)), rest * polynomial(rest, EXP_SMALL)
+
+
+def exp_neg_square(x: Expr) -> Expr:
+    """exp(-x**2) = exp(-h**2) exp(-(x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
+    e, d = split_square(x)
+    return keep_nan(ops.where(ops.abs(x) < 12.0, e * (1.0 + d), 0.0), x)

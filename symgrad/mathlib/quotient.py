@@ -23,26 +23,33 @@ def _take(r: Expr, b: Expr) -> Expr:
     return ops.opaque(r - q_low * b_high) - q_low * b_low
 
 
-def _modulus(a: Expr, b: Expr) -> Expr:
-    """|a| modulo |b|, in [0, |b|); NaN where two reductions do not get there: |a/b| above 2**45."""
+def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
+    """|a| and |b|, multiplied so that their parts and remainder stay normal, and the way back."""
     a, b = ops.abs(a), ops.abs(b)
-    small = a < 2.0**40
-    scale = ops.where(small, 2.0**80, 1.0)  # keeps the products out of the subnormals
-    r = _take(_take(a * scale, b * scale), b * scale) * ops.where(small, 2.0**-80, 1.0)
+    small = (a < 2.0**40) & (b < 2.0**40)
+    scale = ops.where(small, 2.0**80, 1.0)
+    return a * scale, b * scale, ops.where(small, 2.0**-80, 1.0)
+
+
+def _modulus(a: Expr, b: Expr) -> Expr:
+    """a modulo b, in [0, b), of scaled a, b >= 0; NaN where two reductions do not get there."""
+    r = _take(_take(a, b), b)
     r = ops.where(r < 0.0, r + b, r)
     r = ops.where(r >= b, r - b, r)
     r = ops.where(a < b, a, r)
-    done = (r >= 0.0) & (r < b) & ops.isfinite(a)
-    return keep_nan(ops.where(done, r, math.nan), a, b)
+    return ops.where((r >= 0.0) & (r < b) & ops.isfinite(a), r, math.nan)
 
 
 def fmod(a: Expr, b: Expr) -> Expr:
-    """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**45."""
-    return ops.copysign(_modulus(a, b), a)
+    """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**45; NaN or exact beyond."""
+    dividend, divisor, back = _scaled(a, b)
+    r = _modulus(dividend, divisor) * back
+    return keep_nan(ops.copysign(r, a), a, b)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**45."""
-    r = _modulus(a, b)
+    """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**45; beyond as fmod."""
+    dividend, divisor, back = _scaled(a, b)
+    r = _modulus(dividend, divisor)
     across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
-    return ops.copysign(ops.where(across, ops.abs(b) - r, r), b)
+    return keep_nan(ops.copysign(ops.where(across, divisor - r, r) * back, b), a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,7 @@ ZERO: Final = "bitcast<f32>(params.zero)"
 """A zero that no compiler folds: a store that divides by a literal 0 is dropped by some drivers."""
 
 
+@lru_cache(maxsize=4096)
 def literal(node: Node) -> Text:
     """A constant leaf; infinities and NaN, which WGSL cannot write, come from the uniform block."""
     value = Graph.leaf_value(node)

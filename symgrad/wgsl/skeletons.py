@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from symgrad.expr.node import reachable
 from symgrad.kernel.layout import WORKGROUP
@@ -27,13 +28,13 @@ class Skeleton:
     piece: Piece
     text: Callable[[int], str]
 
-    @property
+    @cached_property
     def tiles(self) -> list[list[Store]]:
         """The stores that go through the tile: runs of neighbouring columns, cut to its size."""
         runs = [run for run in _runs(self.piece.stores) if self._is_wide(run)]
         return [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
 
-    @property
+    @cached_property
     def direct(self) -> list[Store]:
         """The stores that do without: single columns."""
         return [s for run in _runs(self.piece.stores) if not self._is_wide(run) for s in run]
@@ -42,7 +43,7 @@ class Skeleton:
     def _is_wide(run: Sequence[Store]) -> bool:
         return len(run) > 1
 
-    @property
+    @cached_property
     def row_length(self) -> int:
         """Floats from one row of the tile to the next: odd, so that a column has no conflicts."""
         return max((len(t) for t in self.tiles), default=0) | 1

@@ -18,16 +18,15 @@ TINY: Final = float(np.finfo(np.float32).tiny)
 BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "minimum": (0.0, 0.0), "maximum": (0.0, 0.0), "sign": (0.0, 0.0),
     "fmod": (0.0, 0.0), "remainder": (0.51, 0.51),
-    "pow": (2.2, 4.5), "cbrt": (0.75, 0.75), "hypot": (1.2, 1.2),
-    "expm1": (1.05, 65.0), "log1p": (2.2, 3.9), "log10": (1.95, 4.5), "exp_neg_square": (2.1, 100),
+    "pow": (3.1, 4.5), "cbrt": (0.75, 0.75), "hypot": (1.2, 1.2),
+    "expm1": (1.05, 65.0), "log1p": (2.2, 5.6), "log10": (1.95, 4.9), "exp_neg_square": (2.1, 100),
     "sinh": (1.65, 65.0), "cosh": (1.7, 65.0), "tanh": (1.4, 2.6),
     "asinh": (2.2, 3.3), "acosh": (1.75, 2.6), "atanh": (1.35, 2.4),
     "asin": (2.4, 2.4), "acos": (1.2, 1.3), "atan": (2.05, 2.1), "atan2": (2.05, 2.1),
-    "erf": (1.4, 1.6), "erfc": (3.6, 100.0),
+    "erf": (1.4, 1.6), "erfc": (3.9, 100.0),
 }  # fmt: skip
 """Largest error measured, in ULP, a little rounded up: with exp, log, .. correctly rounded, and on
-llvmpipe and SwiftShader with theirs. Their exp is off by 62 ULP at 80 and shows in the third of
-the table that ends in large figures."""
+llvmpipe and SwiftShader with theirs, whose exp is off by 62 ULP at 80: hence the large figures."""
 
 EXACT: Final[dict[Op, Callable[[Array], Array]]] = {
     ops.exp: np.exp, ops.exp2: np.exp2, ops.log: np.log, ops.log2: np.log2, ops.sqrt: np.sqrt,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from tests.mathlib.cases import BOUNDS, FUNCTIONS, evaluate, grid, truth, ulps
+
+from .cases import BOUNDS, FUNCTIONS, evaluate, grid, truth, ulps
 
 
 def test_every_function_has_a_bound() -> None:

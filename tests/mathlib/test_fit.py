@@ -1,4 +1,4 @@
-"""The coefficients in the library are those that tools/fit.py derives, with the bounds it prints."""
+"""The coefficients in the library are those that tools/fit.py derives."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from symgrad.expr import ops
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
-from tests.mathlib.cases import BOUNDS, EDGES, FUNCTIONS, grid, truth, ulps
+
+from .cases import BOUNDS, EDGES, FUNCTIONS, grid, truth, ulps
 
 compute = pytest.importorskip("wgpu.utils.compute")
 PARAMS = np.uint32([0, 0, 0x7F800000, 0x7FC00000])

@@ -199,6 +199,7 @@ def test_foreign_errors_pass_the_guard(gpu: Gpu) -> None:
 
 
 LOST = """
+import numpy as np
 from symgrad.errors import DeviceLostError
 from symgrad.kernel.layout import Layout
 from symgrad.wgsl.device import open_gpu
@@ -307,6 +308,7 @@ def test_a_recycled_buffer_was_never_finalized() -> None:
 def test_a_forked_child_never_hangs(gpu: Gpu, leave: str) -> None:
     code = f"""
 import gc, os, sys
+import numpy as np
 from symgrad.errors import DeviceError
 from symgrad.kernel.layout import Layout
 from symgrad.wgsl.device import list_gpus, open_gpu
@@ -342,6 +344,7 @@ print(os.waitpid(child, 0)[1], program.run(points)[0].ravel())
 def test_a_child_forked_before_a_gpu_was_opened_may_open_one(gpu: Gpu) -> None:
     code = f"""
 import os, sys
+import numpy as np
 from symgrad.kernel.layout import Layout
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import Program

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.array import array
-from symgrad.fused import fused_forward_backward
+from symgrad.expr.simplify import Level
+from symgrad.fused import gradient_kernel, options_of
 from symgrad.kernels import Kernel
 
 
@@ -67,14 +67,15 @@ def _container(
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, **options: Any
-) -> Callable[..., tuple[float, Any]]:
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, *, device: Any = None,
+    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+) -> Callable[..., tuple[float, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
     f takes arrays, or dicts, lists and tuples of them, and returns a scalar. Shapes are taken from
     each call and a kernel is kept for every combination of them. ``argnums`` are the arguments
     that the gradient is taken for: an int gives one gradient, a sequence a tuple of them, each
-    nested as its argument. ``options`` are those of `fused_forward_backward`.
+    nested as its argument. The options are those of `fused_forward_backward`.
 
     Raises:
         InputError: if argnums names no argument. InputTypeError: for arguments that hold no real
@@ -89,38 +90,41 @@ def value_and_grad(
         (34.0, 26.0)
     """
     kernels: dict[tuple[Tree, ...], Kernel] = {}
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    options = options_of(f, None, math, dtype, simplify, comments=True)
 
     @functools.wraps(f)
     def run(*args: Any) -> tuple[float, Any]:
-        if any(not -len(args) <= k < len(args) for k in wanted):
-            raise InputError(f"argnums={argnums} names an argument beyond the {len(args)} given")
-        chosen = [k % len(args) for k in wanted]
+        chosen = _chosen(argnums, len(args))
         order = chosen + [k for k in range(len(args)) if k not in chosen]
         parts = [flatten(args[k]) for k in order]
         trees = tuple(t for t, _ in parts)
         if trees not in kernels:
-            kernels[trees] = _kernel(f, trees, order, len(chosen), options)
-        flat = np.concatenate([a.ravel() for _, arrays in parts for a in arrays] or [np.zeros(0)])
+            wrt = sum(t.size for t in trees[: len(chosen)])
+            total = sum(t.size for t in trees)
+            kernels[trees] = gradient_kernel(total, _flat(f, trees, order), wrt, options, device)
+        flat = np.concatenate([a.ravel() for _, arrays in parts for a in arrays])
         value, gradient = kernels[trees].run(flat)
-        ends = np.cumsum([t.size for t in trees])[: len(chosen)]
+        ends = np.cumsum([t.size for t in trees])[: len(chosen) - 1]
         pieces = np.split(gradient, ends)
-        grads = tuple(t.build(p.copy()) for t, p in zip(trees, pieces, strict=False))[: len(chosen)]
+        grads = tuple(t.build(p.copy()) for t, p in zip(trees, pieces, strict=False))
         return value, grads[0] if isinstance(argnums, int) else grads
 
     return run
 
 
-def _kernel(
-    f: Callable[..., Any], trees: Sequence[Tree], order: Sequence[int], _: int, options: Any
-) -> Kernel:
-    """The kernel of f for arguments nested like this."""
+def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:
+    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    if any(not -count <= k < count for k in wanted):
+        raise InputError(f"argnums={argnums} names an argument beyond the {count} given")
+    return [k % count for k in wanted]
+
+
+def _flat(f: Callable[..., Any], trees: Sequence[Tree], order: Sequence[int]) -> Callable[..., Any]:
+    """f as a function of one flat array, whose pieces are its arguments in this order."""
 
     def flat_f(v: Any) -> Any:
         ends = np.cumsum([t.size for t in trees])[:-1]
-        built = [t.build(p) for t, p in zip(trees, np.split(array(v), ends), strict=True)]
-        args = [built[order.index(k)] for k in range(len(trees))]
-        return f(*args)
+        built = [t.build(p) for t, p in zip(trees, np.split(v, ends), strict=True)]
+        return f(*[built[order.index(k)] for k in range(len(trees))])
 
-    flat_f.__name__ = getattr(f, "__name__", "f")
-    return fused_forward_backward(sum(t.size for t in trees), flat_f, **options)
+    return flat_f

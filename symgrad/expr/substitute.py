@@ -1,0 +1,17 @@
+"""Substitution: the same graph with some nodes in the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from symgrad.expr.node import Graph, reachable
+
+
+def substitute(graph: Graph, root: int, replacements: Mapping[int, int]) -> int:
+    """The node that ``root`` becomes when each key's node is replaced by its value's."""
+    made = dict(replacements)
+    for i in reachable(graph, [root]):
+        node = graph.nodes[i]
+        if i not in made:
+            made[i] = graph.add(node[0], *[made[a] for a in node[1:]]) if node[0].arity else i
+    return made[root]

@@ -1,0 +1,151 @@
+"""The layering rule of symgrad, read off its imports, and that what is public is explained."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import symgrad
+
+ROOT = Path(__file__).parents[1]
+FLOORS = {"errors": 0, "expr": 1, "mathlib": 2, "kernel": 3, "wgsl": 4, "llvm": 4}
+FACE = 5
+"""The floor of every other module of symgrad: the pipeline, and what users see."""
+
+REQUIRED = {"numpy", "sympy", "mpmath"}
+OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas"}
+DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
+DRIVER_ROOMS = ("device", "dispatch")
+
+
+@dataclass(frozen=True)
+class Import:
+    """``module`` imports ``target``; ``deferred`` to when a function is called, or at once."""
+
+    module: str
+    target: str
+    deferred: bool
+
+    @property
+    def package(self) -> str:
+        """The distribution that the target belongs to."""
+        return self.target.partition(".")[0]
+
+
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of symgrad by dotted name."""
+    paths = sorted(ROOT.glob("symgrad/**/*.py"))
+    names = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in paths]
+    trees = [ast.parse(p.read_text("utf-8")) for p in paths]
+    return {n.removesuffix(".__init__"): t for n, t in zip(names, trees, strict=True)}
+
+
+def targets(node: ast.AST, known: set[str]) -> Iterator[str]:
+    """The modules that a node imports, if it is an import."""
+    match node:
+        case ast.Import(names=names):
+            yield from (a.name for a in names)
+        case ast.ImportFrom(module=str(base), names=names):
+            inner = (f"{base}.{a.name}" for a in names)
+            yield from (name if name in known else base for name in inner)
+        case ast.Call(
+            func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+            args=[ast.Constant(value=str(name)), *_],
+        ):
+            yield name
+
+
+def imports(module: str, tree: ast.AST, known: set[str], deferred: bool = False) -> set[Import]:
+    """All imports below a node of a module."""
+    found = {Import(module, t, deferred) for t in targets(tree, known)}
+    deferred |= isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in ast.iter_child_nodes(tree):
+        found |= imports(module, child, known, deferred)
+    return found
+
+
+MODULES = modules()
+IMPORTS = {i for name, tree in MODULES.items() for i in imports(name, tree, set(MODULES))}
+WITHIN = {i for i in IMPORTS if i.package == "symgrad"}
+OUTSIDE = {i for i in IMPORTS - WITHIN if i.package not in sys.stdlib_module_names}
+
+
+def room(module: str) -> str:
+    """The folder or file of symgrad that a module stands in."""
+    return module.split(".")[1] if "." in module else "symgrad"
+
+
+def floor(module: str) -> int:
+    return FLOORS.get(room(module), FACE)
+
+
+def may_import(a: str, b: str) -> bool:
+    """Whether module a may import b: one of its own room, or of a lower floor; the face is one."""
+    same = room(a) == room(b) or floor(a) == floor(b) == FACE
+    return same or floor(b) < floor(a)
+
+
+def is_driver(i: Import) -> bool:
+    """Whether the import is of wgpu or llvmlite in a place where it belongs."""
+    return i.module in {f"symgrad.{DRIVERS.get(i.package)}.{name}" for name in DRIVER_ROOMS}
+
+
+def test_imports_go_down() -> None:
+    assert {i for i in WITHIN if not may_import(i.module, i.target)} == set()
+
+
+def test_only_the_command_line_imports_the_front_door() -> None:
+    assert {i.module for i in WITHIN if i.target == "symgrad"} <= {"symgrad.__main__"}
+
+
+def test_imports_have_no_cycles() -> None:
+    graph: defaultdict[str, set[str]] = defaultdict(set)
+    for i in WITHIN:
+        graph[i.module].add(i.target)
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def test_only_optional_packages_are_imported_late() -> None:
+    late = {i for i in IMPORTS if i.deferred and not is_driver(i)}
+    assert {i for i in late if i.package not in OPTIONAL} == set()
+
+
+def test_what_is_imported_early_is_required() -> None:
+    early = {i for i in OUTSIDE if not i.deferred and not is_driver(i)}
+    assert {i for i in early if i.package not in REQUIRED} == set()
+
+
+def test_an_optional_package_is_imported_in_one_place() -> None:
+    places: defaultdict[str, set[str]] = defaultdict(set)
+    for i in OUTSIDE:
+        if i.package in OPTIONAL:
+            places[i.target].add(i.module)
+    assert {target: where for target, where in places.items() if len(where) > 1} == {}
+
+
+def test_drivers_stay_in_their_rooms() -> None:
+    assert {i for i in OUTSIDE if i.package in DRIVERS and not is_driver(i)} == set()
+
+
+def test_source_is_emitted_without_drivers_and_optional_packages() -> None:
+    barred = sorted({*DRIVERS, *OPTIONAL})
+    bar = f"import sys; sys.modules.update(dict.fromkeys({barred}))"
+    program = f"{bar}; import symgrad.pipeline, symgrad.wgsl.emit"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)
+
+
+def test_public_names_have_docstrings() -> None:
+    def explained(name: str) -> bool:
+        value = getattr(symgrad, name)
+        own = vars(value).get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)
+        return bool(own) and not own.startswith(f"{name}(")  # the signature: a dataclass's own
+
+    assert symgrad.__all__
+    assert [name for name in symgrad.__all__ if not explained(name)] == []
