@@ -6,6 +6,7 @@
     0.0
 """
 
+from symgrad.checking import Report, check
 from symgrad.targets import Device, device_array, devices
 from symgrad.errors import (
     DeviceError,
@@ -82,6 +83,7 @@ from symgrad.expr.functions import (
     where,
 )
 from symgrad.expr.show import dot, latex, text
+from symgrad.expr.sympy_bridge import from_sympy, to_sympy
 from symgrad.expr.variables import symbols, var
 from symgrad.expr.verbs import (
     Jacobian,
@@ -122,6 +124,7 @@ __all__ = [
     "InputTypeError",
     "Jacobian",
     "Kernel",
+    "Report",
     "Stats",
     "SymgradError",
     "TraceError",
@@ -136,6 +139,7 @@ __all__ = [
     "atanh",
     "cbrt",
     "ceil",
+    "check",
     "clip",
     "copysign",
     "cos",
@@ -157,6 +161,7 @@ __all__ = [
     "fmod",
     "forward_backward",
     "fract",
+    "from_sympy",
     "fused_forward",
     "fused_forward_backward",
     "fused_hessian",
@@ -203,6 +208,7 @@ __all__ = [
     "tan",
     "tanh",
     "text",
+    "to_sympy",
     "trunc",
     "value_and_grad",
     "var",

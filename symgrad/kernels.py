@@ -167,6 +167,16 @@ class Kernel:
         return parts[0] if self._single else parts
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the arrays that ``run`` returns."""
+        return tuple(o.name for o in self._plan.outputs)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the results."""
+        return np.dtype(self._options.dtype)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the variables."""
         return tuple(self._plan.graph.names)

@@ -14,7 +14,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,9 @@ __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
 
 Adapters = tuple[tuple[GpuInfo, Any], ...]
 
+Range = tuple[Any, int, int]
+"""What is bound of a buffer: the buffer, the first byte, and how many."""
+
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 
 DOWNLOAD_FLOATS = 1 << 24
@@ -41,8 +44,8 @@ UNWAITED_SUBMITS = 256
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
 
 FORKED = (
-    "this process was forked from one that uses the GPU, and a GPU does not survive a fork: "
-    'start the process with multiprocessing.get_context("spawn")'
+    "this process was forked from one that used a GPU, which does not survive a fork: start it "
+    'with multiprocessing.get_context("spawn")'
 )
 
 
@@ -52,6 +55,7 @@ class _Process:
 
     adapters: Adapters | None = None
     trouble: str = "wgpu found no adapter"
+    forked: bool = False
     opened: dict[int, Gpu] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,9 +78,9 @@ def open_gpu(index: int | None = None) -> Gpu:
 
     Raises:
         DeviceError: there is no such GPU (the message says which there are, or what to install),
-            or the process was forked from one with an open GPU (start it with "spawn").
+            or the process was forked from one that asked for its GPUs (start it with "spawn").
     """
-    if any(gpu.pid != os.getpid() for gpu in _process.opened.values()):
+    if _process.forked:
         raise DeviceError(FORKED)
     info, adapter = _at(0 if index is None else index)
     with _process.lock:
@@ -163,7 +167,8 @@ class Gpu:
         self._layouts: Once[int, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
         self._params: Once[int, Any] = Once(256)
-        self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE))
+        self._forget_bindings()
+        self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE), self._forget_bindings)
         self.mapper = choose_mapper(self._device, _native())
         self._readback = self.staging()
         self._readback_lock = threading.Lock()
@@ -276,15 +281,26 @@ class Gpu:
 
     # Work
 
-    def bind(self, count: int, arrays: Iterable[tuple[Any, int, int]]) -> Any:
-        """A bind group: the block for ``count`` points, then (buffer, offset, bytes) by binding."""
+    def bind(self, count: int, arrays: Sequence[Range]) -> Any:
+        """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
+
+        It is kept, since the pool hands out the same buffers again and again.
+        """
+        key = count, tuple((id(buffer), start, nbytes) for buffer, start, nbytes in arrays)
+        return self._bindings.get(key, lambda: self._make_bindings(count, arrays))
+
+    def _make_bindings(self, count: int, arrays: Sequence[Range]) -> Any:
         ranges = [(self._params.get(count, lambda: self._make_params(count)), 0, 16), *arrays]
         entries = [
             {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
             for binding, (buffer, start, nbytes) in enumerate(ranges)
         ]
-        layout = self._layout(len(entries) - 2)[0]
+        layout = self._layout(len(arrays) - 1)[0]
         return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
+
+    def _forget_bindings(self) -> None:
+        """Start anew, because a bind group keeps its buffers, and their ids may come again."""
+        self._bindings: Once[Any, Any] = Once(256)
 
     def _make_params(self, count: int) -> Any:
         """The uniform block (count, zero, infinity, nan)."""
@@ -332,14 +348,21 @@ class _Guard:
 
 
 def _after_fork() -> None:
-    """In a forked child: a fresh lock, and wgpu's objects are never freed.
+    """Let a forked child of a process that uses GPUs go on without them, and end.
 
-    Their release waits for threads that only the parent has, so a child would hang when it exits.
-    A reference too many on a list of them all keeps them, and costs nothing.
+    Wherever a driver cleans up, it waits for threads that only the parent has. So wgpu's objects
+    are never freed: a reference too many on a list of them all keeps them, and costs nothing. And
+    when Python has ended, the drivers' exit handlers do not run (multiprocessing runs none either).
     """
     _process.lock = threading.Lock()
+    if _process.adapters is None:
+        return
+    _process.forked = True
     kept = [list(gpu._kept) for gpu in _process.opened.values()]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([kept, _process.adapters]))
+    with contextlib.suppress(AttributeError):  # on_exit is glibc's
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc._exit, None)
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,7 +18,7 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl.adapters import LIMITS
-from symgrad.wgsl.device import Gpu, GpuInfo
+from symgrad.wgsl.device import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory import Once, Storage
 
 HOST_BYTES = 1 << 27
@@ -269,7 +269,7 @@ class Program:
             self._scratch = self.gpu.storage(nbytes)
         return self._scratch
 
-    def _bound(self, scratch: Storage | None, count: int) -> list[tuple[Any, int, int]]:
+    def _bound(self, scratch: Storage | None, count: int) -> list[Range]:
         """The scratch array for ``count`` points as a binding, if the kernel has one."""
         nbytes = self._scratch_bytes(count)
         return [(scratch.buffer, 0, nbytes)] if scratch and nbytes else []

@@ -66,10 +66,12 @@ class Pool:
     4. In a forked child nothing happens any more: the lock may be held for ever.
     """
 
-    def __init__(self, create: Callable[[int], Any]) -> None:
+    def __init__(self, create: Callable[[int], Any], forget: Callable[[], None]) -> None:
+        """``forget`` is called before buffers are let go, for whoever remembers them by id."""
         self.live = 0
         self.idle = 0
         self._create = create
+        self._forget = forget
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._tidying = False
@@ -101,6 +103,7 @@ class Pool:
         """Let go of all idle buffers."""
         with self._lock:
             self._tidy()
+            self._forget()
             self._shelves.clear()
             self.idle = 0
 
@@ -131,13 +134,14 @@ class Pool:
 
     def _trim(self) -> None:
         """Let go of idle buffers while there are too many, the largest first."""
+        surplus: list[Any] = []
         while self.idle > max(IDLE_BYTES, 2 * self.live):
-            size = max((size for size, shelf in self._shelves.items() if shelf), default=0)
-            if not size:
-                self.idle = 0
-                return
-            self._shelves[size].pop()
+            size = max((size for size, shelf in self._shelves.items() if shelf), default=self.idle)
+            surplus += self._shelves.get(size, [])[-1:]
+            del self._shelves.get(size, [])[-1:]
             self.idle -= size
+        if surplus:
+            self._forget()
 
 
 def rounded(nbytes: int) -> int:
