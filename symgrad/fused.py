@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import TraceError
+from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, scalar
@@ -239,7 +239,11 @@ def options_of(
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
-    return Options(name or getattr(f, "__name__", "f"), math, str(np.dtype(dtype)), simplify, comments)
+    try:
+        kind = str(np.dtype(dtype))
+    except TypeError:
+        kind = str(dtype)
+    return Options(name or getattr(f, "__name__", "f"), math, kind, simplify, comments)
 
 
 def _kernel(
@@ -252,9 +256,13 @@ def _kernel(
 
 
 def _checked_names(names: Sequence[str] | None, n: int) -> Sequence[str] | None:
-    if names is not None and (len(names) != n or len(set(names)) != n):
-        raise TraceError(f"names needs {n} different names, one for each variable, not {names!r}")
-    return names
+    if names is None:
+        return None
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputTypeError(f"names are strings, not {names!r}")
+    if len(names) != n or len(set(names)) != n:
+        raise InputError(f"names needs {n} different names, one for each variable, not {names!r}")
+    return list(names)
 
 
 def _seed(traced: Trace, root: int) -> dict[int, int]:

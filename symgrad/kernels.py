@@ -257,6 +257,8 @@ class Inputs:
 def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
     """x as a C-contiguous array of shape (..., n); a clear error for what is none."""
     if type(x) is not np.ndarray:
+        if np.ma.is_masked(x):
+            raise InputTypeError(f"{name} has masked entries: fill them in, with x.filled(...)")
         try:
             x = np.asarray(x)
         except (ValueError, TypeError) as error:
@@ -271,7 +273,10 @@ def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
 
 def _from_objects(x: np.ndarray, name: str) -> np.ndarray:
     if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in x.flat):
-        return x.astype(np.float64)
+        try:
+            return x.astype(np.float64)
+        except OverflowError as error:
+            raise InputError(f"{name} holds an integer beyond the range of a float") from error
     what = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects"}
     kind = what.get(x.dtype.kind, f"{x.dtype} values")
     raise InputTypeError(f"{name} holds {kind}: a kernel takes real numbers")

@@ -210,6 +210,12 @@ class Expr(Handle):
     def __complex__(self) -> complex:
         refuse_number("complex")
 
+    def __format__(self, spec: str) -> str:
+        return repr(self) if not spec else refuse_number(f"format {spec!r}, ")
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise TraceError(located("@ multiplies arrays; use * for scalar expressions"))
+
     def __iter__(self) -> NoReturn:
         raise TraceError(located("a scalar expression cannot be iterated over"))
 
@@ -372,21 +378,21 @@ def _integer_power(x: Expr, k: int) -> Any:
 
 def located(message: str) -> str:
     """The message with the user's line below it."""
-    place = caller()
-    return f"{message}\n  at {place}" if place else message
+    found = caller()
+    return f"{message}\n  at {found[0]}" if found else message
 
 
 def refuse_bool() -> NoReturn:
     """Raise the error of asking whether an expression is true."""
-    place = caller()
-    line = place.text if place else ""
-    if re.search(r"\b(min|max)\(", line):
+    found = caller()
+    part = found[1] if found else ""
+    if re.search(r"\b(min|max)\(", part):
         remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
-    elif re.search(r"\b(sorted|sort|argsort)\(", line):
+    elif re.search(r"\b(sorted|sort|argsort)\(", part):
         remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"
-    elif re.search(r"\bin\b", line) and "for " not in line:
+    elif re.search(r"\bin\b", part) and "for " not in part:
         remedy = "`in` compares values; use sg.where on comparisons joined by |"
-    elif re.search(r"\b(and|or|not)\b", line):
+    elif found and re.search(r"\b(and|or|not)\b", found[0].text):
         remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
     else:
         remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
@@ -395,14 +401,17 @@ def refuse_bool() -> NoReturn:
 
 def refuse_number(kind: str) -> NoReturn:
     """Raise the error of asking for the value of an expression."""
-    place = caller()
-    found = re.search(r"\bmath\.(\w+)\(", place.text if place else "")
-    if found:
-        name = MATH_NAMES.get(found[1], found[1])
-        remedy = f"use sg.{name} instead of math.{found[1]}"
+    found = caller()
+    called = re.search(r"\bmath\.(\w+)\(", found[1] if found else "")
+    if called:
+        name = MATH_NAMES.get(called[1], called[1])
+        remedy = f"use sg.{name} instead of math.{called[1]}"
+    elif kind == "index":
+        remedy = "an index or a range must be known before; use plain Python integers"
     else:
         remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
     raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))
 
 
-MATH_NAMES = {"pow": "pow", "fabs": "abs", "remainder": "remainder", "dist": "hypot"}
+MATH_NAMES = {"fabs": "abs", "dist": "hypot"}
+"""Functions of math that symgrad has by another name."""

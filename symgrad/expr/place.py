@@ -20,6 +20,10 @@ _INSIDE: Final = (
 )
 
 
+Positions = list[tuple[int | None, int | None, int | None, int | None]]
+"""First line, last line, first column and end column of each instruction."""
+
+
 def user_frame(depth: int) -> FrameType | None:
     """The innermost frame that belongs neither to this library nor to NumPy."""
     frame: FrameType | None = sys._getframe(depth)
@@ -42,30 +46,33 @@ def place_here(graph: Graph) -> int:
     return found
 
 
-def caller() -> Place | None:
-    """The line of the user's program that is running now."""
+def caller() -> tuple[Place, str] | None:
+    """The line of the user's program that is running now, and the part of it that is."""
     frame = user_frame(2)
-    return place_of(frame.f_code, frame.f_lasti) if frame else None
+    if frame is None:
+        return None
+    positions = list(frame.f_code.co_positions())
+    place = place_of(frame.f_code, frame.f_lasti, positions)
+    start, end, left, right = positions[frame.f_lasti // 2]
+    if start != end or left is None or right is None:
+        return place, place.text
+    line = linecache.getline(place.file, place.line).encode()
+    return place, line[left:right].decode(errors="replace")
 
 
-def place_of(code: CodeType, instruction: int, lines: list[int | None] | None = None) -> Place:
+def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:
     """The source line of an instruction (its byte offset) of a code object."""
-    lines = lines if lines is not None else _lines(code)
-    line = lines[instruction // 2] or code.co_firstlineno
+    line = positions[instruction // 2][0] or code.co_firstlineno
     return Place(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
-
-
-def _lines(code: CodeType) -> list[int | None]:
-    return [start for start, _, _, _ in code.co_positions()]
 
 
 def resolve_places(graph: Graph) -> None:
     """Replace the code objects in ``graph.sources`` by the lines they stand for."""
-    lines: dict[int, list[int | None]] = {}
+    positions: dict[int, Positions] = {}
     for k, source in enumerate(graph.sources):
         if isinstance(source, tuple):
             code, at = source
-            if id(code) not in lines:
-                lines[id(code)] = _lines(code)
-            graph.sources[k] = place_of(code, at, lines[id(code)])
+            if id(code) not in positions:
+                positions[id(code)] = list(code.co_positions())
+            graph.sources[k] = place_of(code, at, positions[id(code)])
     graph.known.clear()

@@ -10,7 +10,7 @@ from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
-from symgrad.wgsl.names import names_of_inputs
+from symgrad.wgsl.names import names_of_inputs, printable
 from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
 
 COMMENT_COLUMN = 56
@@ -134,12 +134,6 @@ class _Body:
             return ""
         self._last = place
         return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
-
-
-def printable(text: str, limit: int = 72) -> str:
-    """One line of plain text: nothing in it can end a comment or turn the reading direction."""
-    kept = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)
-    return kept if len(kept) <= limit else kept[: limit - 3] + "..."
 
 
 def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) -> list[int]:

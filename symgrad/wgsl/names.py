@@ -11,7 +11,8 @@ _OURS: Final = re.compile(r"^(t\d+|s\d+|sg_.*|part_\d+)$")
 
 _TAKEN: Final = frozenset(
     """
-    x params Params tile scratch main stride point cell first local group rows k wg
+    x params Params tile scratch main stride point cell first local group rows k
+    loss grad values jacobian hessian product
     bool f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3
     mat4x4 array atomic ptr sampler sampler_comparison vec2f vec3f vec4f vec2i vec3i vec4i vec2u
     vec3u vec4u vec2h vec3h vec4h
@@ -69,3 +70,9 @@ def unique(names: list[str]) -> list[str]:
         seen.add(fresh)
         result.append(fresh)
     return result
+
+
+def printable(text: str, limit: int = 72) -> str:
+    """One line of plain text: nothing in it can end a comment or turn the reading direction."""
+    kept = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)
+    return kept if len(kept) <= limit else kept[: limit - 3] + "..."

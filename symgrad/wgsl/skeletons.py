@@ -14,6 +14,7 @@ from functools import cached_property
 from symgrad.expr.node import reachable
 from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Piece, Plan, Store
+from symgrad.wgsl.names import printable
 
 TILE_COLUMNS = 63
 """The most columns of a tile: an odd row length of at most 64 floats keeps the 64 rows within
@@ -64,7 +65,7 @@ def header(plan: Plan, number: int, count: int, math: str, title: str) -> Iterat
     """What the kernel computes, for its reader."""
     n, counts = len(plan.graph.names), [len(o.nodes) for o in plan.outputs]
     shapes = ", ".join(f"{o.name} (B, {k})" for o, k in zip(plan.outputs, counts, strict=True))
-    yield f"// {title or plan.name}"
+    yield f"// {printable(title or plan.name)}"
     yield f"// in: x (B, {n}); out: {shapes}; float32, C order, one invocation a point"
     yield f"// {count:,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
     if len(plan.pieces) > 1:
