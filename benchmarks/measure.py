@@ -72,7 +72,7 @@ def machine() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "system": platform.platform(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "packages": {name: v for name in PACKAGES if (v := version(name))},
@@ -102,14 +102,16 @@ def bar(what: str, measured: float, limit: float, at_least: bool = False) -> dic
 
 
 def report(
-    name: str, rows: Sequence[Mapping[str, Any]], bars: Sequence[Mapping[str, Any]], **more: Any
-) -> dict[str, Any]:
-    """Print the rows and the bars as Markdown, and keep them as results/NAME.json."""
+    name: str, rows: Sequence[Mapping[str, Any]], bars: Sequence[Mapping[str, Any]],
+    keep: bool = True, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Print the rows and the bars as Markdown, and ``keep`` them as results/NAME.json."""
     result = {"benchmark": name, "machine": machine(), **more, "rows": rows, "bars": bars}
     print(f"## {name}\n\n{table(rows)}\n")
     print("\n".join(f"- {'met' if b['met'] else 'MISSED'}: {_bar(b)}" for b in bars), flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    if keep:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -129,4 +131,4 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"

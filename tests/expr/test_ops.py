@@ -1,0 +1,298 @@
+"""The op table: meaning against mpmath, derivatives against differences, conventions at edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import mpmath
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+from strategies import types
+
+from symgrad.expr import ops, verbs
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import LEAVES, Graph, Op
+
+INF, NAN = math.inf, math.nan
+ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]
+
+
+def sigma(x: Any) -> Any:
+    return 1 / (1 + mp.exp(-x))
+
+
+def cut(x: Any) -> Any:
+    return mp.sign(x) * mp.floor(abs(x))
+
+
+MEANING: Final[dict[str, Callable[..., Any]]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
+    "fma": lambda a, b, c: a * b + c,
+    "remainder": lambda a, b: a - b * mp.floor(a / b), "fmod": lambda a, b: a - b * cut(a / b),
+    "floor_divide": lambda a, b: mp.floor(a / b),
+    "integer_pow": lambda x, k: x ** int(k), "pow": mp.power, "sqrt": mp.sqrt,
+    "rsqrt": lambda x: 1 / mp.sqrt(x), "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
+    "hypot": mp.hypot,
+    "exp": mp.exp, "exp2": lambda x: mpf(2) ** x, "expm1": mp.expm1, "log": mp.log,
+    "log2": lambda x: mp.log(x) / mp.log(2), "log10": mp.log10, "log1p": mp.log1p,
+    "logaddexp": lambda a, b: mp.log(mp.exp(a) + mp.exp(b)),
+    "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "asin": mp.asin, "acos": mp.acos,
+    "atan": mp.atan, "atan2": mp.atan2, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh,
+    "asinh": mp.asinh, "acosh": mp.acosh, "atanh": mp.atanh,
+    "exp_neg_square": lambda x: mp.exp(-x * x), "erf": mp.erf, "erfc": mp.erfc,
+    "sigmoid": sigma, "softplus": lambda x: mp.log(1 + mp.exp(x)),
+    "relu": lambda x: max(x, mpf(0)), "silu": lambda x: x * sigma(x),
+    "gelu": lambda x: x * mp.ncdf(x),
+    "gelu_tanh": lambda x: x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mpf(0.044715) * x**3))),
+    "abs": abs, "sign": mp.sign, "floor": mp.floor, "ceil": mp.ceil, "round": mp.nint,
+    "trunc": cut, "fract": lambda x: x - mp.floor(x),
+    "copysign": lambda a, b: abs(a) * (-1 if b < 0 else 1),
+    "minimum": min, "maximum": max, "clip": lambda x, low, high: min(max(x, low), high),
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b, "logical_and": lambda a, b: bool(a) and bool(b),
+    "logical_or": lambda a, b: bool(a) or bool(b), "logical_xor": lambda a, b: bool(a) != bool(b),
+    "logical_not": lambda a: not a, "isnan": mp.isnan, "isinf": mp.isinf, "isfinite": mp.isfinite,
+    "where": lambda c, a, b: a if c else b, "stop_gradient": lambda x: x, "opaque": lambda x: x,
+    "float_bits": lambda x: int(np.float32(float(x)).view(np.uint32)),
+    "bits_float": lambda x: mpf(float(np.uint32(int(x)).view(np.float32))),
+    "word_add": lambda a, b: (int(a) + int(b)) % 2**32, "word_and": lambda a, b: int(a) & int(b),
+    "word_div": lambda a, b: int(a) // int(b),
+}  # fmt: skip
+
+SHARP: Final = {
+    ("minimum", (2.0, 2.0)), ("maximum", (2.0, 2.0)), ("sign", (0.0,)), ("round", (0.5,)),
+    ("round", (-4.5,)),
+}  # fmt: skip
+"""Points at which a row has no derivative; `CONVENTIONS` says what it is taken to be."""
+
+POINTS: Final = [pytest.param(op, p, id=f"{op.name}{p}") for op in ROWS for p in op.points]
+DIFFERENTIABLE: Final = [
+    pytest.param(op, p, id=f"{op.name}{p}")
+    for op in ROWS
+    if op.result == "f" and "f" in types(op)
+    for p in op.points
+    if (op.name, p) not in SHARP
+]
+
+
+def close(found: float, true: Any, tolerance: float) -> bool:
+    """Whether a double is the true value to a relative tolerance; the same if it is no number."""
+    if not mp.isfinite(true):
+        return bool(mp.isnan(true)) == math.isnan(found) and (math.isnan(found) or found == true)
+    return abs(mpf(found) - true) <= tolerance * abs(true) + mpf(10) ** -300
+
+
+def applied(op: Op, point: tuple[float, ...]) -> tuple[Expr, list[Expr], dict[Expr, float]]:
+    """The operation on variables for its float arguments, the variables, and their values."""
+    graph = Graph()
+    graph.tracing = False
+    given: dict[Expr, float] = {}
+    arguments: list[Any] = []
+    for k, (kind, value) in enumerate(zip(types(op), point, strict=True)):
+        if kind == "f":
+            arguments.append(Expr(graph, graph.input(f"x{k}")))
+            given[arguments[-1]] = value
+        else:
+            arguments.append(int(value))
+    return op(*arguments), list(given), given
+
+
+def true_derivative(op: Op, point: tuple[float, ...], orders: dict[int, int]) -> Any:
+    """The mixed partial derivative, ``orders[k]`` times for the k-th float argument."""
+    slots = [k for k, kind in enumerate(types(op)) if kind == "f"]
+    if op.transparent:
+        return mpf(0)
+
+    def meaning(*floats: Any) -> Any:
+        full = list(point)
+        for k, value in zip(slots, floats, strict=True):
+            full[k] = value
+        return MEANING[op.name](*full)
+
+    at = tuple(mpf(point[k]) for k in slots)
+    with mp.workdps(50):
+        return mpmath.diff(meaning, at, tuple(orders.get(k, 0) for k in range(len(slots))))
+
+
+def test_every_row_has_a_meaning_and_points() -> None:
+    assert [op.name for op in ROWS if op.name not in MEANING] == []
+    assert [op.name for op in ROWS if not op.points or not op.meaning] == []
+    assert [op.name for op in ROWS if any(len(p) != op.arity for p in op.points)] == []
+    assert [name for name, op in ops.TABLE.items() if op.name != name] == []
+
+
+def test_rows_with_an_edge_say_what_happens_there() -> None:
+    assert [op.name for op in ROWS if op.domain and not op.edges] == []
+
+
+def test_every_row_can_be_differentiated_or_is_piecewise_constant() -> None:
+    without = {
+        op.name for op in ROWS
+        if op.result == "f" and not (op.partials or op.vjp or op.compose)
+    }  # fmt: skip
+    assert without == {"bits_float"}
+    assert [op.name for op in ROWS if op.partials and op.vjp] == []
+
+
+@pytest.mark.parametrize(("op", "point"), POINTS)
+def test_reference(op: Op, point: tuple[float, ...]) -> None:
+    kinds = {"f": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
+    found = op.reference(*[kinds[k](v) for k, v in zip(types(op), point, strict=True)])
+    with mp.workdps(50):
+        true = MEANING[op.name](*map(mpf, point))
+        assert close(float(found), mpf(true), 2e-15)
+
+
+@pytest.mark.parametrize(("op", "point"), POINTS)
+def test_reference_keeps_float32(op: Op, point: tuple[float, ...]) -> None:
+    if op.result == "f" and set(types(op)) == {"f"}:
+        single = [np.full(3, v, np.float32) for v in point]
+        assert np.asarray(op.reference(*single)).dtype == np.float32
+
+
+@pytest.mark.parametrize(("op", "point"), DIFFERENTIABLE)
+def test_first_derivatives(op: Op, point: tuple[float, ...]) -> None:
+    y, variables, given = applied(op, point)
+    for k, x in enumerate(variables):
+        true = true_derivative(op, point, {k: 1})
+        reverse = verbs.evaluate(verbs.grad(y, x), given)
+        forward = verbs.evaluate(verbs.jvp(y, [x], [1.0]), given)
+        assert close(reverse, true, 1e-14), (k, reverse, true)
+        assert close(forward, true, 1e-14), (k, forward, true)
+
+
+@pytest.mark.parametrize(("op", "point"), DIFFERENTIABLE)
+def test_second_derivatives(op: Op, point: tuple[float, ...]) -> None:
+    y, variables, given = applied(op, point)
+    for j, first in enumerate(variables):
+        for k, second in enumerate(variables):
+            orders = {j: 2} if j == k else {j: 1, k: 1}
+            true = true_derivative(op, point, orders)
+            slope = verbs.grad(y, first)
+            reverse = verbs.evaluate(verbs.grad(slope, second), given)
+            forward = verbs.evaluate(verbs.jvp(slope, [second], [1.0]), given)
+            with mp.workdps(50):
+                small = mpf(10) ** -12  # where the truth is 0 and both sides cancel
+                assert close(reverse, true, 1e-12) or abs(true) + abs(reverse) < small, (j, k)
+                assert close(forward, true, 1e-12) or abs(true) + abs(forward) < small, (j, k)
+
+
+# the value and the derivatives by each float argument; None is not asked for
+CONVENTIONS: Final[list[tuple[Op, tuple[float, ...], float | None, tuple[float | None, ...]]]] = [
+    (ops.abs, (0.0,), 0.0, (0.0,)), (ops.abs, (-0.0,), 0.0, (0.0,)), (ops.abs, (NAN,), NAN, (NAN,)),
+    (ops.relu, (0.0,), 0.0, (0.0,)), (ops.relu, (NAN,), NAN, (NAN,)), (ops.relu, (INF,), INF, (1,)),
+    (ops.sign, (0.0,), 0.0, (0.0,)), (ops.sign, (NAN,), NAN, (0.0,)),
+    (ops.minimum, (2.0, 2.0), 2.0, (0.5, 0.5)), (ops.maximum, (2.0, 2.0), 2.0, (0.5, 0.5)),
+    (ops.minimum, (INF, INF), INF, (0.5, 0.5)), (ops.maximum, (-INF, 1.0), 1.0, (0.0, 1.0)),
+    (ops.minimum, (NAN, 1.0), NAN, (NAN, NAN)), (ops.maximum, (1.0, NAN), NAN, (NAN, NAN)),
+    (ops.sqrt, (0.0,), 0.0, (INF,)), (ops.sqrt, (-1.0,), NAN, (NAN,)), (ops.sqrt, (INF,), INF, (0,)),
+    (ops.cbrt, (0.0,), 0.0, (INF,)), (ops.cbrt, (-8.0,), -2.0, (1 / 12,)),
+    (ops.rsqrt, (0.0,), INF, (-INF,)), (ops.rsqrt, (-1.0,), NAN, (NAN,)),
+    (ops.pow, (0.0, 0.5), 0.0, (INF, 0.0)), (ops.pow, (0.0, 0.0), 1.0, (0.0, 0.0)),
+    (ops.pow, (3.0, 0.0), 1.0, (0.0, math.log(3))), (ops.pow, (0.0, 1.0), 0.0, (1.0, 0.0)),
+    (ops.pow, (0.0, 2.0), 0.0, (0.0, 0.0)), (ops.pow, (0.0, 1.5), 0.0, (0.0, 0.0)),
+    (ops.pow, (-2.0, 3.0), -8.0, (12.0, 0.0)), (ops.pow, (-2.0, 2.5), NAN, (NAN, None)),
+    (ops.pow, (-2.0, -1.0), -0.5, (-0.25, 0.0)), (ops.pow, (INF, 2.0), INF, (INF, INF)),
+    (ops.pow, (1e-200, 2.0), 0.0, (2e-200, 0.0)), (ops.pow, (NAN, 2.0), NAN, (NAN, NAN)),
+    (ops.hypot, (0.0, 0.0), 0.0, (0.0, 0.0)), (ops.hypot, (1e300, 0.0), 1e300, (1.0, 0.0)),
+    (ops.hypot, (NAN, 1.0), NAN, (NAN, NAN)),
+    (ops.atan2, (0.0, 0.0), 0.0, (0.0, 0.0)), (ops.atan2, (0.0, -0.0), math.pi, (0.0, 0.0)),
+    (ops.atan2, (-0.0, 0.0), -0.0, (0.0, 0.0)), (ops.atan2, (1e300, 1e300), math.pi / 4, None),
+    (ops.atan2, (NAN, 1.0), NAN, (NAN, NAN)),
+    (ops.floor, (2.0,), 2.0, (0.0,)), (ops.ceil, (2.5,), 3.0, (0.0,)),
+    (ops.round, (0.5,), 0.0, (0.0,)), (ops.round, (1.5,), 2.0, (0.0,)),
+    (ops.round, (-2.5,), -2.0, (0.0,)), (ops.trunc, (-2.5,), -2.0, (0.0,)),
+    (ops.fract, (2.0,), 0.0, (1.0,)), (ops.fract, (-0.25,), 0.75, (1.0,)),
+    (ops.remainder, (-7.0, 2.0), 1.0, (1.0, 4.0)), (ops.remainder, (7.0, -2.0), -1.0, (1.0, 4.0)),
+    (ops.remainder, (6.0, 2.0), 0.0, (1.0, -3.0)), (ops.remainder, (1.0, 0.0), NAN, (1.0, NAN)),
+    (ops.fmod, (-7.0, 2.0), -1.0, (1.0, 3.0)), (ops.fmod, (7.0, -2.0), 1.0, (1.0, 3.0)),
+    (ops.clip, (0.0, 0.0, 1.0), 0.0, (0.5, 0.5, 0.0)), (ops.clip, (1.0, 0.0, 1.0), 1.0, (0.5, 0, 0.5)),
+    (ops.clip, (NAN, 0.0, 1.0), NAN, (NAN, None, None)),
+    (ops.where, (1, 2.0, NAN), 2.0, (1.0, 0.0)), (ops.where, (0, NAN, 3.0), 3.0, (0.0, 1.0)),
+    (ops.log, (0.0,), -INF, (INF,)), (ops.log, (-1.0,), NAN, (NAN,)), (ops.log, (INF,), INF, (0,)),
+    (ops.log2, (-1.0,), NAN, (NAN,)), (ops.log10, (-1.0,), NAN, (NAN,)),
+    (ops.log1p, (-1.0,), -INF, (INF,)), (ops.log1p, (-2.0,), NAN, (NAN,)),
+    (ops.asin, (1.0,), math.pi / 2, (INF,)), (ops.asin, (2.0,), NAN, (NAN,)),
+    (ops.acos, (-1.0,), math.pi, (-INF,)), (ops.acos, (-2.0,), NAN, (NAN,)),
+    (ops.acosh, (1.0,), 0.0, (INF,)), (ops.acosh, (0.5,), NAN, (NAN,)),
+    (ops.acosh, (-2.0,), NAN, (NAN,)), (ops.acosh, (1e300,), None, (1e-300,)),
+    (ops.atanh, (1.0,), INF, (INF,)), (ops.atanh, (-1.0,), -INF, (INF,)),
+    (ops.atanh, (2.0,), NAN, (NAN,)), (ops.asinh, (1e300,), None, (1e-300,)),
+    (ops.asinh, (-1e300,), None, (1e-300,)),
+    (ops.div, (1.0, 0.0), INF, (INF, -INF)), (ops.div, (1.0, -0.0), -INF, (-INF, -INF)),
+    (ops.div, (0.0, 0.0), NAN, (INF, NAN)), (ops.div, (1e200, 1e200), 1.0, (1e-200, -1e-200)),
+    (ops.reciprocal, (0.0,), INF, (-INF,)), (ops.reciprocal, (-0.0,), -INF, (-INF,)),
+    (ops.exp, (-INF,), 0.0, (0.0,)), (ops.exp, (INF,), INF, (INF,)), (ops.exp, (NAN,), NAN, (NAN,)),
+    (ops.expm1, (-60.0,), -1.0, (math.exp(-60),)), (ops.tanh, (30.0,), 1.0, (4 * math.exp(-60),)),
+    (ops.tanh, (INF,), 1.0, (0.0,)), (ops.tanh, (NAN,), NAN, (NAN,)),
+    (ops.sigmoid, (60.0,), 1.0, (math.exp(-60),)), (ops.sigmoid, (-INF,), 0.0, (0.0,)),
+    (ops.softplus, (1e4,), 1e4, (1.0,)), (ops.softplus, (-800.0,), 0.0, (0.0,)),
+    (ops.logaddexp, (1e4, 1e4), 1e4 + math.log(2), (0.5, 0.5)),
+    (ops.logaddexp, (-INF, 1.0), 1.0, (0.0, 1.0)),
+    (ops.erf, (INF,), 1.0, (0.0,)), (ops.erfc, (NAN,), NAN, (NAN,)),
+    (ops.sin, (INF,), NAN, (NAN,)), (ops.mul, (0.0, INF), NAN, (INF, 0.0)),
+    (ops.add, (INF, -INF), NAN, (1.0, 1.0)), (ops.stop_gradient, (3.0,), 3.0, (0.0,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "point", "value", "slopes"), CONVENTIONS, ids=[f"{c[0].name}{c[1]}" for c in CONVENTIONS]
+)
+def test_conventions(op: Op, point: Any, value: float | None, slopes: Any) -> None:
+    y, variables, given = applied(op, point)
+    if value is not None:
+        np.testing.assert_allclose(verbs.evaluate(y, given), value, rtol=1e-15)
+        zero = "sign of zero"
+        if value == 0:
+            assert math.copysign(1, verbs.evaluate(y, given)) == math.copysign(1, value), zero
+    for x, slope in zip(variables, slopes or (), strict=bool(slopes)):
+        if slope is not None:
+            found = verbs.evaluate(verbs.grad(y, x), given)
+            np.testing.assert_allclose(found, slope, rtol=1e-14, err_msg=f"by {x.id}")
+
+
+@pytest.mark.parametrize("op", ROWS, ids=lambda op: op.name)
+def test_nan_in_gives_nan_out(op: Op) -> None:
+    if op.result != "f" or set(types(op)) != {"f"}:
+        return
+    for k in range(op.arity):
+        point = list(op.points[0])
+        point[k] = NAN
+        y, _, given = applied(op, tuple(point))
+        by_sign_only = op is ops.copysign and k == 1
+        assert math.isnan(verbs.evaluate(y, given)) != by_sign_only
+
+
+@pytest.mark.parametrize("op", [o for o in ROWS if o.commutative], ids=lambda op: op.name)
+def test_commutative_rows_commute(op: Op) -> None:
+    rng = np.random.default_rng(1)
+    kind = np.bool_ if "b" in types(op) else np.uint32 if "u" in types(op) else np.float32
+    a, b = (rng.normal(size=500).astype(np.float32) * 5).astype(kind), rng.integers(-4, 4, 500)
+    b = b.astype(np.int64).astype(kind)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(op.reference(a, b), op.reference(b, a))
+
+
+def test_transcendental_rows_are_the_expensive_ones() -> None:
+    assert {op.name for op in ROWS if op.transcendental and op.cost < 10} == set()
+
+
+THIRD: Final = [
+    (ops.tanh, (0.0,), -2.0), (ops.sigmoid, (0.0,), -0.125), (ops.sin, (0.0,), -1.0),
+    (ops.asinh, (0.0,), -1.0), (ops.atan, (0.0,), -2.0), (ops.erf, (0.0,), -4 / math.sqrt(math.pi)),
+    (ops.sinh, (0.0,), 1.0), (ops.tan, (0.0,), 2.0), (ops.exp, (0.0,), 1.0),
+    (ops.softplus, (0.0,), 0.0), (ops.silu, (0.0,), 0.0), (ops.gelu, (0.0,), 0.0),
+    (ops.atanh, (0.0,), 2.0), (ops.log1p, (0.0,), 2.0), (ops.expm1, (0.0,), 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "point", "third"), THIRD, ids=[c[0].name for c in THIRD])
+def test_third_derivatives_at_the_origin(op: Op, point: Any, third: float) -> None:
+    y, (x,), given = applied(op, point)
+    for _ in range(3):
+        y = verbs.grad(y, x)
+    np.testing.assert_allclose(verbs.evaluate(y, given), third, rtol=1e-13, atol=1e-15)
