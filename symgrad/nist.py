@@ -116,4 +116,6 @@ def _numbers(line: str) -> list[float]:
     try:
         return [float(word) for word in line.split()]
     except ValueError as error:
-        raise InputError(f"a line of the data set holds other things than numbers: {line}") from error
+        raise InputError(
+            f"a line of the data set holds other things than numbers: {line}"
+        ) from error

@@ -6,13 +6,14 @@ also infinity and NaN. No function here recurses over the graph.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.expression import WRAP, Expr
-from symgrad.expr.node import CONST, Graph, float_bits, reachable
+from symgrad.expr.expression import WRAP, Expr, lift, real_number
+from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable
 
 _ONE = (CONST, float_bits(1.0))
 
@@ -36,22 +37,80 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     """
     order = active_between(graph, cotangents, wrt)
     wanted = set(wrt)
-    sums: dict[int, list[int]] = {root: [g] for root, g in cotangents.items()}
+    parts: dict[int, list[Part]] = {root: [(None, g)] for root, g in cotangents.items()}
+    found: dict[int, int] = {}
     active = set(order)
     with deriving(graph):
         for i in reversed(order):
-            parts = sums.get(i)
-            if parts is None:
+            if i not in parts:
                 continue
             graph.place = graph.places[i]
-            g = balanced_sum(graph, parts)
+            mask, g = _collect(graph, parts.pop(i))
             if i in wanted:
-                sums[i] = [g]
-            else:
-                del sums[i]
+                found[i] = g if mask is None else _select(graph, mask, g)
             for argument, part in _pull_back(graph, i, g, active):
-                sums.setdefault(argument, []).append(part)
-    return [sums[i][0] if i in sums else None for i in wrt]
+                parts.setdefault(argument, []).append(_masked(graph, mask, part))
+    return [found.get(i) for i in wrt]
+
+
+Part = tuple[int | None, int]
+"""A share of a cotangent: the condition outside of which it is 0 (None: it holds everywhere), and
+its value where the condition holds."""
+
+
+def _collect(graph: Graph, parts: list[Part]) -> Part:
+    """The sum of the shares of one node."""
+    grouped: dict[int | None, list[int]] = {}
+    for mask, g in parts:
+        grouped.setdefault(mask, []).append(g)
+    sums = {mask: balanced_sum(graph, found) for mask, found in grouped.items()}
+    if len(sums) == 2:
+        (first, a), (second, b) = sums.items()
+        choice = _choice(graph, first, second)
+        if choice is not None:
+            condition, outer = choice
+            return outer, graph.add(ops.where, condition, a, b)
+    if len(sums) == 1:
+        return next(iter(sums.items()))
+    total = balanced_sum(
+        graph, [g if mask is None else _select(graph, mask, g) for mask, g in sums.items()]
+    )
+    masks = list(sums)
+    if None in masks:
+        return None, total
+    return functools.reduce(lambda a, b: graph.add(ops.logical_or, a, b), masks), total  # type: ignore[arg-type]
+
+
+def _choice(graph: Graph, a: int | None, b: int | None) -> tuple[int, int | None] | None:
+    """For masks that are the two sides of one choice: what is chosen by, and where at all."""
+    if a is None or b is None:
+        return None
+    if _opposite(graph, a, b):
+        return a, None
+    left, right = graph.nodes[a], graph.nodes[b]
+    if left[0] is right[0] is ops.logical_and:
+        for outer in set(left[1:]) & set(right[1:]):
+            inner, other = sum(left[1:]) - outer, sum(right[1:]) - outer
+            if _opposite(graph, inner, other):
+                return inner, outer
+    return None
+
+
+def _opposite(graph: Graph, a: int, b: int) -> bool:
+    return graph.nodes[a] == (ops.logical_not, b) or graph.nodes[b] == (ops.logical_not, a)
+
+
+def _select(graph: Graph, mask: int, g: int) -> int:
+    return graph.add(ops.where, mask, g, graph.constant(0.0))
+
+
+def _masked(graph: Graph, mask: int | None, share: Any) -> Part:
+    """The share of an argument, 0 wherever its user's cotangent is."""
+    if not isinstance(share, Masked):
+        return mask, share
+    inner = share.condition.id
+    both = inner if mask is None else graph.add(ops.logical_and, mask, inner)
+    return both, lift(graph, share.value).id
 
 
 def jvp(graph: Graph, tangents: Mapping[int, int], roots: Sequence[int]) -> list[int | None]:
@@ -89,8 +148,8 @@ def balanced_sum(graph: Graph, parts: list[int]) -> int:
     return parts[0]
 
 
-def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int, int]]:
-    """The cotangents that node i, with cotangent g, hands to its active arguments."""
+def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int, Any]]:
+    """The cotangents, ids, numbers or `Masked`, that node i hands to its active arguments."""
     node = graph.nodes[i]
     op = node[0]
     if not op.arity:
@@ -106,10 +165,21 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
         ]
     elif op.vjp is not None:
         shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
-        pairs = [(a, s) for a, s in zip(arguments, shares, strict=True) if a in active]
+        pairs = [
+            (a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active
+        ]
     else:
         return []  # a condition: piecewise constant
-    return [(a, _id(graph, p)) for a, p in pairs if not _is_zero(p)]
+    return [(a, share) for a, share in pairs if share is not None]
+
+
+def _share(graph: Graph, value: Any) -> Any:
+    """What a row's ``vjp`` gave, a number or an expression, as a node id or `Masked`; zero is None."""
+    if value is None or isinstance(value, Masked):
+        return value
+    if isinstance(value, Handle):
+        return lift(graph, value).id
+    return graph.constant(real_number(value)) if value != 0 else None
 
 
 def _push_forward(graph: Graph, i: int, tangents: Mapping[int, int]) -> list[int]:
@@ -132,9 +202,11 @@ def _push_forward(graph: Graph, i: int, tangents: Mapping[int, int]) -> list[int
         if partials is not None:
             share = None if partials[k] is None else scaled(graph, t, partials[k])
         else:
-            share = op.vjp(Expr(graph, t), Expr(graph, i), *handles)[k]
-        if not _is_zero(share):
-            shares.append(_id(graph, share))
+            share = _share(graph, op.vjp(Expr(graph, t), Expr(graph, i), *handles)[k])
+        if isinstance(share, Masked):
+            shares.append(_select(graph, share.condition.id, lift(graph, share.value).id))
+        elif share is not None:
+            shares.append(share)
     return shares
 
 
@@ -150,13 +222,3 @@ def scaled(graph: Graph, g: int, partial: Any) -> int:
     if partial == -1:
         return graph.add(ops.neg, g)
     return graph.add(ops.mul, graph.constant(float(partial)), g)
-
-
-def _is_zero(share: Any) -> bool:
-    return share is None or share.__class__ is float and share == 0.0
-
-
-def _id(graph: Graph, share: Any) -> int:
-    if share.__class__ is int:
-        return share
-    return share.id if isinstance(share, Expr) else graph.constant(float(share))

@@ -20,15 +20,15 @@ _LARGEST_EXPONENT = 2**31 - 1
 
 
 def _binary(op: Op, a: Any, b: Any) -> Any:
-    if type(a) is not Expr:
-        a = as_float(a)
-    if type(b) is not Expr or b.graph is not a.graph:
-        b = lift(a.graph, b)
-        if b is NotImplemented:
-            return b
     graph = a.graph
     if graph.tracing:
         graph.place = place_here(graph)
+    if type(a) is not Expr:
+        a = as_float(a)
+    if type(b) is not Expr or b.graph is not graph:
+        b = lift(graph, b)
+        if b is NotImplemented:
+            return b
     i, j = a.id, b.id
     if i > j and op.commutative:
         i, j = j, i
@@ -37,6 +37,8 @@ def _binary(op: Op, a: Any, b: Any) -> Any:
 
 def _reflected(op: Op, b: Any, a: Any) -> Any:
     """``op(a, b)`` where a is not an expression."""
+    if b.graph.tracing:
+        b.graph.place = place_here(b.graph)
     lifted = lift(b.graph, a)
     return lifted if lifted is NotImplemented else _binary(op, lifted, b)
 
@@ -361,7 +363,7 @@ def power(x: Expr, exponent: Any) -> Any:
     p = real_number(exponent)
     if p == int(p) if abs(p) <= _LARGEST_EXPONENT else False:
         return _integer_power(x, int(p))
-    special = {0.5: ops.sqrt, -0.5: ops.rsqrt, 1.5: lambda x: x * ops.sqrt(x)}.get(p)
+    special = {0.5: ops.sqrt, -0.5: ops.rsqrt}.get(p)
     return special(x) if special else _binary(ops.pow, x, p)
 
 

@@ -11,13 +11,33 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, TRUTH, Graph, Op
+from symgrad.expr.node import CONST, Graph, Op
 
 Interval = tuple[float, float]
 ANY: Final = (-math.inf, math.inf)
 _BELOW_ZERO: Final = -5e-324
 """The low end of an interval that contains -0.0 and nothing below it."""
 _POSITIVE: Final = (0.0, math.inf)
+
+
+_TINY: Final = 2.0**-126
+"""Float32 results below this may be flushed to 0."""
+_HUGE: Final = (2 - 2.0**-23) * 2.0**127
+_MARGIN: Final = 2.0**-22
+"""More than the relative error of an operation that is rounded to float32."""
+
+
+def rounded(interval: Interval) -> Interval:
+    """The interval widened to what float32 makes of its ends: rounding, underflow, overflow."""
+    low, high = interval
+    if math.isfinite(low) and low not in (0.0, _BELOW_ZERO):
+        low = min(low - abs(low) * _MARGIN, _HUGE)
+        low = 0.0 if 0 < low < _TINY else low
+    if math.isfinite(high) and high != 0.0:
+        high = high + abs(high) * _MARGIN
+        high = _TINY if 0 < high < _TINY else 0.0 if -_TINY < high < 0 else high
+        high = math.inf if high > _HUGE else high
+    return low, high
 
 
 def _at_least(low: float) -> Callable[..., Interval]:
@@ -52,6 +72,12 @@ def _reciprocal(a: Interval) -> Interval:
     return (0.0, 1.0 / a[0] if a[0] > 0 else math.inf) if a[0] >= 0 else ANY
 
 
+def _maximum(a: Interval, b: Interval) -> Interval:
+    low = max(a[0], b[0])
+    tie = low == 0.0 and min(a[0], b[0]) < 0.0  # of +0.0 and -0.0 either may be the larger
+    return (_BELOW_ZERO if tie else low, max(a[1], b[1]))
+
+
 def _join(_: Any, a: Interval, b: Interval) -> Interval:
     return (min(a[0], b[0]), max(a[1], b[1]))
 
@@ -67,7 +93,7 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.sqrt: lambda a: (math.sqrt(a[0]), math.sqrt(a[1])) if a[0] >= 0 else (_BELOW_ZERO, math.inf),
     ops.rsqrt: lambda a: _POSITIVE if a[0] >= 0 else ANY,
     ops.where: _join,
-    ops.maximum: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    ops.maximum: _maximum,
     ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     ops.hypot: _at_least(0.0),
     ops.exp: _at_least(0.0),
@@ -119,7 +145,8 @@ class Facts:
             assert value is not None, "a constant has a value"
             if math.isnan(value):
                 return ANY
-            return (_BELOW_ZERO, value) if math.copysign(1, value) < 0 == value else (value, value)
+            negative_zero = value == 0 and math.copysign(1, value) < 0
+            return rounded((_BELOW_ZERO if negative_zero else value, value))
         if op is ops.mul and node[1] == node[2]:
             return _POSITIVE
         if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
@@ -127,7 +154,7 @@ class Facts:
         rule = _RULES.get(op)
         if rule is None:
             return ANY
-        return rule(*(self._argument(a, depth + 1) for a in node[1:]))
+        return rounded(rule(*(self._argument(a, depth + 1) for a in node[1:])))
 
     def _argument(self, i: int, depth: int) -> Interval:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY
@@ -149,8 +176,9 @@ class Facts:
         """Whether node i is a finite number for every input: NaN and infinite inputs are allowed,
         so only constants and choices among them are."""
         node = self.graph.nodes[i]
-        if node[0] is ops.where:
-            return all(math.isfinite(self.graph.value(a) or math.inf) for a in node[2:])
+        return all(map(self._is_finite_constant, node[2:] if node[0] is ops.where else (i,)))
+
+    def _is_finite_constant(self, i: int) -> bool:
         value = self.graph.value(i)
         return value is not None and math.isfinite(value)
 
@@ -161,8 +189,3 @@ class Facts:
         if op is ops.le and self.interval(a)[0] > self.interval(b)[1]:
             return False
         return None
-
-
-def truth(graph: Graph, value: bool) -> int:
-    """The id of a constant condition."""
-    return graph.intern((TRUTH, int(value)))

@@ -13,18 +13,23 @@ from symgrad.expr.node import Graph, Op
 FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
 
 
+def _is_scale(p: float) -> bool:
+    """Whether p is 2**k, k >= 0."""
+    return 1 <= p < math.inf and math.frexp(p)[0] == 0.5
+
+
 def _scales(c: float, p: float) -> bool:
     """Whether c * (p * x) is (c * p) * x to the bit: p a power of two, |c| and p at least 1.
 
     p * x is then exact or overflows, and where it overflows so does the product with c.
     """
-    return p >= 1 and math.frexp(p)[0] == 0.5 and 1 <= abs(c) and abs(c * p) <= FLOAT32_LARGEST
+    return _is_scale(p) and 1 <= abs(c) and abs(c * p) <= FLOAT32_LARGEST
 
 
 def _doubles(p: float, c: float) -> bool:
     """Whether p * (c * x) is (p * c) * x to the bit: p = 2**k >= 1, and c an integer, so that c * x
     is rounded in the same place or, among subnormals, not at all."""
-    return p >= 1 and math.frexp(p)[0] == 0.5 and c == int(c) and abs(c * p) <= FLOAT32_LARGEST
+    return _is_scale(p) and float(c).is_integer() and abs(c * p) <= FLOAT32_LARGEST
 
 
 def _any(*_: float) -> bool:

@@ -84,6 +84,18 @@ class Handle:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A cotangent that is ``value`` where the condition holds, and 0 elsewhere whatever it is.
+
+    Differentiation keeps the condition beside the value and selects last of all: selecting first
+    and multiplying by a partial later would make NaN of 0 * inf in the branch not taken.
+    """
+
+    condition: Any
+    value: Any
+
+
 def _leaf(signature: str) -> Callable[..., Any]:
     def reference(*_: Any) -> Any:
         raise AssertionError(f"a leaf {signature} has no arguments to compute from")

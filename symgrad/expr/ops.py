@@ -15,7 +15,7 @@ import numpy as np
 
 from symgrad.expr import reference
 from symgrad.expr.law import Law, exact, finite, nonnegative, nonzero, positive, real
-from symgrad.expr.node import LEAVES, Op
+from symgrad.expr.node import LEAVES, Masked, Op
 
 LN2: Final = math.log(2.0)
 NAN: Final = math.nan
@@ -133,6 +133,9 @@ integer_pow = Op(
 
 
 def _pow_dx(y: Any, x: Any, p: Any) -> Any:
+    exponent = p.graph.value(p.id)
+    if exponent is not None and float(2.0 * exponent).is_integer():
+        return exponent * x ** (exponent - 1.0)  # exact: the exponent less 1 is not rounded
     textbook = p * pow(x, p - 1.0)  # p - 1 is rounded: only where y/x says nothing
     usable = (x != 0.0) & (y != 0.0) & isfinite(y)
     return where(p == 0.0, 0.0, where(usable, p * (y / x), textbook))
@@ -283,15 +286,9 @@ cosh = Op(
 )  # fmt: skip
 
 
-def _tanh_partial(_: Any, x: Any) -> tuple[Any]:
-    e = exp(-2.0 * abs(x))
-    r = reciprocal(1.0 + e)
-    return (4.0 * (e * (r * r)),)
-
-
 tanh = Op(
     name="tanh", signature="f->f", reference=np.tanh, meaning="the hyperbolic tangent", cost=16,
-    partials=_tanh_partial, transcendental=True, latex=r"\tanh\left({0}\right)",
+    partials=lambda y, x: (4.0 * logistic(2.0 * x),), transcendental=True, latex=r"\tanh\left({0}\right)",
     edges="the derivative is 4u/(1+u)**2, u = exp(-2|x|), which is right where 1 - y**2 is 0",
     points=((0.5,), (-2.0,), (12.0,)),
 )  # fmt: skip
@@ -333,16 +330,16 @@ erfc = Op(
 )  # fmt: skip
 
 
-def _sigmoid_partial(_: Any, x: Any) -> tuple[Any]:
-    e = exp(-abs(x))
-    r = reciprocal(1.0 + e)
-    return (e * (r * r),)
-
-
 sigmoid = Op(
     name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
-    cost=18, partials=_sigmoid_partial, transcendental=True, latex=r"\sigma\left({0}\right)",
+    cost=18, partials=lambda y, x: (logistic(x),), transcendental=True, latex=r"\sigma\left({0}\right)",
     edges="the derivative is exp(-|x|)/(1 + exp(-|x|))**2, right where y*(1 - y) is 0",
+    points=((0.5,), (-4.0,), (20.0,)),
+)  # fmt: skip
+logistic = Op(
+    name="logistic", signature="f->f", reference=reference.logistic, cost=20, transcendental=True,
+    meaning="exp(-x)/(1 + exp(-x))**2, the derivative of sigmoid",
+    partials=lambda y, x: (y * (sigmoid(-x) - sigmoid(x)),),
     points=((0.5,), (-4.0,), (20.0,)),
 )  # fmt: skip
 softplus = Op(
@@ -352,7 +349,7 @@ softplus = Op(
 )  # fmt: skip
 relu = Op(
     name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",
-    cost=2, vjp=lambda g, y, x: (where(x <= 0.0, 0.0, where(x > 0.0, g, x)),),
+    cost=2, vjp=lambda g, y, x: (Masked(~(x <= 0.0), where(x > 0.0, g, x)),),
     edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
 )  # fmt: skip
 silu = Op(
@@ -427,25 +424,16 @@ copysign = Op(
 )  # fmt: skip
 
 
-def _half_at_tie(g: Any, y: Any, a: Any, b: Any, first: Any) -> tuple[Any, Any]:
+def _half_at_tie(g: Any, y: Any, a: Any, b: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """The cotangents of a minimum or maximum: all to one, half to each, or, from y, NaN."""
     tie = where(a == b, 0.5 * g, y)  # neither first, nor second, nor equal: y is the NaN
-    second = b < a if first is _less else a < b
-    return where(first(a, b), g, where(second, 0.0, tie)), where(
-        second, g, where(first(a, b), 0.0, tie)
-    )
-
-
-def _less(a: Any, b: Any) -> Any:
-    return a < b
-
-
-def _greater(a: Any, b: Any) -> Any:
-    return b < a
+    return Masked(~second, where(first, g, tie)), Masked(~first, where(second, g, tie))
 
 
 minimum = Op(
     name="minimum", signature="ff->f", reference=np.minimum, meaning="the smaller of a and b",
-    cost=3, commutative=True, vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, _less),
+    cost=3,
+    vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, a < b, b < a),
     laws=lambda a, b: _laws(exact(minimum(a, a), a)),
     latex=r"\min\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
@@ -453,7 +441,8 @@ minimum = Op(
 )  # fmt: skip
 maximum = Op(
     name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
-    cost=3, commutative=True, vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, _greater),
+    cost=3,
+    vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, b < a, a < b),
     laws=lambda a, b: _laws(exact(maximum(a, a), a)),
     latex=r"\max\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
@@ -517,7 +506,7 @@ isfinite = Op(
 where = Op(
     name="where", signature="bff->f", reference=reference.where, cost=1,
     meaning="a where the condition c holds, else b", wgsl="select({2}, {1}, {0})",
-    vjp=lambda g, y, c, a, b: (None, where(c, g, 0.0), where(c, 0.0, g)),
+    vjp=lambda g, y, c, a, b: (None, Masked(c, g), Masked(~c, g)),
     laws=lambda c, a, b: _laws(
         exact(where(c, a, a), a),
         exact(where(~c, a, b), where(c, b, a)),

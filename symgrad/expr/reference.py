@@ -63,6 +63,13 @@ def sigmoid(x: Array) -> Array:
     return np.where(np.asarray(x) >= 0, 1, e) / (1 + e)
 
 
+def logistic(x: Array) -> Array:
+    """exp(-x)/(1 + exp(-x))**2 without overflow: an even function."""
+    e = np.exp(-np.abs(x))
+    r = np.reciprocal(1 + e)
+    return e * (r * r)
+
+
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))

@@ -1,38 +1,66 @@
-"""Expressions as text, as LaTeX and as Graphviz source; long ones with names for what they share."""
+"""Expressions as text, as LaTeX and as Graphviz source; in long ones, what is shared has a name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Final, NamedTuple
 
-from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op, reachable
+from symgrad.expr.node import (
+    CONST,
+    INPUT,
+    INTEGER,
+    TRUTH,
+    WORD,
+    Graph,
+    Handle,
+    Op,
+    reachable,
+    users,
+)  # fmt: skip
+from symgrad.expr.place import resolve_places
 
-PRIMARY, POWER, UNARY, PRODUCT, SUM, LOOSE = 9, 8, 7, 6, 5, 0
-_BINDING: Final = {"*": PRODUCT, "/": PRODUCT, "+": SUM, "-": SUM}
-_INFIX: Final = re.compile(r"^\{0\} (\S+) \{1\}$")
-_LATEX_BINDING: Final = {
-    "add": SUM, "sub": SUM, "neg": UNARY, "mul": PRODUCT, "integer_pow": POWER, "pow": POWER,
-    "lt": LOOSE, "le": LOOSE, "eq": LOOSE, "ne": LOOSE, "remainder": PRODUCT,
-}  # fmt: skip
+PRIMARY, POWER, UNARY, QUOTIENT, PRODUCT, SUM, RELATION, LOGIC, LOOSE = 9, 8, 7, 6, 5, 4, 3, 2, 0
 
 LONGEST = 400
-"""Characters of a shared value beyond which it gets a name of its own."""
+"""Characters beyond which a value gets a name of its own, and what is shared gets names at all."""
+
+SHARED = 12
+"""Characters of a shared value that then gets a name."""
 
 REPR = 200
 """Characters of a ``repr``."""
 
-_GREEK: Final = frozenset(
-    """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau
-    upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega""".split()
-)
+COUNTED = 10_000
+"""Operations that a ``repr`` counts: it must not walk a million nodes."""
 
-Text = tuple[str, int]
-Writer = Callable[[Op, list[Text]], Text]
+
+class Text(NamedTuple):
+    """What is shown of a node, and how tightly its outermost operation binds."""
+
+    shown: str
+    binding: int = PRIMARY
+    constant: bool = False
+
+    def wrapped(self, least: int, brackets: tuple[str, str] = ("(", ")")) -> str:
+        """The text, in brackets if it binds less tightly than that."""
+        return self.shown if self.binding >= least else self.shown.join(brackets)
+
+
+@cache
+def _symbol(pattern: str) -> str | None:
+    """The operator of ``{0} + {1}``; None for what is not infix."""
+    found = re.fullmatch(r"\{0\} (\S+) \{1\}", pattern)
+    return found[1] if found else None
+
+
+Leaf = Callable[[Graph, int], Text]
+Writer = Callable[[Op, Sequence[Text]], Text]
 
 
 def text(expr: Handle) -> str:
-    """The expression as Python-like text; values used again and again come first, with names.
+    """The whole expression as Python-like text; in a long one, what is used twice comes first.
 
     Example:
         >>> import symgrad as sg
@@ -40,37 +68,45 @@ def text(expr: Handle) -> str:
         >>> sg.text(x ** 3 - 2 / x)
         'x**3 - 2 / x'
     """
-    return "\n".join(_lines(expr, _write_text, _leaf_text, "{} = {}"))
+    return "\n".join(_lines(expr, _write_text, _leaf_text, "t{}", "{} = {}"))
 
 
 def short_text(expr: Handle) -> str:
-    """The text, or, where it is long, its beginning and its size: for ``repr``."""
+    """The text; where it is long, what is next to the result, and the size: for ``repr``."""
     graph = expr.graph
-    size = len(reachable(graph, [expr.id])) if len(graph) < 20_000 else len(graph)
-    if size > 2_000:
-        return f"<expression of {size:,} nodes>"
-    full = text(expr).replace("\n", "; ")
-    return full if len(full) <= REPR else f"{full[: REPR - 3]}... <{size:,} nodes>"
+    near = _near(graph, expr.id, COUNTED)
+    operations = sum(1 for i in near if graph.nodes[i][0].arity)
+    if operations <= REPR:
+        full = text(expr).replace("\n", "; ")
+        if len(full) <= REPR:
+            return full
+    count = f"{operations:,}" if len(near) < COUNTED else f"over {operations:,}"
+    size = f" <{count} operations>"
+    excerpt = _excerpt(graph, near[:24])
+    room = REPR - len(size)
+    return (excerpt if len(excerpt) <= room else f"{excerpt[: room - 3]}...") + size
 
 
 def latex(expr: Handle) -> str:
-    """The expression as LaTeX.
+    r"""The expression as LaTeX.
 
     Example:
         >>> import symgrad as sg
         >>> x = sg.var("x")
         >>> print(sg.latex(sg.sqrt(x) / 2))
-        \\frac{\\sqrt{x}}{2}
+        \frac{\sqrt{x}}{2}
     """
-    lines = _lines(expr, _write_latex, _leaf_latex, "{} &= {}")
-    if len(lines) == 1:
-        return lines[0]
-    body = r" \\ ".join(lines[:-1] + ["& " + lines[-1]])
+    *lines, last = _lines(expr, _write_latex, _leaf_latex, "t_{{{}}}", "{} &= {}")
+    if not lines:
+        return last
+    body = r" \\ ".join([*lines, f"& {last}"])
     return rf"\begin{{aligned}} {body} \end{{aligned}}"
 
 
 def dot(exprs: Handle | Iterable[Handle]) -> str:
     """The DAG of one or several expressions as Graphviz source; the user's lines are tooltips.
+
+    Inputs stand in boxes, results in bold ellipses, arguments from left to right.
 
     Example:
         >>> import symgrad as sg
@@ -78,36 +114,40 @@ def dot(exprs: Handle | Iterable[Handle]) -> str:
         >>> print(sg.dot(x * x).splitlines()[0])
         digraph expression {
     """
-    roots = [exprs] if isinstance(exprs, Handle) else list(exprs)
-    graph = roots[0].graph
-    lines = ["digraph expression {", "  rankdir=BT;", '  node [fontname="monospace"];']
-    for i in reachable(graph, [r.id for r in roots]):
-        node = graph.nodes[i]
-        shape = "ellipse" if node[0].arity else "box"
-        label = node[0].name if node[0].arity else _leaf_text(graph, i)[0]
-        lines.append(f'  n{i} [label="{_escaped(label)}", shape={shape}{_tooltip(graph, i)}];')
-        lines.extend(f"  n{a} -> n{i};" for a in graph.args(i))
+    handles = [exprs] if isinstance(exprs, Handle) else list(exprs)
+    roots = {h.id for h in handles}
+    lines = ["digraph expression {", "  rankdir=BT; ordering=in;", '  node [fontname="monospace"];']
+    if handles:
+        resolve_places(handles[0].graph)
+        for i in reachable(handles[0].graph, roots):
+            lines.extend(_dot_node(handles[0].graph, i, ", style=bold" if i in roots else ""))
     return "\n".join([*lines, "}"])
 
 
-def _tooltip(graph: Graph, i: int) -> str:
+def _dot_node(graph: Graph, i: int, style: str) -> Iterator[str]:
+    op = graph.nodes[i][0]
+    label = op.name if op.arity else _leaf_text(graph, i).shown
+    shape = "ellipse" if op.arity else "box" if op is INPUT else "plaintext"
     place = graph.place_of(i)
-    if place is None or isinstance(place, tuple):
-        return ""
-    return f', tooltip="{_escaped(str(place))}"'
+    tooltip = f', tooltip="{_escaped(str(place))}"' if place else ""
+    yield f'  n{i} [label="{_escaped(label)}", shape={shape}{style}{tooltip}];'
+    yield from (f"  n{a} -> n{i};" for a in graph.args(i))
 
 
 def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
 
 
-def _lines(
-    expr: Handle, write: Writer, leaf: Callable[[Graph, int], Text], binding: str
-) -> list[str]:
-    """The lines of definitions, and at the end the expression itself."""
+# --- long expressions -----------------------------------------------------------------------------
+
+
+def _lines(expr: Handle, write: Writer, leaf: Leaf, name: str, binding: str) -> list[str]:
+    """The lines that give names to values, and at the end the expression itself."""
     graph = expr.graph
     order = reachable(graph, [expr.id])
-    uses = _uses(graph, order)
+    uses = users(graph, order)
+    limit = SHARED if _is_long(graph, order) else LONGEST
+    names = (n for k in range(len(order)) if (n := name.format(k)) not in graph.names)
     texts: dict[int, Text] = {}
     lines: list[str] = []
     for i in order:
@@ -115,121 +155,212 @@ def _lines(
         if not node[0].arity:
             texts[i] = leaf(graph, i)
             continue
-        found = write(node[0], [texts[a] for a in node[1:]])
-        limit = LONGEST if uses[i] == 1 else LONGEST // (2 * max(uses[i], 1))
-        if len(found[0]) > limit and i != expr.id:
-            name = _name(len(lines), binding)
-            lines.append(binding.format(name, found[0]))
-            found = (name, PRIMARY)
-        texts[i] = found
-    return [*lines, texts[expr.id][0]]
+        texts[i] = found = write(node[0], [texts[a] for a in node[1:]])
+        if len(found.shown) > (LONGEST if uses[i] == 1 else limit) and i != expr.id:
+            texts[i] = Text(next(names))
+            lines.append(binding.format(texts[i].shown, found.shown))
+    return [*lines, texts[expr.id].shown]
 
 
-def _name(k: int, binding: str) -> str:
-    return f"t_{{{k}}}" if "&" in binding else f"t{k}"
-
-
-def _uses(graph: Graph, order: list[int]) -> Mapping[int, int]:
-    uses = dict.fromkeys(order, 0)
+def _is_long(graph: Graph, order: Sequence[int]) -> bool:
+    """Whether the text would be long if every value were written out wherever it is used."""
+    lengths: dict[int, int] = {}
     for i in order:
+        lengths[i] = 3 + sum(lengths[a] for a in graph.args(i))
+        if lengths[i] > LONGEST:
+            return True
+    return False
+
+
+def _near(graph: Graph, root: int, most: int) -> list[int]:
+    """The nodes that an expression depends on, those next to it first, at most so many."""
+    found = {root: None}
+    queue = [root]
+    for i in queue:
         for a in graph.args(i):
-            uses[a] += 1
-    return uses
+            if a not in found and len(found) < most:
+                found[a] = None
+                queue.append(a)
+    return queue
 
 
-def _wrapped(argument: Text, least: int, brackets: str = "()") -> str:
-    shown, binding = argument
-    return shown if binding >= least else f"{brackets[:-1]}{shown}{brackets[-1]}"
+def _excerpt(graph: Graph, near: Sequence[int]) -> str:
+    """The text of these nodes; ellipses stand for the operations below them."""
+    texts: dict[int, Text] = {}
+    for i in sorted(near):
+        op = graph.nodes[i][0]
+        arguments = [texts.get(a) or _elided(graph, a) for a in graph.args(i)]
+        found = _write_text(op, arguments) if op.arity else _leaf_text(graph, i)
+        texts[i] = found if len(found.shown) <= REPR else Text("...")
+    return texts[near[0]].shown
+
+
+def _elided(graph: Graph, i: int) -> Text:
+    return Text("...") if graph.nodes[i][0].arity else _leaf_text(graph, i)
 
 
 # --- text -----------------------------------------------------------------------------------------
 
+_TEXT_BINDING: Final = {"*": PRODUCT, "/": QUOTIENT, "+": SUM, "-": SUM}
+
 
 def number(value: float) -> str:
     """The shortest text of a float: 2 for 2.0, -0.0 for -0.0."""
-    if value == int(value) if abs(value) < 1e16 else False:
-        return "-0.0" if str(value) == "-0.0" else str(int(value))
+    if abs(value) < 1e16 and value == int(value) and str(value) != "-0.0":
+        return str(int(value))
     return repr(value)
+
+
+def _truth(value: float) -> str:
+    return str(bool(value))
+
+
+_WRITE_LEAF: Final[dict[Op, Callable[..., str]]] = {
+    CONST: number,
+    TRUTH: _truth,
+    INTEGER: str,
+    WORD: hex,
+}
 
 
 def _leaf_text(graph: Graph, i: int) -> Text:
     node = graph.nodes[i]
     if node[0] is INPUT:
-        return graph.names[node[1]], PRIMARY
-    value = Graph.leaf_value(node)
-    shown = {
-        CONST: lambda: number(float(value)),
-        TRUTH: lambda: str(bool(value)),
-        INTEGER: lambda: str(value),
-        WORD: lambda: hex(int(value)),
-    }[node[0]]()
-    return shown, UNARY if shown.startswith("-") else PRIMARY
+        return Text(graph.names[node[1]])
+    shown = _WRITE_LEAF[node[0]](Graph.leaf_value(node))
+    return Text(shown, UNARY if shown.startswith("-") else PRIMARY, constant=True)
 
 
-def _write_text(op: Op, args: list[Text]) -> Text:
-    found = _INFIX.match(op.wgsl)
+def _write_text(op: Op, args: Sequence[Text]) -> Text:
+    symbol = _symbol(op.wgsl)
     if op.transparent:
-        return f"{op.name}({args[0][0]})", PRIMARY
-    if found:
-        return _infix(found[1], args)
+        return Text(f"{op.name}({args[0].shown})")
+    if symbol:
+        return _infix(symbol, _in_order(op, args))
     if op.name in ("integer_pow", "pow"):
-        return f"{_wrapped(args[0], PRIMARY)}**{_wrapped(args[1], PRIMARY)}", POWER
+        exponent = args[1].wrapped(UNARY if args[1].binding == UNARY else PRIMARY)
+        return Text(f"{args[0].wrapped(PRIMARY)}**{exponent}", POWER)
     if op.name == "neg":
-        return f"-{_wrapped(args[0], POWER)}", UNARY
+        return Text(f"-{args[0].wrapped(POWER)}", UNARY)
     if op.name == "reciprocal":
-        return f"1 / {_wrapped(args[0], UNARY)}", PRODUCT
+        return Text(f"1 / {args[0].wrapped(UNARY)}", QUOTIENT)
     if op.name == "logical_not":
-        return f"~{_wrapped(args[0], PRIMARY)}", UNARY
-    return f"{op.name}({', '.join(a for a, _ in args)})", PRIMARY
+        return Text(f"~{args[0].wrapped(PRIMARY)}", UNARY)
+    return Text(f"{op.name}({', '.join(a.shown for a in args)})")
 
 
-def _infix(symbol: str, args: list[Text]) -> Text:
-    binding = _BINDING.get(symbol, LOOSE)
-    left = binding or SUM
-    right = UNARY if binding == PRODUCT else (PRODUCT if binding == SUM else SUM)
-    return f"{_wrapped(args[0], left)} {symbol} {_wrapped(args[1], right)}", binding
+def _infix(symbol: str, args: Sequence[Text]) -> Text:
+    binding = _TEXT_BINDING.get(symbol, LOOSE)
+    left, right = _OPERANDS.get(binding, (SUM, SUM))
+    return Text(f"{args[0].wrapped(left)} {symbol} {args[1].wrapped(right)}", binding)
+
+
+_OPERANDS: Final = {SUM: (SUM, PRODUCT), PRODUCT: (PRODUCT, UNARY), QUOTIENT: (PRODUCT, UNARY)}
+"""How tightly the two operands of an operation must bind to need no brackets."""
+
+_SUM_ORDER: Final = {SUM: 0, PRODUCT: 1, QUOTIENT: 1, POWER: 1}
+_PRODUCT_ORDER: Final = {PRODUCT: 0}
+
+
+def _in_order(op: Op, args: Sequence[Text]) -> Sequence[Text]:
+    """The operands as people write them: longer terms first, constants last."""
+    if not op.commutative:
+        return args
+    ranks = _SUM_ORDER if op.wgsl == "{0} + {1}" else _PRODUCT_ORDER
+    first, second = [3 if a.constant else ranks.get(a.binding, 2) for a in args]
+    return args if first <= second else args[::-1]
 
 
 # --- LaTeX ----------------------------------------------------------------------------------------
 
+_LATEX_BINDING: Final = {
+    "+": SUM, "-": SUM, r"\bmod": RELATION, "<": RELATION, r"\le": RELATION, "=": RELATION,
+    r"\ne": RELATION,
+}  # fmt: skip
+_SCRIPT_OR_FRACTION: Final = re.compile(r"\w\^|\{0\}\^|\\frac")
+_BRACKETS: Final = (r"\left(", r"\right)")
+_GREEK: Final = frozenset((
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda",
+    "mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+    "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega",
+))  # fmt: skip
+
 
 def _leaf_latex(graph: Graph, i: int) -> Text:
-    shown, binding = _leaf_text(graph, i)
-    if graph.nodes[i][0] is INPUT:
-        return _name_latex(shown), PRIMARY
-    shown = shown.replace("inf", r"\infty")
-    mantissa, _, exponent = shown.partition("e")
-    return (rf"{mantissa} \cdot 10^{{{int(exponent)}}}", PRODUCT) if exponent else (shown, binding)
+    shown = _leaf_text(graph, i).shown
+    op = graph.nodes[i][0]
+    if op is INPUT:
+        return Text(_name_latex(shown))
+    if op in (TRUTH, WORD) or shown == "nan":
+        return Text(rf"\mathrm{{{shown}}}", constant=True)
+    mantissa, _, exponent = shown.replace("inf", r"\infty").partition("e")
+    if exponent:
+        ones = {"1": "", "-1": "-"}.get(mantissa, rf"{mantissa} \cdot ")
+        mantissa = rf"{ones}10^{{{int(exponent)}}}"
+    binding = SUM if shown.startswith("-") else PRODUCT if exponent else PRIMARY
+    return Text(mantissa, binding, constant=True)
 
 
 def _name_latex(name: str) -> str:
-    """x0 as x_{0}, alpha as \\alpha, other long names upright."""
-    found = re.fullmatch(r"([A-Za-z]+)_?(\w*)", name)
+    r"""x0 as x_{0}, alpha as \alpha, other long names upright."""
+    found = re.fullmatch(r"([A-Za-z]+?)_?(\d\w*|(?<=_)[^_]\w*|)", name)
     if not found:
-        return rf"\mathrm{{{name}}}".replace("_", r"\_")
-    head, rest = found[1], found[2]
-    shown = rf"\{head}" if head in _GREEK else head if len(head) == 1 else rf"\mathrm{{{head}}}"
-    return shown + (rf"_{{{rest}}}".replace("_{_", "_{") if rest else "")
+        return _upright(name)
+    head, rest = found[1], found[2].replace("_", ",")
+    shown = rf"\{head}" if head in _GREEK else _upright(head)
+    return f"{shown}_{{{_upright(rest) if rest.isalpha() else rest}}}" if rest else shown
 
 
-def _write_latex(op: Op, args: list[Text]) -> Text:
-    binding = _LATEX_BINDING.get(op.name, PRIMARY)
+def _upright(name: str) -> str:
+    return name if len(name) == 1 and name.isalpha() else rf"\mathrm{{{name}}}".replace("_", r"\_")
+
+
+def _write_latex(op: Op, args: Sequence[Text]) -> Text:
+    symbol = _symbol(op.latex)
     if op.transparent or not op.latex:
         name = op.name.replace("_", r"\_")
-        shown = [args[0]] if op.transparent else args
-        return rf"\mathrm{{{name}}}\left({', '.join(a for a, _ in shown)}\right)", PRIMARY
-    return op.latex.format(*_latex_arguments(op, args, binding)), binding
+        shown = ", ".join(a.shown for a in (args[:1] if op.transparent else args))
+        return Text(rf"\mathrm{{{name}}}\left({shown}\right)")
+    if symbol == r"\,":
+        return _product_latex(_in_order(op, args))
+    if symbol:
+        return _infix_latex(symbol, _in_order(op, args))
+    shown = [a.wrapped(_least(op, k), _BRACKETS) for k, a in enumerate(args)]
+    return Text(op.latex.format(*shown), _outermost(op))
 
 
-def _latex_arguments(op: Op, args: list[Text], binding: int) -> list[str]:
-    def wrapped(argument: Text, least: int) -> str:
-        return argument[0] if argument[1] >= least else rf"\left({argument[0]}\right)"
+def _product_latex(args: Sequence[Text]) -> Text:
+    """A product, a number in front; a dot where two numbers would run together."""
+    a, b = sorted(args, key=lambda a: not a.constant)
+    left = a.shown if a.constant else a.wrapped(PRODUCT, _BRACKETS)
+    right = b.wrapped(POWER, _BRACKETS)
+    sign = r"\cdot" if right[0].isdigit() else r"\,"
+    return Text(f"{left} {sign} {right}", SUM if left.startswith("-") else PRODUCT)
 
-    if binding == POWER:
-        return [wrapped(args[0], PRIMARY), *[a for a, _ in args[1:]]]
-    if binding in (SUM, PRODUCT, UNARY):
-        least = {SUM: PRODUCT, PRODUCT: POWER, UNARY: PRODUCT}[binding]
-        first = wrapped(args[0], binding if len(args) > 1 else least)
-        return [first, *[wrapped(a, least if binding == SUM else UNARY + 1) for a in args[1:]]]
-    return [a for a, _ in args]
 
+def _infix_latex(symbol: str, args: Sequence[Text]) -> Text:
+    binding = _LATEX_BINDING.get(symbol, LOGIC)
+    left, right = {SUM: (SUM, PRODUCT), LOGIC: (RELATION, RELATION)}.get(binding, (SUM, SUM))
+    if symbol == r"\bmod":
+        left = right = PRODUCT
+    first, second = args[0].wrapped(left, _BRACKETS), args[1].wrapped(right, _BRACKETS)
+    return Text(f"{first} {symbol} {second}", binding)
+
+
+def _least(op: Op, k: int) -> int:
+    """How tightly argument k must bind where it stands in the row's LaTeX."""
+    if f"{{{k}}}^" in op.latex:
+        return PRIMARY
+    return {"-": PRODUCT, "\\": PRIMARY}[op.latex[0]] if _is_prefix(op) else LOOSE
+
+
+def _is_prefix(op: Op) -> bool:
+    return op.latex.endswith("{0}")
+
+
+def _outermost(op: Op) -> int:
+    if _is_prefix(op):
+        return SUM if op.latex[0] == "-" else UNARY
+    if op.latex.startswith(r"\begin"):
+        return LOOSE
+    return POWER if _SCRIPT_OR_FRACTION.match(op.latex) else PRIMARY

@@ -1,319 +1,282 @@
-"""To and from SymPy; neither direction recurses."""
+"""SymPy: expressions to it and from it, and the values of its expressions to many digits."""
+
+# Tables of functions on values of an untyped library:
+# pyright: reportMissingTypeStubs=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import sympy as sp
+import mpmath
+import sympy
 
-from symgrad.errors import InputTypeError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, reachable
-from symgrad.expr.variables import var
+from symgrad.expr.exact import evaluate_exactly as evaluate_exactly
+from symgrad.expr.exact import real_or_nan
+from symgrad.expr.from_sympy import from_sympy as from_sympy
+from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float, reachable, users
+
+sp: Final[Any] = sympy
+mp: Final[Any] = mpmath
+Builder = Callable[..., Any]
+
+_ONLY_BITS: Final = "it works on the bits of a float and has no meaning over the real numbers"
+
+
+# --- functions of a real variable whose derivatives SymPy would leave unevaluated -----------------
+# They print and convert as SymPy's own, whose names they have.
+
+
+class floor(sympy.floor):  # noqa: D101
+    def _eval_derivative(self, s: Any) -> Any:
+        return sp.S.Zero
+
+
+class ceiling(sympy.ceiling):  # noqa: D101
+    def _eval_derivative(self, s: Any) -> Any:
+        return sp.S.Zero
+
+
+class sign(sympy.sign):  # noqa: D101
+    def _eval_derivative(self, x: Any) -> Any:
+        return sp.S.Zero
+
+
+class Abs(sympy.Abs):  # noqa: D101
+    def _eval_derivative(self, x: Any) -> Any:
+        inner: Any = self.args[0]
+        return inner.diff(x) * sign(inner)
+
 
 # --- to SymPy -------------------------------------------------------------------------------------
 
 
-def _half_to_even(x: Any) -> Any:
-    """The nearest integer; SymPy has no such function, so it is floor(x + 1/2), less 1 at odd ties."""
-    up = sp.floor(x + sp.Rational(1, 2))
-    return sp.Piecewise((up - 1, sp.And(sp.Eq(up - x, sp.Rational(1, 2)), sp.Eq(sp.Mod(up, 2), 1))),
-                        (up, True))  # fmt: skip
+def _truncated(x: Any) -> Any:
+    return sign(x) * floor(Abs(x))
 
 
-def _trunc(x: Any) -> Any:
-    return sp.Piecewise((sp.floor(x), x >= 0), (sp.ceiling(x), True))
+def _rounded(x: Any) -> Any:
+    """The nearest integer, half to even."""
+    quarter = (2 * x - 1) / 4
+    return floor(x + sp.Rational(1, 2)) + ceiling(quarter) - floor(quarter) - 1
 
 
-def _copysign(a: Any, b: Any) -> Any:
-    return sp.Piecewise((sp.Abs(a), b >= 0), (-sp.Abs(a), True))
+def _choice(c: Any, a: Any, b: Any) -> Any:
+    return sp.Piecewise((a, c), (b, True), evaluate=False)
 
 
-_SYMPY: Final[dict[Op, Callable[..., Any]]] = {
-    ops.add: lambda a, b: a + b,
-    ops.sub: lambda a, b: a - b,
-    ops.mul: lambda a, b: a * b,
-    ops.div: lambda a, b: a / b,
-    ops.neg: lambda a: -a,
-    ops.reciprocal: lambda a: 1 / a,
-    ops.fma: lambda a, b, c: a * b + c,
-    ops.remainder: lambda a, b: a - b * sp.floor(a / b),
-    ops.fmod: lambda a, b: a - b * _trunc(a / b),
-    ops.integer_pow: lambda a, k: a**k,
-    ops.pow: lambda a, p: a**p,
-    ops.sqrt: sp.sqrt,
-    ops.rsqrt: lambda a: 1 / sp.sqrt(a),
-    ops.cbrt: lambda a: sp.sign(a) * sp.Abs(a) ** sp.Rational(1, 3),
-    ops.hypot: lambda a, b: sp.sqrt(a**2 + b**2),
-    ops.exp: sp.exp,
-    ops.exp2: lambda a: 2**a,
-    ops.expm1: lambda a: sp.exp(a) - 1,
-    ops.log: sp.log,
-    ops.log2: lambda a: sp.log(a) / sp.log(2),
-    ops.log10: lambda a: sp.log(a) / sp.log(10),
-    ops.log1p: lambda a: sp.log(1 + a),
-    ops.logaddexp: lambda a, b: sp.log(sp.exp(a) + sp.exp(b)),
-    ops.sin: sp.sin,
-    ops.cos: sp.cos,
-    ops.tan: sp.tan,
-    ops.asin: sp.asin,
-    ops.acos: sp.acos,
-    ops.atan: sp.atan,
-    ops.atan2: sp.atan2,
-    ops.sinh: sp.sinh,
-    ops.cosh: sp.cosh,
-    ops.tanh: sp.tanh,
-    ops.asinh: sp.asinh,
-    ops.acosh: sp.acosh,
-    ops.atanh: sp.atanh,
-    ops.exp_neg_square: lambda a: sp.exp(-(a**2)),
-    ops.erf: sp.erf,
-    ops.erfc: sp.erfc,
-    ops.sigmoid: lambda a: 1 / (1 + sp.exp(-a)),
-    ops.softplus: lambda a: sp.log(1 + sp.exp(a)),
-    ops.relu: lambda a: sp.Piecewise((a, a > 0), (0, True)),
-    ops.abs: sp.Abs,
-    ops.sign: sp.sign,
-    ops.floor: sp.floor,
-    ops.ceil: sp.ceiling,
-    ops.round: _half_to_even,
-    ops.trunc: _trunc,
-    ops.copysign: _copysign,
-    ops.minimum: lambda a, b: sp.Piecewise((a, a <= b), (b, True)),
-    ops.maximum: lambda a, b: sp.Piecewise((a, a >= b), (b, True)),
-    ops.lt: lambda a, b: a < b,
-    ops.le: lambda a, b: a <= b,
-    ops.eq: lambda a, b: sp.Eq(a, b),
-    ops.ne: lambda a, b: sp.Ne(a, b),
-    ops.logical_and: lambda a, b: sp.And(a, b),
-    ops.logical_or: lambda a, b: sp.Or(a, b),
-    ops.logical_xor: lambda a, b: sp.Xor(a, b),
-    ops.logical_not: lambda a: sp.Not(a),
-    ops.isnan: lambda a: sp.false,
-    ops.isinf: lambda a: sp.false,
-    ops.isfinite: lambda a: sp.true,
-    ops.where: lambda c, a, b: sp.Piecewise((a, c), (b, True)),
-    ops.opaque: lambda a: a,
+def _relation(relation: Any) -> Builder:
+    return lambda a, b: relation(a, b, evaluate=False)
+
+
+def _extremum(extremum: Any) -> Builder:
+    # Unevaluated: SymPy would compare the two symbolically, which may take minutes.
+    return lambda a, b: a if a == b else extremum(a, b, evaluate=False)
+
+
+TO_SYMPY: Final[dict[str, Builder]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "neg": operator.neg,
+    "reciprocal": lambda a: 1 / a,
+    "fma": lambda a, b, c: a * b + c,
+    "remainder": lambda a, b: a - b * floor(a / b),
+    "fmod": lambda a, b: a - b * _truncated(a / b),
+    "integer_pow": operator.pow,
+    "pow": operator.pow,
+    "sqrt": sp.sqrt,
+    "rsqrt": lambda x: 1 / sp.sqrt(x),
+    "cbrt": lambda x: sign(x) * Abs(x) ** sp.Rational(1, 3),
+    "hypot": lambda a, b: sp.sqrt(a**2 + b**2),
+    "exp": sp.exp,
+    "exp2": lambda x: sp.Integer(2) ** x,
+    "expm1": lambda x: sp.exp(x) - 1,
+    "log": sp.log,
+    "log2": lambda x: sp.log(x) / sp.log(2),
+    "log10": lambda x: sp.log(x) / sp.log(10),
+    "log1p": lambda x: sp.log(1 + x),
+    "logaddexp": lambda a, b: sp.log(sp.exp(a) + sp.exp(b)),
+    "sin": sp.sin,
+    "cos": sp.cos,
+    "tan": sp.tan,
+    "asin": sp.asin,
+    "acos": sp.acos,
+    "atan": sp.atan,
+    "atan2": sp.atan2,
+    "sinh": sp.sinh,
+    "cosh": sp.cosh,
+    "tanh": sp.tanh,
+    "asinh": sp.asinh,
+    "acosh": sp.acosh,
+    "atanh": sp.atanh,
+    "exp_neg_square": lambda x: sp.exp(-(x**2)),
+    "erf": sp.erf,
+    "erfc": sp.erfc,
+    "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
+    "softplus": lambda x: sp.log(1 + sp.exp(x)),
+    "relu": lambda x: _choice(sp.Gt(x, 0, evaluate=False), x, sp.S.Zero),
+    "abs": Abs,
+    "sign": sign,
+    "floor": floor,
+    "ceil": ceiling,
+    "round": _rounded,
+    "trunc": _truncated,
+    "copysign": lambda a, b: Abs(a) * _choice(sp.Lt(b, 0, evaluate=False), -sp.S.One, sp.S.One),
+    "minimum": _extremum(sp.Min),
+    "maximum": _extremum(sp.Max),
+    "lt": _relation(sp.Lt),
+    "le": _relation(sp.Le),
+    "eq": _relation(sp.Eq),
+    "ne": _relation(sp.Ne),
+    "logical_and": sp.And,
+    "logical_or": sp.Or,
+    "logical_xor": sp.Xor,
+    "logical_not": sp.Not,
+    "isnan": lambda _: sp.false,
+    "isinf": lambda _: sp.false,
+    "isfinite": lambda _: sp.true,
+    "where": _choice,
+    "stop_gradient": lambda x: x,
+    "opaque": lambda x: x,
 }
+"""What each operation is in SymPy, by its name."""
 
 
-def to_sympy(expr: Handle) -> Any:
-    """The expression in SymPy, over real symbols of the variables' names; constants are exact.
+def to_sympy(expr: Handle, names: Mapping[str, Any] | None = None, digits: int = 17) -> Any:
+    """The expression in SymPy, its variables as real symbols of the same names.
 
-    Functions become what they mean over the real numbers: sigmoid(x) is 1/(1 + exp(-x)), where a
-    Piecewise, minimum and maximum too. NaN and rounding have no place there.
+    Every constant has exactly its value as a double: an integer or a fraction where that is short,
+    else a ``Float`` of ``digits`` digits (at least 17), to which SymPy rounds when it combines
+    constants. -0.0 becomes 0. ``stop_gradient`` and ``custom_vjp`` leave their value only, so SymPy
+    differentiates through them.
+
+    Args:
+        expr: an expression or a condition.
+        names: what to put for variables, by name, instead of a real symbol.
+        digits: the precision of constants.
+
+    Raises:
+        InputTypeError: if an operation on the bits of a float is in the expression.
+        InputError: if it is nested deeper than SymPy, which recurses, can go.
 
     Example:
         >>> import symgrad as sg
-        >>> x = sg.var("x")
-        >>> sg.to_sympy(sg.sin(x) ** 2 / 2)
-        sin(x)**2/2
+        >>> x, y = sg.symbols("x y")
+        >>> sg.to_sympy(sg.sin(x) ** 2 / y + 0.5)
+        1/2 + sin(x)**2/y
     """
-    graph = expr.graph
-    made: dict[int, Any] = {}
-    for i in reachable(graph, [expr.id]):
+    try:
+        return _converted(expr.graph, expr.id, names or {}, max(digits, 17))
+    except RecursionError:  # the thousand frames of its traceback say nothing
+        raise InputError(
+            "the expression is nested too deeply for SymPy, which recurses: raise "
+            "sys.setrecursionlimit, or convert parts of it"
+        ) from None
+
+
+def _converted(graph: Graph, root: int, names: Mapping[str, Any], digits: int) -> Any:
+    order = reachable(graph, [root])
+    once = {i for i, n in users(graph, order).items() if n == 1}
+    values: dict[int, Any] = {}
+    sums: dict[int, list[Any]] = {}  # a sum that only another sum uses: its terms so far
+    for i in order:
         node = graph.nodes[i]
-        if not node[0].arity:
-            made[i] = _sympy_leaf(graph, i)
-        elif node[0].transparent:
-            made[i] = made[node[1]]
+        if node[0] is ops.add:
+            sums[i] = _gathered(node[1:], values, sums, once)
+        elif node[0].arity:
+            arguments = [_realized(a, values, sums) for a in node[1:]]
+            values[i] = _operation(node[0])(*arguments)
         else:
-            made[i] = _builder(node[0])(*[made[a] for a in node[1:]])
-    return made[expr.id]
+            values[i] = _leaf(graph, i, names, digits)
+    return _realized(root, values, sums)
 
 
-def _builder(op: Op) -> Callable[..., Any]:
-    if op not in _SYMPY:
-        raise InputTypeError(f"{op.name} works on bits and has no meaning in SymPy")
-    return _SYMPY[op]
+def _gathered(
+    arguments: Sequence[int], values: dict[int, Any], sums: dict[int, list[Any]], once: set[int]
+) -> list[Any]:
+    """The terms of a sum, taken over from its arguments: one flat sum, not one within the other."""
+    own = [a for a in arguments if a in sums and a in once]
+    terms = sums.pop(own[0]) if own else []
+    for a in arguments:
+        if not own or a != own[0]:
+            terms.append(_realized(a, values, sums))
+    return terms
 
 
-def _sympy_leaf(graph: Graph, i: int) -> Any:
-    op, payload = graph.nodes[i]
-    if op is INPUT:
-        return sp.Symbol(graph.names[payload], real=True)
-    value = Graph.leaf_value(graph.nodes[i])
-    if op is CONST:
-        return exactly(float(value))
-    return sp.true if op is TRUTH and value else sp.false if op is TRUTH else sp.Integer(value)
+def _realized(i: int, values: dict[int, Any], sums: dict[int, list[Any]]) -> Any:
+    if i in sums:
+        values[i] = sp.Add(*sums.pop(i))
+    return values[i]
 
 
-def exactly(value: float) -> Any:
-    """The double as the rational number that it is."""
-    if value != value:
-        return sp.nan
-    if value in (float("inf"), float("-inf")):
-        return sp.oo if value > 0 else -sp.oo
-    return sp.Rational(*value.as_integer_ratio())
+def _operation(op: Op) -> Builder:
+    if op.name in TO_SYMPY:
+        return TO_SYMPY[op.name]
+    if op.transparent:
+        return _first
+    raise InputTypeError(f"{op.name} cannot go to SymPy: {_ONLY_BITS}")
 
 
-# --- from SymPy -----------------------------------------------------------------------------------
+def _first(value: Any, *_: Any) -> Any:
+    return value
 
 
-def _total(*terms: Any) -> Any:
-    return _tree(lambda a, b: a + b, terms)
+def _leaf(graph: Graph, i: int, names: Mapping[str, Any], digits: int) -> Any:
+    node = graph.nodes[i]
+    if node[0] is INPUT:
+        name = graph.names[node[1]]
+        return names.get(name, sp.Symbol(name, real=True))
+    if node[0] is TRUTH:
+        return sp.true if node[1] else sp.false
+    return _constant(bits_float(node[1]), digits) if node[0] is CONST else sp.Integer(node[1])
 
 
-def _product(*factors: Any) -> Any:
-    """The product; factors 1/b become divisors, as one would write it."""
-    return _tree(lambda a, b: a * b, factors)
+def _constant(value: float, digits: int) -> Any:
+    if not math.isfinite(value):
+        return sp.nan if value != value else sp.oo if value > 0 else -sp.oo
+    numerator, denominator = value.as_integer_ratio()
+    short = denominator <= 1024 and abs(numerator) < 10**9
+    return sp.Rational(numerator, denominator) if short else sp.Float(value, digits)
 
 
-def _tree(join: Callable[[Any, Any], Any], parts: Any) -> Any:
-    parts = list(parts)
-    while len(parts) > 1:
-        paired = [join(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = paired + parts[2 * len(paired) :]
-    return parts[0]
+# --- values ---------------------------------------------------------------------------------------
+
+_MODULES: Final[list[Any]] = [
+    {
+        "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else mp.mpf(x > 0),
+        "DiracDelta": lambda x, *_: mp.inf if x == 0 else mp.mpf(0),
+    },
+    "mpmath",
+]
 
 
-def _call(op: Op) -> Callable[..., Any]:
-    return lambda *args: op(*args) if any(isinstance(a, Handle) for a in args) else _fold(op, args)
+def evaluate_sympy(expression: Any, point: Mapping[Any, float], digits: int = 50) -> Any:
+    """The value of a SymPy expression at a point, an ``mpmath.mpf``, by SymPy's own translation.
 
+    NaN where it is not real. It carries twice the digits against cancellation; for expressions of
+    up to about a thousand operations.
 
-def _fold(op: Op, args: tuple[Any, ...]) -> float:
-    return float(op.reference(*[float(a) for a in args]))
-
-
-def _power(x: Any, p: Any) -> Any:
-    if not isinstance(x, Handle) and not isinstance(p, Handle):
-        return float(x) ** p
-    if isinstance(p, float) and p == int(p):
-        p = int(p)
-    return _exp(p) if isinstance(x, float) and x == float(sp.E) else x**p
-
-
-_exp = _call(ops.exp)
-
-_FROM: Final[dict[Any, Callable[..., Any]]] = {
-    sp.Add: _total,
-    sp.Mul: _product,
-    sp.Pow: _power,
-    sp.exp: _exp,
-    sp.log: lambda x, base=None: _call(ops.log)(x) / (_call(ops.log)(base) if base else 1.0),
-    sp.sin: _call(ops.sin),
-    sp.cos: _call(ops.cos),
-    sp.tan: _call(ops.tan),
-    sp.cot: lambda x: 1.0 / _call(ops.tan)(x),
-    sp.sec: lambda x: 1.0 / _call(ops.cos)(x),
-    sp.csc: lambda x: 1.0 / _call(ops.sin)(x),
-    sp.asin: _call(ops.asin),
-    sp.acos: _call(ops.acos),
-    sp.atan: _call(ops.atan),
-    sp.atan2: _call(ops.atan2),
-    sp.sinh: _call(ops.sinh),
-    sp.cosh: _call(ops.cosh),
-    sp.tanh: _call(ops.tanh),
-    sp.asinh: _call(ops.asinh),
-    sp.acosh: _call(ops.acosh),
-    sp.atanh: _call(ops.atanh),
-    sp.erf: _call(ops.erf),
-    sp.erfc: _call(ops.erfc),
-    sp.Abs: _call(ops.abs),
-    sp.sign: _call(ops.sign),
-    sp.floor: _call(ops.floor),
-    sp.ceiling: _call(ops.ceil),
-    sp.Mod: lambda a, b: a % b,
-    sp.Min: lambda *args: _tree(_call(ops.minimum), args),
-    sp.Max: lambda *args: _tree(_call(ops.maximum), args),
-    sp.Heaviside: lambda x, at_0=0.5: ops.where(x > 0.0, 1.0, ops.where(x < 0.0, 0.0, at_0)),
-    sp.StrictLessThan: lambda a, b: a < b,
-    sp.LessThan: lambda a, b: a <= b,
-    sp.StrictGreaterThan: lambda a, b: a > b,
-    sp.GreaterThan: lambda a, b: a >= b,
-    sp.Equality: lambda a, b: a == b,
-    sp.Unequality: lambda a, b: a != b,
-    sp.And: lambda *args: _tree(lambda a, b: a & b, args),
-    sp.Or: lambda *args: _tree(lambda a, b: a | b, args),
-    sp.Xor: lambda *args: _tree(lambda a, b: a ^ b, args),
-    sp.Not: lambda a: ~a,
-    sp.ITE: lambda c, a, b: (c & a) | (~c & b),
-}
-
-
-def from_sympy(expression: Any, symbols: Mapping[Any, Any] | None = None) -> Any:
-    """A SymPy expression as one of symgrad's.
-
-    ``symbols`` maps SymPy's symbols, or their names, to expressions or numbers; with
-    ``dict(zip(symbols, v))`` a SymPy expression is a loss. A symbol that is not in it becomes the
-    variable ``sg.var`` of its name.
+    Args:
+        expression: a SymPy expression, best made by ``to_sympy(expr, digits=digits)``.
+        point: a number for every symbol, or its name.
+        digits: the precision of the result.
 
     Raises:
-        InputTypeError: for a function that symgrad has not, complex numbers, and unevaluated
-            integrals and derivatives.
-
-    Example:
-        >>> import sympy as sp, symgrad as sg
-        >>> x, y = sp.symbols("x y")
-        >>> kernel = sg.fused_forward_backward(
-        ...     2, lambda v: sg.from_sympy(sp.cos(x) + y**2, {x: v[0], y: v[1]}))
-        >>> kernel.run([0.0, 3.0])[0]
-        10.0
+        InputError: if a symbol has no value.
     """
-    given = {str(k): v for k, v in (symbols or {}).items()}
-    made: dict[Any, Any] = {}
-    for part in _postorder(sp.sympify(expression)):
-        if part not in made:
-            made[part] = _convert(part, made, given)
-    return made[sp.sympify(expression)]
-
-
-def _postorder(expression: Any) -> Iterator[Any]:
-    """Every part after its own parts, the same one only once."""
-    stack, seen = [(expression, False)], set()
-    while stack:
-        part, ready = stack.pop()
-        if ready:
-            yield part
-        elif part not in seen:
-            seen.add(part)
-            stack.append((part, True))
-            stack.extend((a, False) for a in reversed(part.args))
-
-
-def _convert(part: Any, made: Mapping[Any, Any], given: Mapping[str, Any]) -> Any:
-    if part.is_Symbol:
-        return given[part.name] if part.name in given else var(part.name)
-    if part in (sp.true, sp.false):
-        return bool(part)
-    if not part.free_symbols and part.is_number:
-        return _number(part)
-    if isinstance(part, sp.functions.elementary.piecewise.ExprCondPair):
-        return (made[part.args[0]], made[part.args[1]])
-    if isinstance(part, sp.Piecewise):
-        return _piecewise([made[a] for a in part.args])
-    builder = _FROM.get(type(part)) or next(
-        (b for kind, b in _FROM.items() if isinstance(part, kind)), None
-    )
-    if builder is None:
-        raise InputTypeError(_unknown(part))
-    return builder(*[made[a] for a in part.args])
-
-
-def _number(part: Any) -> float:
-    if part is sp.nan:
-        return float("nan")
-    if part.is_extended_real is False or part is sp.zoo:
-        raise InputTypeError(f"{part} is not a real number")
-    return float(part)
-
-
-def _piecewise(pairs: list[tuple[Any, Any]]) -> Any:
-    """Nested choices; where no condition holds the value is NaN, as in SymPy."""
-    result: Any = float("nan")
-    for value, condition in reversed(pairs):
-        if isinstance(condition, Handle):
-            result = ops.where(condition, value, result)
-        elif condition:
-            result = value
-    return result
-
-
-def _unknown(part: Any) -> str:
-    name = type(part).__name__
-    if isinstance(part, (sp.Integral, sp.Derivative, sp.Sum, sp.Limit)):
-        return f"{part} is not evaluated: call .doit() on it first"
-    known = ", ".join(sorted(kind.__name__ for kind in _FROM if issubclass(kind, sp.Function)))
-    return f"SymPy's {name} has no counterpart: {known} and Piecewise have; rewrite {part}"
-
+    known = {getattr(key, "name", key): value for key, value in point.items()}
+    free = sorted(sp.sympify(expression).free_symbols, key=lambda s: s.name)
+    missing = [s.name for s in free if s.name not in known]
+    if missing:
+        raise InputError(f"no value for {', '.join(missing[:5])}: give one for every symbol")
+    function = sp.lambdify(free, expression, modules=_MODULES, cse=True)
+    with mp.workdps(2 * digits):
+        return real_or_nan(function, *[mp.mpf(known[s.name]) for s in free])

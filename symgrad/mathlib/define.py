@@ -31,7 +31,7 @@ MATH: Final = ("accurate", "fast")
 Formula = Callable[..., Expr]
 
 INLINE: Final[tuple[Formula, ...]] = (
-    inline.relu, inline.sigmoid, inline.softplus, inline.logaddexp,
+    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign, quotient.remainder, quotient.fmod,
@@ -85,7 +85,9 @@ def inlined(math: str) -> Mapping[Op, Definition]:
     """
     _require(math)
     expanded: dict[Op, Definition] = {ops.TABLE[f.__name__]: _expansion(f) for f in INLINE}
-    return MappingProxyType({**expanded, ops.integer_pow: _expand_integer_pow})
+    return MappingProxyType(
+        {**expanded, ops.integer_pow: _expand_integer_pow, ops.pow: _expand_pow}
+    )
 
 
 def _require(math: str) -> None:
@@ -134,6 +136,13 @@ def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
         return rewriter.constant(1.0)
     power = _replay(_power(abs(k)), rewriter, (x,))
     return rewriter.make(ops.reciprocal, power) if k < 0 else power
+
+
+def _expand_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
+    """x**1.5 as x * sqrt(x); the function for all other exponents."""
+    if rewriter.graph.value(exponent) == 1.5:
+        return rewriter.make(ops.mul, x, rewriter.make(ops.sqrt, x))
+    return rewriter.graph.add(ops.pow, x, exponent)
 
 
 Steps = tuple[Node, ...]

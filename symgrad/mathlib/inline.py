@@ -20,6 +20,13 @@ def sigmoid(x: Expr) -> Expr:
     return ops.where(x >= 0.0, r, e * r)
 
 
+def logistic(x: Expr) -> Expr:
+    """e/(1 + e)**2, e = exp(-|x|), of the parts that sigmoid has."""
+    e = ops.exp(-ops.abs(x))
+    r = ops.reciprocal(1.0 + e)
+    return e * (r * r)
+
+
 def softplus(x: Expr) -> Expr:
     """max(x, 0) + log1p(exp(-|x|))."""
     return ops.relu(x) + ops.log1p(ops.exp(-ops.abs(x)))

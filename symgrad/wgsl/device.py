@@ -37,10 +37,13 @@ STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 DOWNLOAD_FLOATS = 1 << 24
 """Floats that come back in one piece, which bounds the staging buffer (64 MiB)."""
 
-UPLOAD_BYTES = 1 << 28
+UPLOAD_BYTES = 1 << 26
 """Bytes that go up in one piece, which bounds the copy that wgpu makes of them."""
 
-UNWAITED_SUBMITS = 256
+MAX_PENDING = 8
+"""Calls that are put off while the device is busy, to be submitted together."""
+
+MAX_IN_FLIGHT = 128
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
 
 FORKED = (
@@ -162,8 +165,8 @@ class Gpu:
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
         with self.guard:
             self._device = adapter.request_device_sync(required_limits=wanted)
-        self.queue = self._device.queue
-        self._kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self.queue])
+        self._queue = self._device.queue
+        self._kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._queue])
         self._layouts: Once[int, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
         self._params: Once[int, Any] = Once(256)
@@ -172,7 +175,9 @@ class Gpu:
         self.mapper = choose_mapper(self._device, _native())
         self._readback = self.staging()
         self._readback_lock = threading.Lock()
-        self._unwaited = 0
+        self._submit_lock = threading.Lock()
+        self._pending: list[Any] = []
+        self._in_flight = 0
 
     def __repr__(self) -> str:
         return f"<Gpu {self.info.index}: {self.info}{', lost' * self.lost}>"
@@ -241,7 +246,7 @@ class Gpu:
             return self._create_buffer(nbytes, usage)
         except DeviceMemoryError:
             self.pool.clear()
-            self.mapper.wait()
+            self.wait()
             return self._create_buffer(nbytes, usage)
 
     def _create_buffer(self, nbytes: int, usage: str) -> Any:
@@ -263,8 +268,8 @@ class Gpu:
         with self.guard:
             for start in range(0, data.size, UPLOAD_BYTES):
                 if start:
-                    self.mapper.wait()
-                self.queue.write_buffer(storage.buffer, start, data[start : start + UPLOAD_BYTES])
+                    self.wait()
+                self.write(storage.buffer, start, data[start : start + UPLOAD_BYTES])
                 self.submit(self.encoder())
 
     def download(self, storage: Storage, array: np.ndarray) -> None:
@@ -306,23 +311,59 @@ class Gpu:
         """The uniform block (count, zero, infinity, nan)."""
         buffer = self.buffer(16, "UNIFORM|COPY_DST")
         block = np.array([count, 0, 0x7F800000, 0x7FC00000], np.uint32)
-        self.queue.write_buffer(buffer, 0, block)
+        self.write(buffer, 0, block)
         return buffer
 
     def encoder(self) -> Any:
         """A new command encoder."""
         return self._device.create_command_encoder()
 
+    def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
+        """Write to a buffer with the next submit; what was put off may still need the old bytes."""
+        self.flush()
+        self._queue.write_buffer(buffer, start, data)
+
     def submit(self, encoder: Any) -> None:
         """Start what was encoded. On a lost device ``finish`` raises, where submit would abort."""
-        self.queue.submit([encoder.finish()])
+        with self._submit_lock:
+            self._pending.append(encoder.finish())
+            self._submit_pending()
 
-    def submit_unwaited(self, encoder: Any) -> None:
-        """``submit`` for a caller that waits for nothing: now and then the queue is run dry."""
-        self.submit(encoder)
-        self._unwaited += 1
-        if self._unwaited >= UNWAITED_SUBMITS:
-            self._unwaited = 0
+    def submit_later(self, encoder: Any) -> None:
+        """Start what was encoded if the device is idle, else put it off for a while.
+
+        Between two submits an H200 pauses for 15 us, between command buffers of one submit for 6.
+        """
+        with self._submit_lock:
+            self._pending.append(encoder.finish())
+            if len(self._pending) >= MAX_PENDING or self.mapper.idle():
+                self._submit_pending()
+
+    def flush(self) -> None:
+        """Start what was put off."""
+        if self._pending:
+            self.submit(self.encoder())
+
+    def wait(self) -> None:
+        """Wait until the device has done everything."""
+        self.flush()
+        self.mapper.wait()
+
+    def _submit_pending(self) -> None:
+        """Submit all that was finished; the last of it just now, so the device is not lost."""
+        commands, self._pending = self._pending, []
+        try:
+            self._queue.submit(commands)
+        except BaseException:
+            self.lost = True  # an interrupt here loses work of other calls, whose results are out
+            raise
+        self._bound_in_flight()
+
+    def _bound_in_flight(self) -> None:
+        """Run the queue dry now and then, for callers that wait for nothing."""
+        self._in_flight += 1
+        if self._in_flight >= MAX_IN_FLIGHT:
+            self._in_flight = 0
             self.mapper.wait()
 
     def _keep(self, item: Any) -> Any:

@@ -21,7 +21,7 @@ from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.device import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory import Once, Storage
 
-HOST_BYTES = 1 << 27
+HOST_BYTES = 1 << 26
 """Device memory that host runs of one Program may take; larger batches go through it in turn."""
 
 SCRATCH_BYTES = 1 << 30
@@ -218,7 +218,7 @@ class Program:
         count = len(points)
         space = self._reserve(count)
         frame = space.frames.get(count, lambda: self._make_frame(space, count))
-        self.gpu.queue.write_buffer(space.points.buffer, 0, points)
+        self.gpu.write(space.points.buffer, 0, points)
         target = space.staging.claim(frame.nbytes)
         encoder = self.gpu.encoder()
         self._encode(encoder, [(count, frame.bindings)])
@@ -259,7 +259,7 @@ class Program:
             work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
         encoder = self.gpu.encoder()
         self._encode(encoder, work)
-        self.gpu.submit_unwaited(encoder)
+        self.gpu.submit_later(encoder)
 
     def _reserve_scratch(self, count: int) -> Storage | None:
         """The scratch array of runs on the device, for ``count`` points or more."""

@@ -178,7 +178,7 @@ def test_the_uniform_block(gpu: Gpu) -> None:
 
 def test_an_empty_batch_needs_no_gpu(squares: Program, monkeypatch: Any) -> None:
     there = DeviceArray.from_numpy(squares.gpu, np.empty((0, 3)))
-    monkeypatch.setattr(squares.gpu, "queue", None)
+    monkeypatch.setattr(squares.gpu, "_queue", None)
     check(draw(0), squares.run(draw(0)))
     results = squares.run_on_device(there)
     check(draw(0), [result.numpy() for result in results])
@@ -230,7 +230,7 @@ def test_the_documented_way_of_mapping(gpu: Gpu, monkeypatch: Any) -> None:
     program = Program(gpu, [SQUARES], Layout(3, (1, 3)))
     for batch in (5, 200, 3):
         check(draw(batch), program.run(draw(batch)))
-    gpu.mapper.wait()
+    gpu.wait()
 
 
 def test_a_call_after_an_interrupted_one(squares: Program, monkeypatch: Any) -> None:
@@ -333,11 +333,11 @@ def test_many_calls_leak_nothing(squares: Program, way: str) -> None:
 
     for step in range(600):
         call(step)
-    squares.gpu.mapper.wait()
+    squares.gpu.wait()
     before = resident()
     for step in range(2000):
         call(step)
-    squares.gpu.mapper.wait()
+    squares.gpu.wait()
     assert resident() - before < 4 << 20
 
 
@@ -407,6 +407,35 @@ def test_device_arrays_are_chained_without_a_wait(squares: Program) -> None:
     for _ in range(5):
         there = squares.run_on_device(there)[1]
     np.testing.assert_array_equal(there.numpy(), 32 * points)
+
+
+def test_calls_are_put_off_while_the_device_is_busy(squares: Program, monkeypatch: Any) -> None:
+    gpu = squares.gpu
+    gpu.wait()
+    there = DeviceArray.from_numpy(gpu, draw(100))
+    monkeypatch.setattr(gpu.mapper, "idle", lambda: False)
+    results = [squares.run_on_device(there) for _ in range(11)]
+    assert len(gpu._pending) == 3
+    check(draw(100), [result.numpy() for result in results[10]])
+    assert not gpu._pending
+    for action in (gpu.wait, lambda: squares.run(draw(5)), lambda: there.numpy()):
+        [_, grads] = squares.run_on_device(there)
+        assert gpu._pending
+        action()
+        assert not gpu._pending
+        np.testing.assert_array_equal(grads.numpy(), 2 * draw(100))
+
+
+def test_a_buffer_is_not_overwritten_before_its_last_use(
+    squares: Program, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(squares.gpu.mapper, "idle", lambda: False)
+    there = DeviceArray.from_numpy(squares.gpu, draw(100))
+    [_, grads] = squares.run_on_device(there)
+    del there
+    for _ in range(3):
+        DeviceArray.from_numpy(squares.gpu, np.zeros((100, 3)))
+    np.testing.assert_array_equal(grads.numpy(), 2 * draw(100))
 
 
 def test_device_results_stay_what_they_are(squares: Program) -> None:

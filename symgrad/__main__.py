@@ -1,0 +1,10 @@
+"""``python -m symgrad``."""
+
+from __future__ import annotations
+
+import sys
+
+from symgrad.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

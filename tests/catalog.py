@@ -1,0 +1,119 @@
+"""Kernels of every kind, small and awkward: what all devices and both front ends must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import symgrad as sg
+from symgrad.expr import ops
+from symgrad.expr.node import LEAVES, Op
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, and the points that it is tried at."""
+
+    name: str
+    make: Callable[..., sg.Kernel]
+    points: np.ndarray
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def uniform(n: int, count: int = 70, low: float = -1.5, high: float = 1.5) -> np.ndarray:
+    return np.random.default_rng(n).uniform(low, high, (count, n)).astype(np.float32)
+
+
+def rosenbrock(v: Any) -> Any:
+    return np.sum((1 - v[:-1]) ** 2 + 100 * (v[1:] - v[:-1] ** 2) ** 2)
+
+
+def dense_chain(v: Any) -> Any:
+    z = v[0]
+    for x in v:
+        z = sg.sin(z * x + z)
+    return z
+
+
+def network(v: Any) -> Any:
+    hidden = np.tanh(v[:8].reshape(4, 2) @ np.array([0.3, -0.7]) + v[8:12])
+    return sg.softplus(hidden @ v[12:16] + v[16]) + sg.sigmoid(v[16])
+
+
+def awkward(v: Any) -> Any:
+    """Infinities, NaN, zeros of both signs, huge and tiny constants, all where they do no harm."""
+    big = sg.where(v[0] > 1e30, float("inf"), v[0] * 2e38 * 1e-38)
+    return big + sg.where(v[1] > 1e30, float("nan"), 1e-40 * v[1]) + v[0] * -0.0 + 2.0**-126
+
+
+def losses() -> list[Case]:
+    """Losses and gradients."""
+    kernels: list[tuple[str, int, Callable[[Any], Any], np.ndarray]] = [
+        ("square", 1, lambda v: v[0] ** 2, uniform(1)),
+        ("constant", 2, lambda v: 3.0, uniform(2)),
+        ("one input", 3, lambda v: v[1], uniform(3)),
+        ("rosenbrock 2", 2, rosenbrock, uniform(2)),
+        ("rosenbrock 100", 100, rosenbrock, uniform(100)),
+        ("chain 10", 10, dense_chain, uniform(10, low=-0.6, high=0.6)),
+        ("network", 17, network, uniform(17)),
+        ("awkward", 2, awkward, uniform(2)),
+        ("powers", 2, lambda v: v[0] ** 7 + v[0] ** -3 + v[1] ** 2.5 + v[0] ** v[1], uniform(2, low=0.5)),
+        ("choices", 3, lambda v: np.sum(np.where(v > 0, np.maximum(v, 0.5), np.minimum(v, -0.5))), uniform(3)),
+        ("logic", 2, lambda v: sg.where(((v[0] < v[1]) | (v[0] < 0)) & ~(v[1] > 1), v[0], v[1]), uniform(2)),
+        ("keywords", 3, lambda v: v @ v, uniform(3)),
+    ]  # fmt: skip
+    cases = []
+    for name, n, f, points in kernels:
+        names = ["let", "loss", "t1"] if name == "keywords" else None
+
+        def make(f: Any = f, n: int = n, names: Any = names, **options: Any) -> sg.Kernel:
+            return sg.fused_forward_backward(n, f, names=names, **options)
+
+        cases.append(Case(name, make, points))
+    return cases
+
+
+def others() -> list[Case]:
+    """The other kinds of kernels."""
+    makers: list[tuple[str, int, Callable[..., sg.Kernel]]] = [
+        ("forward", 3, lambda **o: sg.fused_forward(3, lambda v: {"a": v * 2, "b": [v[0] - v[1]]}, **o)),
+        ("jacobian", 4, lambda **o: sg.fused_jacobian(4, lambda v: np.sin(v) * v[::-1], **o)),
+        ("hessian", 5, lambda **o: sg.fused_hessian(5, rosenbrock, **o)),
+        ("wide", 3, lambda **o: sg.fused_forward(3, lambda v: [v[k % 3] * (k + 1) for k in range(130)], **o)),
+    ]  # fmt: skip
+    return [Case(name, make, uniform(n)) for name, n, make in makers]
+
+
+def rows() -> list[Op]:
+    """The rows of the op table that take and give floats, or make conditions of them."""
+    return [
+        row
+        for row in ops.TABLE.values()
+        if row not in LEAVES and not set("iu") & set(row.signature.replace("->", ""))
+        and row is not ops.integer_pow
+    ]
+
+
+def row_case(row: Op) -> Case:
+    """Value and gradient of one operation at its test points."""
+    n = row.arity
+
+    def f(v: Any) -> Any:
+        args = [x > 0.5 if t == "b" else x for x, t in zip(v, row.signature, strict=False)]
+        result = row(*args)
+        return sg.where(result, 1.0, 0.0) if row.result == "b" else result
+
+    points = np.array(row.points, dtype=np.float32)
+    return Case(
+        row.name, lambda **options: sg.fused_forward_backward(n, f, name=row.name, **options), points
+    )
+
+
+def every() -> list[Case]:
+    """All of them."""
+    return [*losses(), *others(), *(row_case(row) for row in rows())]

@@ -1,0 +1,128 @@
+"""Facts: what is proven holds for every value, in float32 as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import ARITHMETIC, EDGES, OPS, Drawn, graphs, points, random_graph, values
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.expr.facts import Facts
+from symgrad.expr.node import Graph
+from symgrad.expr.simplify import simplify
+
+
+def check(drawn: Drawn) -> None:
+    facts = Facts(drawn.graph)
+    found = values(drawn.graph, [x.id for x in drawn.floats], points(3))
+    for x, row in zip(drawn.floats, found, strict=True):
+        low, high = facts.interval(x.id)
+        row = row[~np.isnan(row)]
+        with np.errstate(over="ignore"):
+            low, high = np.float32(low), np.float32(high)  # bounds are rounded as values are
+        assert (row >= low).all(), f"{x.id} has {row.min()} < {low}"
+        assert (row <= high).all(), f"{x.id} has {row.max()} > {high}"
+        if facts.nonnegative(x.id):
+            assert not np.signbit(row).any(), f"{x.id} can be -0.0"
+        if facts.positive(x.id):
+            assert (row > 0).all(), f"{x.id} can be 0"
+
+
+@given(graphs(10))
+def test_intervals_of_random_graphs(drawn: Drawn) -> None:
+    check(drawn)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_intervals_of_larger_graphs(seed: int) -> None:
+    check(random_graph(seed, size=60, table=ARITHMETIC if seed % 2 else OPS))
+
+
+def expression(build: Callable[..., Any]) -> tuple[Graph, int]:
+    graph = Graph()
+    graph.tracing = False
+    x, y = Expr(graph, graph.input("x")), Expr(graph, graph.input("y"))
+    return graph, build(x, y).id
+
+
+NONNEGATIVE: list[Callable[..., Any]] = [
+    lambda x, y: x * x, lambda x, y: ops.exp(x) + y**2, lambda x, y: ops.sqrt(1 + x**2),
+    lambda x, y: ops.abs(x) * ops.abs(y), lambda x, y: x**2 / (1 + y**2), lambda x, y: ops.hypot(x, y),
+    lambda x, y: ops.where(x < y, 2.0, y**4), lambda x, y: 1 / (1 + ops.exp(-x)),
+    lambda x, y: ops.softplus(x) * ops.sigmoid(y), lambda x, y: ops.minimum(x * x, 4.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(NONNEGATIVE)))
+def test_what_must_be_known_nonnegative(k: int) -> None:
+    graph, i = expression(NONNEGATIVE[k])
+    assert Facts(graph).nonnegative(i)
+
+
+UNKNOWN: list[Callable[..., Any]] = [
+    lambda x, y: x, lambda x, y: x * y, lambda x, y: -(x * x), lambda x, y: x**3,
+    lambda x, y: x * x - 1.0, lambda x, y: ops.sqrt(x), lambda x, y: x * 0.0, lambda x, y: ops.log(x * x),
+    lambda x, y: ops.maximum(x * x, -(y * y)), lambda x, y: ops.where(x < y, 0.0, -0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(UNKNOWN)))
+def test_what_is_not_nonnegative(k: int) -> None:
+    graph, i = expression(UNKNOWN[k])
+    assert not Facts(graph).nonnegative(i)
+
+
+DECIDED: list[Callable[..., Any]] = [
+    lambda x, y: ops.where(x * x < 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.maximum(x, 1e-30) * ops.maximum(y, 1e-30) <= 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.sqrt(ops.maximum(x, 2.0)) <= 1.4142135, 1.0, 2.0),
+    lambda x, y: ops.where(ops.maximum(x, 1.0) + 1e-9 <= 1.0, 1.0, 2.0),
+    lambda x, y: ops.where((ops.maximum(x, 1.0) + 5e-8) + 5e-8 < 1.0000001, 1.0, 2.0),
+    lambda x, y: ops.where(ops.abs(x) < 0.0, 1.0, 2.0), lambda x, y: ops.where(ops.sin(x) <= 1.0, 1.0, 2.0),
+    lambda x, y: ops.where(1.0 < ops.tanh(x), 1.0, 2.0), lambda x, y: ops.where(0.0 < -(x * x), 1.0, 2.0),
+    lambda x, y: ops.where(ops.exp(x) <= 0.0, 1.0, 2.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(DECIDED)))
+def test_decided_comparisons_are_those_of_float32(k: int) -> None:
+    graph, i = expression(DECIDED[k])
+    at = np.array([a.ravel() for a in np.meshgrid(EDGES, EDGES)])
+    simpler, roots = simplify(graph, [i])
+    np.testing.assert_array_equal(values(graph, [i], at), values(simpler, roots, at))
+
+
+def test_a_comparison_that_can_be_true_is_kept() -> None:
+    graph, i = expression(lambda x, y: ops.where(x * x <= 0.0, 1.0, 2.0))
+    simpler, (root,) = simplify(graph, [i])
+    assert simpler.nodes[root][0] is ops.where
+
+
+def test_constants() -> None:
+    graph = Graph()
+    facts = Facts(graph)
+    assert facts.interval(graph.constant(math.nan)) == (-math.inf, math.inf)
+    assert facts.nonnegative(graph.constant(0.0)) and not facts.nonnegative(graph.constant(-0.0))
+    assert facts.positive(graph.constant(2.0)) and not facts.positive(graph.constant(0.0))
+    assert facts.nonzero(graph.constant(-2.0)) and not facts.nonzero(graph.constant(math.inf))
+    assert facts.finite(graph.constant(0.0)) and not facts.finite(graph.constant(math.nan))
+
+
+def test_choices_among_finite_constants_are_finite() -> None:
+    graph, i = expression(lambda x, y: ops.where(x < y, 1.0, 0.0))
+    assert Facts(graph).finite(i)
+
+
+def test_a_deep_chain_needs_no_recursion() -> None:
+    graph = Graph()
+    graph.tracing = False
+    x = Expr(graph, graph.input("x"))
+    for _ in range(5000):
+        x = ops.sqrt(1.0 + x * x)
+    assert Facts(graph).nonnegative(x.id)

@@ -1,0 +1,224 @@
+"""Tracing: what functions may do, what they may return, and that the same is traced the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, SymgradError, TraceError
+from symgrad.expr import functions
+from symgrad.expr.array import ExprArray
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import CONST, INPUT
+from symgrad.expr.trace import Structure, describe, scalar, trace
+
+ROOT = Path(__file__).parents[2]
+Pair = namedtuple("Pair", "a b")
+
+
+def test_what_a_function_gets() -> None:
+    def f(v: Any) -> Any:
+        assert isinstance(v, ExprArray) and v.shape == (3,) and len(v) == 3
+        assert all(isinstance(x, Expr) for x in v)
+        first, *rest = v
+        return first + rest[0] * v[-1] + v[:2].sum() + sum(x for x in v[::2])
+
+    t = trace(f, 3)
+    assert t.inputs == (0, 1, 2) and t.graph.names == ["x0", "x1", "x2"]
+    assert not t.graph.tracing
+
+
+def test_names() -> None:
+    assert trace(lambda v: v[0], 2, ["mass", "speed"]).graph.names == ["mass", "speed"]
+
+
+def test_helpers_closures_loops_and_comprehensions() -> None:
+    scale = 3.0
+
+    def helper(x: Any, *, power: int = 2) -> Any:
+        return scale * x**power
+
+    def f(v: Any) -> Any:
+        total = 0
+        for k, x in enumerate(v):
+            total += helper(x, power=k + 2)
+        return total + sum([helper(x) for x in v]) + float(np.pi)
+
+    t = trace(f, 2)
+    assert t.structure == Structure()
+
+
+RETURNS: dict[str, tuple[Any, Structure, int]] = {
+    "scalar": (lambda v: v[0] * 2, Structure(), 1),
+    "input": (lambda v: v[1], Structure(), 1),
+    "number": (lambda v: 3, Structure(), 1),
+    "NumPy number": (lambda v: np.float32(3), Structure(), 1),
+    "condition": (lambda v: v[0] > 0, Structure(), 1),
+    "vector": (lambda v: v * 2, Structure("array", (2,)), 2),
+    "matrix": (lambda v: np.outer(v, v), Structure("array", (2, 2)), 4),
+    "0-d array": (lambda v: np.array(1.5), Structure(), 1),
+    "tuple": (lambda v: (v[0], v[1], 1.0), Structure(tuple, (), (Structure(),) * 3), 3),
+    "list": (lambda v: [v[0], v], Structure(list, (), (Structure(), Structure("array", (2,)))), 3),
+    "dict": (lambda v: {"b": v[0], "a": v[1]}, Structure("dict", ("b", "a"), (Structure(),) * 2), 2),
+    "named tuple": (lambda v: Pair(v[0], v[1]), Structure(Pair, (), (Structure(),) * 2), 2),
+    "numeric array": (lambda v: np.arange(4.0), Structure("array", (4,)), 4),
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_results(name: str) -> None:
+    f, structure, count = RETURNS[name]
+    t = trace(f, 2)
+    assert t.structure == structure and len(t.outputs) == count == t.structure.size
+    assert all(t.graph.type(i) == "f" for i in t.outputs)
+
+
+def test_results_that_are_inputs_and_constants() -> None:
+    t = trace(lambda v: [v[1], 4.0], 2)
+    assert t.graph.nodes[t.outputs[0]] == (INPUT, 1)
+    assert t.graph.nodes[t.outputs[1]][0] is CONST
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_results_are_nested_again(name: str) -> None:
+    f, structure, count = RETURNS[name]
+    numbers = np.arange(float(count))
+    one, many = structure.build(numbers), structure.build(np.stack([numbers, numbers + 10]))
+    flat = np.concatenate([np.ravel(p) for p in _leaves(one)])
+    np.testing.assert_array_equal(flat, numbers)
+    np.testing.assert_array_equal(_leaves(many)[0][1], np.asarray(_leaves(one)[0]) + 10)
+    if isinstance(one, tuple):
+        assert type(one) is structure.kind
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for v in value.values() for leaf in _leaves(v)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for v in value for leaf in _leaves(v)]
+    return [value]
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "None": (lambda v: None, "does it lack a return statement"),
+    "str": (lambda v: "x", "returned 'x'"),
+    "complex": (lambda v: 1j, "returned 1j"),
+    "a function": (lambda v: abs, "returned <built-in function abs>"),
+    "None inside": (lambda v: (v[0], None), "lack a return"),
+    "an array of strings": (lambda v: np.array(["a"]), "real number"),
+    "complex array": (lambda v: np.array([1j]), "real number"),
+    "a set": (lambda v: {v[0]}, "returned"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_results_that_are_none(name: str) -> None:
+    f, text = BAD[name]
+    with pytest.raises(SymgradError, match=text) as caught:
+        trace(f, 2)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_messages_about_results_say_which_function() -> None:
+    with pytest.raises(TraceError, match=r"nothing \(.*test_trace\.py:\d+\) returned None"):
+        trace(nothing, 1)
+    assert "nothing (" in describe(nothing) and describe(3) == "3"
+
+
+def nothing(v: Any) -> None:
+    v[0] + 1
+
+
+@pytest.mark.parametrize("f", [lambda v: (v[0], v[1]), lambda v: v, lambda v: {"a": v[0]}, lambda v: [v[0]]])
+def test_a_loss_is_one_scalar(f: Any) -> None:
+    with pytest.raises(TraceError, match="a loss is one scalar"):
+        scalar(trace(f, 2), f)
+
+
+def test_a_0_d_array_is_a_scalar() -> None:
+    def f(v: Any) -> Any:
+        return np.sum(v, keepdims=True).reshape(())
+
+    assert len(scalar(trace(f, 2), f).outputs) == 1
+
+
+@pytest.mark.parametrize(("n", "error"), [(0, InputError), (-1, InputError), (1.5, TypeError),
+                                          ("3", TypeError), (None, TypeError), (True, TypeError)])  # fmt: skip
+def test_bad_counts(n: Any, error: type[Exception]) -> None:
+    with pytest.raises(error) as caught:
+        trace(lambda v: v[0], n)
+    assert isinstance(caught.value, SymgradError)
+
+
+def test_expressions_kept_from_another_trace() -> None:
+    kept: list[Any] = []
+
+    def f(v: Any) -> Any:
+        kept.append(v[0])
+        return kept[0] * v[0]
+
+    trace(f, 1)
+    with pytest.raises(ForeignExpressionError, match="x0 belongs to another trace"):
+        trace(f, 1)
+    with pytest.raises(ForeignExpressionError):
+        trace(lambda v: kept[0], 1)
+
+
+def test_too_many_inputs_to_unpack_is_python_s_error() -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        trace(lambda v: (lambda a, b: a)(*v) if False else [0 for a, b in [v]], 3)
+
+
+def test_constants_that_are_no_floats() -> None:
+    with pytest.raises(InputTypeError):
+        trace(lambda v: v[0] * np.datetime64("2020-01-01"), 1)
+
+
+PROGRAM = """
+import numpy as np
+from symgrad.expr import functions as sg
+from symgrad.expr import differentiate
+from symgrad.pipeline import Options, Wanted, build
+from symgrad.results import Array, Scalar
+
+def f(v):
+    names = {"a", "b", "c", "d"}  # a set of strings: its order depends on the hash seed
+    w = {name: v[k] for k, name in enumerate(sorted(names))}
+    z = sum(sg.tanh(w[k]) * sg.erf(v[1]) for k in "abcd") + sg.logaddexp(v[0], v[1]) % 2
+    return sg.where(z > 0, sg.pow(abs(z), v[2]), np.linalg.norm(v)) + sg.gelu(v[3]) / sg.hypot(v[0], v[1])
+
+def derive(t):
+    loss = t.outputs[0]
+    g = differentiate.vjp(t.graph, {loss: t.graph.constant(1.0)}, t.inputs)
+    return [Wanted("loss", (loss,), Scalar()), Wanted("grad", tuple(g), Array((4,)))]
+
+for module in build(f, 4, derive, "f", Options("f")).modules:
+    print(module)
+"""
+
+
+def test_the_same_function_gives_the_same_kernel_in_every_process() -> None:
+    sources = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True, check=True, timeout=120,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }  # fmt: skip
+    assert len(sources) == 1
+    assert b"fn main" in sources.pop()
+
+
+def test_the_same_function_traced_twice_is_the_same_graph() -> None:
+    def f(v: Any) -> Any:
+        return functions.sin(v @ v) + np.prod(v) / (1 + v[0] ** 2)
+
+    first, second = trace(f, 3), trace(f, 3)
+    assert first.graph.nodes == second.graph.nodes and first.outputs == second.outputs
+    assert first.graph.places == second.graph.places

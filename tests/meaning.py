@@ -1,0 +1,54 @@
+"""What each row of the op table means, in mpmath: the reference of the references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from mpmath import mp, mpf
+
+
+def sigma(x: Any) -> Any:
+    return 1 / (1 + mp.exp(-x))
+
+
+def cut(x: Any) -> Any:
+    return mp.sign(x) * mp.floor(abs(x))
+
+
+MEANING: Final[dict[str, Callable[..., Any]]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
+    "fma": lambda a, b, c: a * b + c,
+    "remainder": lambda a, b: a - b * mp.floor(a / b), "fmod": lambda a, b: a - b * cut(a / b),
+    "floor_divide": lambda a, b: mp.floor(a / b),
+    "integer_pow": lambda x, k: x ** int(k), "pow": mp.power, "sqrt": mp.sqrt,
+    "rsqrt": lambda x: 1 / mp.sqrt(x), "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
+    "hypot": mp.hypot,
+    "exp": mp.exp, "exp2": lambda x: mpf(2) ** x, "expm1": mp.expm1, "log": mp.log,
+    "log2": lambda x: mp.log(x) / mp.log(2), "log10": mp.log10, "log1p": mp.log1p,
+    "logaddexp": lambda a, b: mp.log(mp.exp(a) + mp.exp(b)),
+    "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "asin": mp.asin, "acos": mp.acos,
+    "atan": mp.atan, "atan2": mp.atan2, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh,
+    "asinh": mp.asinh, "acosh": mp.acosh, "atanh": mp.atanh,
+    "exp_neg_square": lambda x: mp.exp(-x * x), "erf": mp.erf, "erfc": mp.erfc,
+    "logistic": lambda x: mp.exp(-x) / (1 + mp.exp(-x)) ** 2,
+    "sigmoid": sigma, "softplus": lambda x: mp.log(1 + mp.exp(x)),
+    "relu": lambda x: max(x, mpf(0)), "silu": lambda x: x * sigma(x),
+    "gelu": lambda x: x * mp.ncdf(x),
+    "gelu_tanh": lambda x: x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mpf(0.044715) * x**3))),
+    "abs": abs, "sign": mp.sign, "floor": mp.floor, "ceil": mp.ceil, "round": mp.nint,
+    "trunc": cut, "fract": lambda x: x - mp.floor(x),
+    "copysign": lambda a, b: abs(a) * (-1 if b < 0 else 1),
+    "minimum": min, "maximum": max, "clip": lambda x, low, high: min(max(x, low), high),
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b, "logical_and": lambda a, b: bool(a) and bool(b),
+    "logical_or": lambda a, b: bool(a) or bool(b), "logical_xor": lambda a, b: bool(a) != bool(b),
+    "logical_not": lambda a: not a, "isnan": mp.isnan, "isinf": mp.isinf, "isfinite": mp.isfinite,
+    "where": lambda c, a, b: a if c else b, "stop_gradient": lambda x: x, "opaque": lambda x: x,
+    "float_bits": lambda x: int(np.float32(float(x)).view(np.uint32)),
+    "bits_float": lambda x: mpf(float(np.uint32(int(x)).view(np.float32))),
+    "word_add": lambda a, b: (int(a) + int(b)) % 2**32, "word_and": lambda a, b: int(a) & int(b),
+    "word_div": lambda a, b: int(a) // int(b),
+}  # fmt: skip
