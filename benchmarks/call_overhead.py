@@ -2,8 +2,8 @@
 
 By hand means persistent buffers, bind group and staging buffer, and for each call: write_buffer,
 one encoder with the dispatch and the copy to staging, one submit, a map, and fresh arrays from
-what was mapped. Three ways to map: wgpu's documented one, and polling the device in this thread,
-once through wgpu-py and once through the C functions under it, as symgrad does.
+what was mapped. Two ways to map: wgpu's documented one, whose thread polls the device, and the C
+functions under it, polled in the calling thread, as symgrad does.
 
     python benchmarks/call_overhead.py [--device gpu]
 """
@@ -86,22 +86,13 @@ def by_hand(kernel: sg.Kernel, x: np.ndarray) -> dict[str, Callable[[], tuple[fl
         staging.unmap()
         return result
 
-    def polling() -> tuple[float, np.ndarray]:
-        start()
-        staging.map_async("READ")
-        while staging.map_state != "mapped":
-            device._poll()
-        result = split(np.frombuffer(staging.read_mapped(copy=False), np.float32))
-        staging.unmap()
-        return result
-
     def raw() -> tuple[float, np.ndarray]:
         start()
         result = split(mapper.map(staging, size))
         mapper.unmap(staging)
         return result
 
-    return {"by hand, map_sync": documented, "by hand, polling": polling, "by hand, C poll": raw}
+    return {"by hand, map_sync": documented, "by hand, polling": raw}
 
 
 def main() -> None:

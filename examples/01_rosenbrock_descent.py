@@ -1,6 +1,6 @@
 """Momentum descends the Rosenbrock valley from many starts; one kernel gives loss and gradient.
 
-    python examples/01_rosenbrock_descent.py [--device cpu] [--output rosenbrock.png]
+python examples/01_rosenbrock_descent.py [--device cpu] [--output rosenbrock.png]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def rosenbrock(v):
     return np.sum(100 * (v[1:] - v[:-1] ** 2) ** 2 + (1 - v[:-1]) ** 2)
 
 
-def descend(kernel: sg.Kernel, starts: np.ndarray, steps: int, rate=2e-4, momentum=0.98):
+def descend(kernel: sg.Kernel, starts: np.ndarray, steps: int, rate=4e-4, momentum=0.92):
     """The positions after every step, (steps + 1, starts, n)."""
     x, velocity = starts, np.zeros_like(starts)
     path = [x]
@@ -42,7 +42,7 @@ def draw(path: np.ndarray, kernel: sg.Kernel, output: Path) -> None:
     ax = figure.subplots()
     losses = kernel.run(grid)[0]
     ax.contourf(*np.moveaxis(grid, -1, 0), np.log10(losses + 1e-3), levels=24, cmap="Blues_r")
-    ax.plot(path[:, :, 0], path[:, :, 1], color="#d1495b", lw=0.6, alpha=0.7)
+    ax.plot(path[:, :, 0], path[:, :, 1], color="#d1495b", lw=0.9, alpha=0.8)
     ax.plot(*path[0].T, "o", color="#d1495b", ms=3)
     ax.plot(1, 1, "*", color="gold", ms=16)
     ax.set(xlim=(-2, 2), ylim=(-1.4, 3), title=f"{path.shape[1]} starts, {len(path) - 1} steps")
@@ -51,9 +51,9 @@ def draw(path: np.ndarray, kernel: sg.Kernel, output: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device")
-    parser.add_argument("--starts", type=int, default=40)
+    parser.add_argument("--starts", type=int, default=24)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument(
         "--output", type=Path, default=Path(tempfile.gettempdir(), "symgrad-rosenbrock.png")

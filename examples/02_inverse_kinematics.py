@@ -1,6 +1,6 @@
 """The joint angles of a planar arm for hundreds of targets at once, by damped least squares.
 
-    python examples/02_inverse_kinematics.py [--device cpu] [--output arm.png]
+python examples/02_inverse_kinematics.py [--device cpu] [--output arm.png]
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def draw(angles: np.ndarray, targets: np.ndarray, output: Path) -> None:
     figure = Figure(figsize=(6, 6), layout="constrained")
     ax = figure.subplots()
     places = np.array([(np.zeros((2, len(angles)))), *joints(angles.T)])  # (joints + 1, 2, B)
-    shown = places[:, :, :: max(len(angles) // 30, 1)]
-    ax.plot(shown[:, 0], shown[:, 1], "-o", color="#22313f", lw=1, ms=2.5, alpha=0.35)
+    shown = places[:, :, :: max(len(angles) // 18, 1)]
+    ax.plot(shown[:, 0], shown[:, 1], "-o", color="#22313f", lw=1, ms=2.5, alpha=0.5)
     ax.plot(*targets.T, ".", color="#d1495b", ms=5)
     ax.plot(0, 0, "s", color="#22313f", ms=10)
     ax.set(aspect="equal", title=f"{len(targets)} targets, {len(LENGTHS)} joints")
@@ -70,10 +70,12 @@ def draw(angles: np.ndarray, targets: np.ndarray, output: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device")
     parser.add_argument("--targets", type=int, default=2000)
-    parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir(), "symgrad-arm.png"))
+    parser.add_argument(
+        "--output", type=Path, default=Path(tempfile.gettempdir(), "symgrad-arm.png")
+    )
     given = parser.parse_args()
 
     kernel = sg.fused_jacobian(len(LENGTHS), hand, device=given.device)
@@ -84,7 +86,9 @@ def main() -> None:
 
     misses = np.linalg.norm(kernel.run(angles)[0] - targets, axis=1)
     print(f"{len(targets)} targets in {seconds:.2f} s on {kernel.device}")
-    print(f"the hand misses its target by {misses.max():.1e} of the arm's {LENGTHS.sum():.1f} at most")
+    print(
+        f"the hand misses its target by {misses.max():.1e} of the arm's {LENGTHS.sum():.1f} at most"
+    )
     draw(angles, targets, given.output)
     assert misses.max() < 1e-4, "the arm does not reach a target"
 

@@ -1,13 +1,12 @@
 """symgrad: a plain Python loss in, one fused GPU kernel out.
 
-    >>> import symgrad as sg
-    >>> kernel = sg.fused_forward_backward(2, lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2)
-    >>> kernel.run([1.0, 1.0])[0]
-    0.0
+>>> import symgrad as sg
+>>> kernel = sg.fused_forward_backward(2, lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2)
+>>> kernel.run([1.0, 1.0])[0]
+0.0
 """
 
 from symgrad.checking import Report, check
-from symgrad.targets import Device, device_array, devices
 from symgrad.errors import (
     DeviceError,
     DeviceLostError,
@@ -53,9 +52,9 @@ from symgrad.expr.functions import (
     isinf,
     isnan,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logaddexp,
     logical_and,
     logical_not,
@@ -96,6 +95,7 @@ from symgrad.expr.verbs import (
     jvp,
     vjp,
 )
+from symgrad.functional import value_and_grad
 from symgrad.fused import (
     forward_backward,
     fused_forward,
@@ -105,7 +105,7 @@ from symgrad.fused import (
     fused_jacobian,
 )
 from symgrad.kernels import Kernel, Stats
-from symgrad.functional import value_and_grad
+from symgrad.targets import Device, device_array, devices
 from symgrad.wgsl.dispatch import DeviceArray
 
 __version__ = "0.1.0"
@@ -180,9 +180,9 @@ __all__ = [
     "jvp",
     "latex",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "logaddexp",
     "logical_and",
     "logical_not",

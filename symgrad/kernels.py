@@ -100,7 +100,7 @@ class Kernel:
             return self._run_on_device(program, arrays[0])
         points, batch = self._inputs.pack(arrays, self._options.dtype)
         columns = program.run(points)
-        found = tuple(r(c, batch) for r, c in zip(self._results, columns, strict=True))
+        found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
         return found[0] if self._single else found
 
     __call__ = run
@@ -113,7 +113,7 @@ class Kernel:
             raise InputError(f"expected an array of shape (..., {n}), got {x.shape}")
         batch = x.shape[:-1]
         columns = program.run_on_device(x.reshape(math.prod(batch), n))
-        found = tuple(r(c, batch) for r, c in zip(self._results, columns, strict=True))
+        found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
         return found[0] if self._single else found
 
     def _compiled(self) -> Any:
@@ -219,7 +219,9 @@ class Kernel:
         graph, groups = self._expressions  # without what only differentiation needs: users' code
         clean, roots = simplify(graph, [i for ids in groups for i in ids], level=False)
         ends = iter(roots)
-        return state | {"_expressions": (clean, tuple(tuple(next(ends) for _ in g) for g in groups))}
+        return state | {
+            "_expressions": (clean, tuple(tuple(next(ends) for _ in g) for g in groups))
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _program=None, _lock=threading.Lock())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,7 +134,7 @@ class Clock:
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
+def paused_gc() -> Generator[None]:
     """Without garbage collection: graphs have no cycles, and walking them is most of its cost."""
     enabled = gc.isenabled()
     gc.disable()

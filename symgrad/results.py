@@ -19,7 +19,8 @@ Values = Any
 class Scalar:
     """One number a point: a Python float for a single one."""
 
-    def __call__(self, values: Values, batch: tuple[int, ...]) -> Any:
+    def of(self, values: Values, batch: tuple[int, ...]) -> Any:
+        """The result for the columns of a batch of this shape."""
         if batch or not isinstance(values, np.ndarray):
             return values.reshape(batch)
         return float(values[0, 0])
@@ -31,7 +32,8 @@ class Array:
 
     shape: tuple[int, ...]
 
-    def __call__(self, values: Values, batch: tuple[int, ...]) -> Any:
+    def of(self, values: Values, batch: tuple[int, ...]) -> Any:
+        """The result for the columns of a batch of this shape."""
         return values.reshape(batch + self.shape)
 
 
@@ -41,7 +43,8 @@ class Nested:
 
     structure: Structure
 
-    def __call__(self, values: Values, batch: tuple[int, ...]) -> Any:
+    def of(self, values: Values, batch: tuple[int, ...]) -> Any:
+        """The result for the columns of a batch of this shape."""
         if not isinstance(values, np.ndarray):
             return values.reshape((*batch, self.structure.size))
         return self.structure.build(values.reshape((*batch, self.structure.size)))
@@ -55,7 +58,8 @@ class Sparse:
     indices: tuple[int, ...]
     indptr: tuple[int, ...]
 
-    def __call__(self, values: Values, batch: tuple[int, ...]) -> Any:
+    def of(self, values: Values, batch: tuple[int, ...]) -> Any:
+        """The result for the columns of a batch of this shape."""
         if not isinstance(values, np.ndarray):
             return values.reshape((*batch, len(self.indices)))
         matrices = np.empty(len(values), dtype=object)

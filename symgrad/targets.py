@@ -90,7 +90,9 @@ def _first_gpu(found: list[Device]) -> Device:
     return gpus[0]
 
 
-def build(plan: Plan, modules: tuple[str, ...], device: Device, dtype: str) -> Program | Interpreter:
+def build(
+    plan: Plan, modules: tuple[str, ...], device: Device, dtype: str
+) -> Program | Interpreter:
     """The plan, compiled for the device."""
     if not device.is_gpu:
         return Interpreter(plan, dtype)
@@ -102,7 +104,7 @@ def require_gpu_dtype(device: Device, dtype: str) -> None:
     """Refuse what GPU kernels are not written for."""
     if dtype != "float32":
         raise DeviceError(
-            f"{device}: kernels on a GPU compute in float32, not {dtype}, since its drivers have no "
+            f"{device}: kernels on a GPU compute in float32, not {dtype}: its drivers have no "
             f'{dtype} versions of exp, sin and the like; use device="cpu" for float64'
         )
 

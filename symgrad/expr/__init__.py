@@ -1,0 +1,1 @@
+"""The mathematics: expressions, their derivatives and simplification."""

@@ -8,6 +8,7 @@ loops over objects would compare or convert expressions, or go wrong silently.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,6 +19,9 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr, located
 from symgrad.expr.node import Handle, Op
+
+NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
+"""What NumPy hands on for an argument that the user did not give."""
 
 
 class ExprArray(np.ndarray):
@@ -64,7 +68,8 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
     broadcast = np.broadcast_arrays(*[a.astype(object) for a in arrays])
     result = np.empty(broadcast[0].shape, dtype=object)
-    result.flat = [function(*elements) for elements in zip(*[b.flat for b in broadcast], strict=True)]
+    flat = zip(*[b.flat for b in broadcast], strict=True)
+    result.reshape(-1)[:] = [function(*elements) for elements in flat]
     return result.view(ExprArray)
 
 
@@ -120,7 +125,6 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.bitwise_xor: operator.xor,
     np.invert: operator.invert,
     np.conjugate: operator.pos,
-    np.clip: ops.clip,
 }
 
 _REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
@@ -137,9 +141,13 @@ _REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Any) -> Any:
     """A NumPy ufunc, or one of its methods, on expressions."""
     target = options.pop("out", None)
-    options = {k: v for k, v in options.items() if v is not None and v is not np._NoValue}
+    options = {k: v for k, v in options.items() if v is not NOT_GIVEN}
+    if options.get("initial", 0) is None:
+        del options["initial"]
     if options.pop("where", True) is not True:
-        raise TraceError(located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions"))
+        raise TraceError(
+            located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions")
+        )
     options.pop("dtype", None)
     if method == "reduce" and ufunc in _REDUCTIONS:
         result = _reduce(_REDUCTIONS[ufunc], *inputs, **options)
@@ -152,6 +160,8 @@ def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: An
         result = matmul(*inputs)
     elif method == "__call__" and ufunc in UFUNCS:
         result = map_elements(functools.partial(_apply, UFUNCS[ufunc]), *inputs)
+    elif method == "__call__" and ufunc.__name__ == "clip":  # what the method v.clip calls
+        result = _clip(*inputs)
     else:
         called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         raise TraceError(located(f"np.{called} is not defined for expressions"))
@@ -214,6 +224,10 @@ def _accumulate(function: Callable[[Any, Any], Any], a: Any, axis: int = 0) -> A
     return np.moveaxis(rows, 0, axis).view(ExprArray)
 
 
+def _cumulate(function: Callable[[Any, Any], Any], a: Any, axis: int | None) -> Any:
+    return _accumulate(function, _plain(a).ravel() if axis is None else a, axis or 0)
+
+
 def matmul(a: Any, b: Any) -> Any:
     """``a @ b``, each sum a balanced tree."""
     a, b = _plain(a), _plain(b)
@@ -226,7 +240,13 @@ def matmul(a: Any, b: Any) -> Any:
     products = map_elements(operator.mul, left[..., :, :, None], right[..., None, :, :])
     result = _plain(_reduce(operator.add, products, axis=-2))
     result = result[..., 0] if b.ndim == 1 else result
-    result = result[..., 0, :] if a.ndim == 1 and b.ndim > 1 else result[..., 0] if a.ndim == 1 else result
+    result = (
+        result[..., 0, :]
+        if a.ndim == 1 and b.ndim > 1
+        else result[..., 0]
+        if a.ndim == 1
+        else result
+    )
     return result.view(ExprArray) if result.ndim else result[()]
 
 
@@ -244,7 +264,9 @@ def _dot(a: Any, b: Any) -> Any:
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     x = _plain(x)
-    if ord not in (None, 2, "fro", 1, np.inf) or (ord in (1, 2, np.inf) and axis is None and x.ndim > 1):
+    if ord not in (None, 2, "fro", 1, np.inf) or (
+        ord in (1, 2, np.inf) and axis is None and x.ndim > 1
+    ):
         raise TraceError(located(f"np.linalg.norm(ord={ord!r}) is not defined for expressions"))
     if ord in (1, np.inf):
         function = operator.add if ord == 1 else ops.maximum
@@ -294,7 +316,9 @@ def _cross(a: Any, b: Any) -> Any:
 
 def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     if not isinstance(axes, int):
-        raise TraceError(located("np.tensordot of expressions takes a number of axes; use np.einsum"))
+        raise TraceError(
+            located("np.tensordot of expressions takes a number of axes; use np.einsum")
+        )
     a, b = _plain(a), _plain(b)
     letters = "abcdefghijklmnopqrstuvwxyz"
     left, right = letters[: a.ndim], letters[a.ndim - axes :][: b.ndim]
@@ -319,6 +343,12 @@ def _einsum(subscripts: str, *operands: Any) -> Any:
 def _align(a: Any, term: str, letters: str) -> Any:
     moved = a.transpose([term.index(c) for c in letters if c in term])
     return moved[tuple(slice(None) if c in term else None for c in letters)]
+
+
+def _clip(a: Any, low: Any = None, high: Any = None) -> Any:
+    """Limits of None leave that side open."""
+    a = a if low is None else call(ops.maximum, a, low)
+    return a if high is None else call(ops.minimum, a, high)
 
 
 def _round(a: Any, decimals: int = 0) -> Any:
@@ -352,13 +382,13 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.vdot: lambda a, b: matmul(_plain(a).ravel(), _plain(b).ravel()),
     np.inner: lambda a, b: _dot(a, _plain(b).T),
     np.linalg.norm: _norm,
-    np.clip: lambda a, low, high: call(ops.clip, a, low, high),
+    np.clip: lambda a, *limits, **named: _clip(a, *limits, **named),
     np.round: _round,
-    np.cumsum: lambda a, axis=0: _accumulate(operator.add, a, axis),
-    np.cumprod: lambda a, axis=0: _accumulate(operator.mul, a, axis),
+    np.cumsum: lambda a, axis=None: _cumulate(operator.add, a, axis),
+    np.cumprod: lambda a, axis=None: _cumulate(operator.mul, a, axis),
     np.trace: lambda a: _reduce(operator.add, np.diagonal(_plain(a))),
     np.outer: lambda a, b: map_elements(operator.mul, _plain(a).reshape(-1, 1), _plain(b).ravel()),
-    np.diff: lambda a, n=1: functools.reduce(lambda v, _: v[..., 1:] - v[..., :-1], range(n), array(a)),
+    np.diff: lambda a, n=1: functools.reduce(_differences, range(n), array(a)),
     np.sinc: lambda x: map_elements(_sinc, x),
     np.real: lambda x: x,
 }  # fmt: skip
@@ -376,6 +406,10 @@ MOVES: Final = {
 """Functions that only move elements, and so are right for any objects."""
 
 
+def _differences(v: Any, _: int) -> Any:
+    return v[..., 1:] - v[..., :-1]
+
+
 def _sinc(x: Any) -> Any:
     y = np.pi * x
     return ops.where(x == 0.0, 1.0, ops.sin(y) / ops.where(x == 0.0, 1.0, y))
@@ -384,7 +418,7 @@ def _sinc(x: Any) -> Any:
 def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function that is no ufunc, on expressions."""
     if func in FUNCTIONS:
-        kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
+        kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not NOT_GIVEN}
         return FUNCTIONS[func](*args, **kwargs)
     if func in MOVES:
         return _as_expressions(func(*_demote(args), **_demote(kwargs)))
@@ -400,13 +434,15 @@ def _demote(value: Any) -> Any:
         return value.view(np.ndarray)
     if isinstance(value, dict):
         return {k: _demote(v) for k, v in value.items()}
-    return type(value)(map(_demote, value)) if type(value) in (list, tuple) else value
+    return type(value)([_demote(v) for v in value]) if type(value) in (list, tuple) else value
 
 
 def _as_expressions(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == object:
         return value.view(ExprArray)
-    return type(value)(map(_as_expressions, value)) if type(value) in (list, tuple) else value
+    return (
+        type(value)([_as_expressions(v) for v in value]) if type(value) in (list, tuple) else value
+    )
 
 
 # --- single expressions take part too -------------------------------------------------------------

@@ -7,7 +7,7 @@ also infinity and NaN. No function here recurses over the graph.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ _ONE = (CONST, float_bits(1.0))
 
 
 @contextmanager
-def deriving(graph: Graph) -> Iterator[None]:
+def deriving(graph: Graph) -> Generator[None]:
     """Within, new nodes take the place of the node that is being differentiated."""
     tracing, place = graph.tracing, graph.place
     graph.tracing = False
@@ -174,7 +174,7 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
 
 
 def _share(graph: Graph, value: Any) -> Any:
-    """What a row's ``vjp`` gave, a number or an expression, as a node id or `Masked`; zero is None."""
+    """What a row's ``vjp`` gave, as a node id or `Masked`; None for a zero."""
     if value is None or isinstance(value, Masked):
         return value
     if isinstance(value, Handle):

@@ -66,6 +66,7 @@ def real_or_nan(function: Function, *arguments: Any) -> Any:
 def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
     if op.transparent:
         return arguments[0]
+    assert op.name in EXACT or "u" in op.signature, f"{op.name} needs an entry in EXACT"
     if op.name not in EXACT:
         raise InputTypeError(f"{op.name} works on the bits of a float, not on real numbers")
     if op.name not in _TAKES_NAN and any(a != a for a in arguments):
@@ -192,6 +193,7 @@ EXACT: Final[dict[str, Function]] = {
     "erf": mp.erf,
     "erfc": mp.erfc,
     "sigmoid": lambda x: 1 / (1 + _exp(-x)),
+    "logistic": lambda x: _exp(-abs(x)) / (1 + _exp(-abs(x))) ** 2,
     "softplus": _softplus,
     "relu": lambda x: max(x, mp.mpf(0)),
     "abs": abs,

@@ -1,4 +1,4 @@
-"""Expressions: handles on nodes with Python's operators, and the errors of using them as numbers."""
+"""Expressions: handles on nodes with Python's operators, and what goes wrong with them."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class Expr(Handle):
         self.id = i
 
     def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The expression ``op(*args)``, or what the operation is composed of."""
         if op.compose is not None:
             return op.compose(*args)
         graph = self.graph
@@ -141,7 +142,9 @@ class Expr(Handle):
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits:
-            raise TraceError(f"round(x, {digits}): only whole numbers; use round(x * 10**k) / 10**k")
+            raise TraceError(
+                f"round(x, {digits}): only whole numbers; use round(x * 10**k) / 10**k"
+            )
         return ops.round(as_float(self))
 
     def __floor__(self) -> Any:
@@ -398,7 +401,9 @@ def refuse_bool() -> NoReturn:
         remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
     else:
         remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
-    raise TraceError(located(f"an expression is neither true nor false while f is traced: {remedy}"))
+    raise TraceError(
+        located(f"an expression is neither true nor false while f is traced: {remedy}")
+    )
 
 
 def refuse_number(kind: str) -> NoReturn:

@@ -90,7 +90,9 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.div: lambda a, b: _mul(a, _reciprocal(b)),
     ops.reciprocal: _reciprocal,
     ops.abs: _abs,
-    ops.sqrt: lambda a: (math.sqrt(a[0]), math.sqrt(a[1])) if a[0] >= 0 else (_BELOW_ZERO, math.inf),
+    ops.sqrt: lambda a: (
+        (math.sqrt(a[0]), math.sqrt(a[1])) if a[0] >= 0 else (_BELOW_ZERO, math.inf)
+    ),
     ops.rsqrt: lambda a: _POSITIVE if a[0] >= 0 else ANY,
     ops.where: _join,
     ops.maximum: _maximum,
@@ -173,8 +175,10 @@ class Facts:
         return value is not None and value != 0 and math.isfinite(value)
 
     def finite(self, i: int) -> bool:
-        """Whether node i is a finite number for every input: NaN and infinite inputs are allowed,
-        so only constants and choices among them are."""
+        """Whether node i is a finite number for every input.
+
+        NaN and infinite inputs are allowed, so only constants and choices among them are.
+        """
         node = self.graph.nodes[i]
         return all(map(self._is_finite_constant, node[2:] if node[0] is ops.where else (i,)))
 

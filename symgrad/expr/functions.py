@@ -162,4 +162,3 @@ def _custom_row(name: str, count: int, vjp: Callable[..., Any]) -> Op:
         reference=lambda y, *_: y, meaning="the first argument, with the user's derivative",
         transparent=True,
     )  # fmt: skip
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,7 +76,7 @@ def _pattern(graph: Graph, i: int) -> Pattern:
     return (node[0], *(_pattern(graph, a) for a in node[1:])) if node[0].arity else node
 
 
-def show(pattern: Pattern, names: Sequence[str] = "abcd") -> str:
+def show(pattern: Pattern, names: str = "abcd") -> str:
     """The pattern as text, such as ``mul(neg(a), b)``."""
     op: Op = pattern[0]
     if op is INPUT:

@@ -23,12 +23,14 @@ def _scales(c: float, p: float) -> bool:
 
     p * x is then exact or overflows, and where it overflows so does the product with c.
     """
-    return _is_scale(p) and 1 <= abs(c) and abs(c * p) <= FLOAT32_LARGEST
+    return _is_scale(p) and abs(c) >= 1 and abs(c * p) <= FLOAT32_LARGEST
 
 
 def _doubles(p: float, c: float) -> bool:
-    """Whether p * (c * x) is (p * c) * x to the bit: p = 2**k >= 1, and c an integer, so that c * x
-    is rounded in the same place or, among subnormals, not at all."""
+    """Whether p * (c * x) is (p * c) * x to the bit: p = 2**k >= 1, and c an integer.
+
+    c * x is then rounded in the same place or, among subnormals, not at all.
+    """
     return _is_scale(p) and float(c).is_integer() and abs(c * p) <= FLOAT32_LARGEST
 
 
@@ -82,4 +84,3 @@ def _types(op: Op) -> str:
 
 LAWS: Final = all_laws()
 """Every law, in the order in which they are tried."""
-

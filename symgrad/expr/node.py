@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 Node = tuple[Any, ...]
-"""``(op, *argument ids)``; a leaf carries its payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
+"""``(op, *argument ids)``; a leaf has a payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
 
 _DOUBLE: Final = struct.Struct("<d")
 _WORD: Final = struct.Struct("<Q")
@@ -120,7 +120,9 @@ class Place:
     text: str
 
     def __str__(self) -> str:
-        return f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
+        return (
+            f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
+        )
 
 
 class Graph:
@@ -161,7 +163,7 @@ class Graph:
         return f"<Graph of {len(self.nodes)} nodes, {len(self.names)} inputs>"
 
     def intern(self, node: Node) -> int:
-        """The id of this node, made now unless it exists. Commutative arguments must be in order."""
+        """The id of this node, made now unless it exists; commutative arguments are in order."""
         found = self._index.get(node)
         if found is None:
             self._index[node] = found = len(self.nodes)

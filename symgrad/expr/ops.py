@@ -87,7 +87,7 @@ div = Op(
 neg = Op(
     name="neg", signature="f->f", reference=np.negative, meaning="-a", wgsl="-{0}",
     partials=lambda y, a: (-1,), latex="-{0}",
-    laws=lambda a: _laws(exact(-(-a), a)), points=((1.5,), (-0.25,)),
+    laws=lambda a: _laws(exact(neg(-a), a)), points=((1.5,), (-0.25,)),
 )  # fmt: skip
 reciprocal = Op(
     name="reciprocal", signature="f->f", reference=np.reciprocal, meaning="1 / a", cost=4,
@@ -189,14 +189,16 @@ exp2 = Op(
 expm1 = Op(
     name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
     meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
-    edges="the derivative is exp(x) itself, not the value plus 1", points=((1e-3,), (-2.0,), (1.5,)),
+    edges="the derivative is exp(x) itself, not the value plus 1",
+    points=((1e-3,), (-2.0,), (1.5,)),
 )  # fmt: skip
 log = Op(
     name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
     wgsl="log({0})", partials=lambda y, x: (_at_nan(x < 0.0, reciprocal(x)),),
     transcendental=True, latex=r"\ln\left({0}\right)",
     laws=lambda x: _laws(real(log(exp(x)), x)),
-    domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative", points=((2.0,), (0.3,)),
+    domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative",
+    points=((2.0,), (0.3,)),
 )  # fmt: skip
 log2 = Op(
     name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
@@ -288,7 +290,8 @@ cosh = Op(
 
 tanh = Op(
     name="tanh", signature="f->f", reference=np.tanh, meaning="the hyperbolic tangent", cost=16,
-    partials=lambda y, x: (4.0 * logistic(2.0 * x),), transcendental=True, latex=r"\tanh\left({0}\right)",
+    partials=lambda y, x: (4.0 * logistic(2.0 * x),), transcendental=True,
+    latex=r"\tanh\left({0}\right)",
     edges="the derivative is 4u/(1+u)**2, u = exp(-2|x|), which is right where 1 - y**2 is 0",
     points=((0.5,), (-2.0,), (12.0,)),
 )  # fmt: skip
@@ -332,7 +335,8 @@ erfc = Op(
 
 sigmoid = Op(
     name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
-    cost=18, partials=lambda y, x: (logistic(x),), transcendental=True, latex=r"\sigma\left({0}\right)",
+    cost=18, partials=lambda y, x: (logistic(x),), transcendental=True,
+    latex=r"\sigma\left({0}\right)",
     edges="the derivative is exp(-|x|)/(1 + exp(-|x|))**2, right where y*(1 - y) is 0",
     points=((0.5,), (-4.0,), (20.0,)),
 )  # fmt: skip

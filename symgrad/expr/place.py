@@ -26,7 +26,7 @@ Positions = list[tuple[int | None, int | None, int | None, int | None]]
 
 def user_frame(depth: int) -> FrameType | None:
     """The innermost frame that belongs neither to this library nor to NumPy."""
-    frame: FrameType | None = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame = frame.f_back
     return frame

@@ -72,12 +72,23 @@ def _choice(c: Any, a: Any, b: Any) -> Any:
 
 
 def _relation(relation: Any) -> Builder:
-    return lambda a, b: relation(a, b, evaluate=False)
+    def related(a: Any, b: Any) -> Any:
+        if sp.nan in (a, b):
+            return sp.true if relation is sp.Ne else sp.false
+        # Decided where that is plain; else SymPy would subtract the two and may take minutes.
+        return relation(a, b, evaluate=a == b or (a.is_Number and b.is_Number))
+
+    return related
 
 
 def _extremum(extremum: Any) -> Builder:
-    # Unevaluated: SymPy would compare the two symbolically, which may take minutes.
-    return lambda a, b: a if a == b else extremum(a, b, evaluate=False)
+    def chosen(a: Any, b: Any) -> Any:
+        if not {a, b}.isdisjoint((sp.nan, sp.zoo)):
+            return sp.nan
+        # Unevaluated: SymPy would compare the two symbolically, which may take minutes.
+        return a if a == b else extremum(a, b, evaluate=False)
+
+    return chosen
 
 
 TO_SYMPY: Final[dict[str, Builder]] = {
@@ -121,6 +132,7 @@ TO_SYMPY: Final[dict[str, Builder]] = {
     "erf": sp.erf,
     "erfc": sp.erfc,
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
+    "logistic": lambda x: 1 / ((1 + sp.exp(x)) * (1 + sp.exp(-x))),
     "softplus": lambda x: sp.log(1 + sp.exp(x)),
     "relu": lambda x: _choice(sp.Gt(x, 0, evaluate=False), x, sp.S.Zero),
     "abs": Abs,
@@ -222,6 +234,7 @@ def _operation(op: Op) -> Builder:
         return TO_SYMPY[op.name]
     if op.transparent:
         return _first
+    assert "u" in op.signature, f"{op.name} needs an entry in TO_SYMPY"
     raise InputTypeError(f"{op.name} cannot go to SymPy: {_ONLY_BITS}")
 
 
@@ -258,25 +271,35 @@ _MODULES: Final[list[Any]] = [
 ]
 
 
+def compile_sympy(expression: Any, symbols: Sequence[Any], digits: int = 50) -> Callable[..., Any]:
+    """A function of numbers, one for each symbol, that gives an ``mpmath.mpf`` by SymPy's own code.
+
+    NaN where the value is not real. It carries twice the digits against cancellation. SymPy's
+    derivatives of ``Min`` and ``Max`` (``Heaviside``) are understood.
+    """
+    pole = sp.Dummy("pole", real=True)  # SymPy's 1/0, which has no sign: a variable that is NaN
+    shown = sp.sympify(expression).xreplace({sp.zoo: pole})
+    function = sp.lambdify([*symbols, pole], shown, modules=_MODULES, cse=True)
+
+    def evaluate(*numbers: float) -> Any:
+        with mp.workdps(2 * digits):
+            return real_or_nan(function, *[mp.mpf(n) for n in numbers], mp.nan)
+
+    return evaluate
+
+
 def evaluate_sympy(expression: Any, point: Mapping[Any, float], digits: int = 50) -> Any:
-    """The value of a SymPy expression at a point, an ``mpmath.mpf``, by SymPy's own translation.
+    """The value of a SymPy expression at a point, an ``mpmath.mpf``; NaN where it is not real.
 
-    NaN where it is not real. It carries twice the digits against cancellation; for expressions of
-    up to about a thousand operations.
-
-    Args:
-        expression: a SymPy expression, best made by ``to_sympy(expr, digits=digits)``.
-        point: a number for every symbol, or its name.
-        digits: the precision of the result.
+    For expressions of up to about a thousand operations, best made by ``to_sympy(expr,
+    digits=digits)``. ``point`` has a number for every symbol, or for its name.
 
     Raises:
         InputError: if a symbol has no value.
     """
     known = {getattr(key, "name", key): value for key, value in point.items()}
-    free = sorted(sp.sympify(expression).free_symbols, key=lambda s: s.name)
+    free = sorted(sp.sympify(expression).free_symbols, key=operator.attrgetter("name"))
     missing = [s.name for s in free if s.name not in known]
     if missing:
         raise InputError(f"no value for {', '.join(missing[:5])}: give one for every symbol")
-    function = sp.lambdify(free, expression, modules=_MODULES, cse=True)
-    with mp.workdps(2 * digits):
-        return real_or_nan(function, *[mp.mpf(known[s.name]) for s in free])
+    return compile_sympy(expression, free, digits)(*[known[s.name] for s in free])

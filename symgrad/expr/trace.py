@@ -33,7 +33,9 @@ class Structure:
         """The number of scalars."""
         if self.kind is None:
             return 1
-        return int(np.prod(self.keys)) if self.kind == "array" else sum(c.size for c in self.children)
+        return (
+            int(np.prod(self.keys)) if self.kind == "array" else sum(c.size for c in self.children)
+        )
 
     def build(self, values: np.ndarray) -> Any:
         """The nesting with ``values[..., k]`` in the place of the k-th scalar, in fresh arrays."""
@@ -42,9 +44,7 @@ class Structure:
         if self.kind == "array":
             return values.reshape(*values.shape[:-1], *self.keys).copy()
         ends = np.cumsum([c.size for c in self.children])[:-1]
-        parts = [
-            c.build(v) for c, v in zip(self.children, np.split(values, ends, -1), strict=True)
-        ]
+        parts = [c.build(v) for c, v in zip(self.children, np.split(values, ends, -1), strict=True)]
         if self.kind == "dict":
             return dict(zip(self.keys, parts, strict=True))
         return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
@@ -66,7 +66,9 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
     graph = Graph()
-    inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))])
+    inputs = tuple(
+        graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))]
+    )
     outputs, structure = _flatten(graph, f(variables(graph, inputs)), f)
     resolve_places(graph)
     graph.tracing = False
@@ -93,7 +95,9 @@ def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
     """The trace, if its result is one scalar."""
     if traced.structure.kind is not None and traced.structure != Structure("array", ()):
         kind = traced.structure.kind
-        what = f"an array of shape {traced.structure.keys}" if kind == "array" else f"a {_name(kind)}"
+        what = (
+            f"an array of shape {traced.structure.keys}" if kind == "array" else f"a {_name(kind)}"
+        )
         raise TraceError(
             f"{describe(f)} returned {what}; a loss is one scalar: sum it up, "
             "or use sg.fused_forward or sg.fused_jacobian for several outputs"

@@ -34,6 +34,8 @@ class Layout:
 
     def chunk(self, max_binding: int, itemsize: int = 4) -> int:
         """The most points that one dispatch takes, a multiple of WORKGROUP (so offsets align)."""
-        widest = max(self.n_inputs * itemsize, *(k * itemsize for k in self.outputs), 16 * self.scratch)
+        widest = max(
+            self.n_inputs * itemsize, *(k * itemsize for k in self.outputs), 16 * self.scratch
+        )
         fit = max_binding // widest // WORKGROUP * WORKGROUP
         return min(fit, MAX_WORKGROUPS * WORKGROUP)

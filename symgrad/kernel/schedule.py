@@ -62,8 +62,10 @@ class Reads:
 
 
 def bind(graph: Graph, order: Sequence[int], roots: Sequence[int]) -> frozenset[int]:
-    """The nodes that get a name: outputs, values used more than once, and enough others to keep
-    every expression short."""
+    """The nodes that get a name.
+
+    These are outputs, values used more than once, and enough others to keep expressions short.
+    """
     nodes = graph.nodes
     uses = [0] * len(nodes)
     for i in order:
@@ -138,8 +140,10 @@ def _end_of_group(
     statements: Sequence[int], start: int, alive: Sequence[int], reads: dict[int, Reads],
     stored: set[int], limits: Limits,
 ) -> int:  # fmt: skip
-    """Where the shader that begins at ``start`` should end: in the last part of what it may hold,
-    at the place where the fewest values are alive."""
+    """Where the shader that begins at ``start`` should end.
+
+    That is in the last part of what it may hold, where the fewest values are alive.
+    """
     hard = accesses = 0
     seen: set[int] = set()
     best = 0
@@ -218,8 +222,10 @@ def _parts(group: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 def _scratch_rows(
     groups: Sequence[Sequence[int]], reads: dict[int, Reads], home: dict[int, int]
 ) -> list[tuple[int, ...]]:
-    """The values that cross from one shader to another, four to a row: those of one shader that
-    are first needed together."""
+    """The values that cross from one shader to another, four to a row.
+
+    A row holds values of one shader that are first needed together.
+    """
     first_use: dict[int, tuple[int, int]] = {}
     for g, group in enumerate(groups):
         for k, i in enumerate(group):

@@ -1,0 +1,1 @@
+"""The library's own functions, each defined once for every back end."""

@@ -146,8 +146,7 @@ def _expand_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
 
 
 Steps = tuple[Node, ...]
-"""A graph without its inputs, whose ids are positions: inputs first, then these; the last is the
-root."""
+"""A graph as a list of nodes, whose ids are positions: inputs first, then these, the root last."""
 
 
 @cache

@@ -52,8 +52,10 @@ def log10(x: Expr) -> Expr:
 
 
 def split_square(x: Expr) -> tuple[Expr, Expr]:
-    """(e, d) with exp(-x**2) = e (1 + d): e = exp(-h**2) and 1 + d = exp(-(x - h)(x + h)), h the 12
-    leading bits of x, so that h**2 is exact; for |x| < 12."""
+    """The pair (e, d) with exp(-x**2) = e (1 + d), for |x| < 12.
+
+    e = exp(-h**2) and 1 + d = exp(-(x - h)(x + h)), h the 12 leading bits of x: h**2 is exact.
+    """
     h = leading(x)
     rest = (h - x) * (x + h)
     return ops.exp(-(h * h)), rest * polynomial(rest, EXP_SMALL)

@@ -1,0 +1,1 @@
+"""Plans as WGSL, and the GPU that runs it."""

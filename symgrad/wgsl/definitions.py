@@ -41,7 +41,9 @@ def _calls(function: Function) -> set[Op]:
 def _function(function: Function, functions: Mapping[Op, Function]) -> Iterator[str]:
     graph, root = function.graph, function.root
     names = {op: f.name for op, f in functions.items()}
-    texts: dict[int, Text] = {i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments}
+    texts: dict[int, Text] = {
+        i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments
+    }
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
     bound = bind(graph, order, [root])
     parameters = ", ".join(

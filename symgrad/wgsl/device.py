@@ -40,9 +40,6 @@ DOWNLOAD_FLOATS = 1 << 24
 UPLOAD_BYTES = 1 << 26
 """Bytes that go up in one piece, which bounds the copy that wgpu makes of them."""
 
-MAX_PENDING = 8
-"""Calls that are put off while the device is busy, to be submitted together."""
-
 MAX_IN_FLIGHT = 128
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
 
@@ -149,7 +146,7 @@ class Gpu:
 
     1. It works only in the process that opened it (``pid``), and until it is ``lost``.
     2. A pipeline is compiled once per source and number of writable bindings.
-    3. Every wgpu object that outlives a call is in ``_kept``: see ``_after_fork``.
+    3. Every wgpu object that outlives a call is in ``kept``: see ``_after_fork``.
     4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
        kernel at most ``max_arrays`` of them beside the uniform block.
     """
@@ -166,7 +163,7 @@ class Gpu:
         with self.guard:
             self._device = adapter.request_device_sync(required_limits=wanted)
         self._queue = self._device.queue
-        self._kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._queue])
+        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._queue])
         self._layouts: Once[int, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
         self._params: Once[int, Any] = Once(256)
@@ -175,8 +172,6 @@ class Gpu:
         self.mapper = choose_mapper(self._device, _native())
         self._readback = self.staging()
         self._readback_lock = threading.Lock()
-        self._submit_lock = threading.Lock()
-        self._pending: list[Any] = []
         self._in_flight = 0
 
     def __repr__(self) -> str:
@@ -319,56 +314,28 @@ class Gpu:
         return self._device.create_command_encoder()
 
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
-        """Write to a buffer with the next submit; what was put off may still need the old bytes."""
-        self.flush()
+        """Write bytes to a buffer, ahead of the next submit."""
         self._queue.write_buffer(buffer, start, data)
 
     def submit(self, encoder: Any) -> None:
         """Start what was encoded. On a lost device ``finish`` raises, where submit would abort."""
-        with self._submit_lock:
-            self._pending.append(encoder.finish())
-            self._submit_pending()
+        self._queue.submit([encoder.finish()])
 
-    def submit_later(self, encoder: Any) -> None:
-        """Start what was encoded if the device is idle, else put it off for a while.
-
-        Between two submits an H200 pauses for 15 us, between command buffers of one submit for 6.
-        """
-        with self._submit_lock:
-            self._pending.append(encoder.finish())
-            if len(self._pending) >= MAX_PENDING or self.mapper.idle():
-                self._submit_pending()
-
-    def flush(self) -> None:
-        """Start what was put off."""
-        if self._pending:
-            self.submit(self.encoder())
-
-    def wait(self) -> None:
-        """Wait until the device has done everything."""
-        self.flush()
-        self.mapper.wait()
-
-    def _submit_pending(self) -> None:
-        """Submit all that was finished; the last of it just now, so the device is not lost."""
-        commands, self._pending = self._pending, []
-        try:
-            self._queue.submit(commands)
-        except BaseException:
-            self.lost = True  # an interrupt here loses work of other calls, whose results are out
-            raise
-        self._bound_in_flight()
-
-    def _bound_in_flight(self) -> None:
-        """Run the queue dry now and then, for callers that wait for nothing."""
+    def submit_unwaited(self, encoder: Any) -> None:
+        """``submit`` for a caller that waits for nothing: now and then the queue is run dry."""
+        self.submit(encoder)
         self._in_flight += 1
         if self._in_flight >= MAX_IN_FLIGHT:
             self._in_flight = 0
-            self.mapper.wait()
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the device has done everything."""
+        self.mapper.wait()
 
     def _keep(self, item: Any) -> Any:
         """Note a wgpu object that outlives the call (invariant 3)."""
-        self._kept.add(item)
+        self.kept.add(item)
         return item
 
 
@@ -399,7 +366,7 @@ def _after_fork() -> None:
     if _process.adapters is None:
         return
     _process.forked = True
-    kept = [list(gpu._kept) for gpu in _process.opened.values()]
+    kept = [list(gpu.kept) for gpu in _process.opened.values()]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([kept, _process.adapters]))
     with contextlib.suppress(AttributeError):  # on_exit is glibc's
         libc = ctypes.CDLL(None)

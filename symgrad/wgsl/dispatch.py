@@ -259,7 +259,7 @@ class Program:
             work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
         encoder = self.gpu.encoder()
         self._encode(encoder, work)
-        self.gpu.submit_later(encoder)
+        self.gpu.submit_unwaited(encoder)
 
     def _reserve_scratch(self, count: int) -> Storage | None:
         """The scratch array of runs on the device, for ``count`` points or more."""

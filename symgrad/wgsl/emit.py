@@ -25,14 +25,18 @@ class Style:
     title: str = ""
 
 
-def emit(plan: Plan, functions: Mapping[Op, Function], style: Style | None = None) -> tuple[str, ...]:
+def emit(
+    plan: Plan, functions: Mapping[Op, Function], style: Style | None = None
+) -> tuple[str, ...]:
     """The WGSL modules of a plan, in the order in which they run."""
     style = style or Style()
     names = names_of_inputs(plan.graph)
     count = operations(plan)
     sources = []
     for k in range(len(plan.pieces)):
-        body = _Body(plan, plan.pieces[k], names, {op: f.name for op, f in functions.items()}, style)
+        body = _Body(
+            plan, plan.pieces[k], names, {op: f.name for op, f in functions.items()}, style
+        )
         head = header(plan, k, count, style.math, style.title)
         sources.append(_module(head, body, functions))
     return tuple(sources)
@@ -55,7 +59,7 @@ class _Body:
     """The statements of one shader: names, loads where they are first needed, comments."""
 
     def __init__(
-        self, plan: Plan, piece: Piece, names: Sequence[str], calls: Mapping[Op, str], style: Style
+        self, plan: Plan, piece: Piece, names: list[str], calls: Mapping[Op, str], style: Style
     ) -> None:
         self.plan, self.piece, self.style, self.calls = plan, piece, style, calls
         self.names = names

@@ -35,10 +35,6 @@ class Mapper(Protocol):
         """Wait until everything submitted has run."""
         ...
 
-    def idle(self) -> bool:
-        """Whether everything submitted has run, as far as that is known without waiting."""
-        ...
-
 
 class Staging:
     """One mappable buffer through which results come to the host; it grows when it must.
@@ -103,10 +99,6 @@ class WaitingMapper:
         self.map(buffer, 256)
         self.unmap(buffer)
 
-    def idle(self) -> bool:
-        """See ``Mapper``; not known here, which is as good as idle."""
-        return True
-
 
 _callbacks: list[object] = []
 """What wgpu may call as long as the process lives."""
@@ -167,13 +159,9 @@ class PollingMapper:
         """See ``Mapper``."""
         self._poll(True)
 
-    def idle(self) -> bool:
-        """See ``Mapper``."""
-        return self._poll(False)
-
-    def _poll(self, block: bool) -> bool:
-        """Let the device call back; whether it has nothing left to do."""
-        return bool(self._lib.wgpuDevicePoll(self._device._internal, block, self._ffi.NULL))
+    def _poll(self, block: bool) -> None:
+        """Let the device call back."""
+        self._lib.wgpuDevicePoll(self._device._internal, block, self._ffi.NULL)
 
 
 def _map_callback(ffi: Any, lib: Any, finished: dict[int, BaseException | None]) -> object:

@@ -9,8 +9,7 @@ from symgrad.expr.node import Graph
 
 _OURS: Final = re.compile(r"^(t\d+|s\d+|sg_.*|part_\d+)$")
 
-_TAKEN: Final = frozenset(
-    """
+_WORDS: Final = """
     x params Params tile scratch main stride point cell first local group rows k
     loss grad values jacobian hessian product
     bool f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3
@@ -37,8 +36,8 @@ _TAKEN: Final = frozenset(
     static_assert static_cast std subroutine super target template this thread_local throw trait
     try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying
     virtual volatile wgsl where with writeonly yield
-    """.split()
-)
+"""
+_TAKEN: Final = frozenset(_WORDS.split())
 """What a kernel defines itself, WGSL's types and built-ins, its keywords and reserved words."""
 
 

@@ -70,7 +70,7 @@ def header(plan: Plan, number: int, count: int, math: str, title: str) -> Iterat
     yield f"// {count:,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
     if len(plan.pieces) > 1:
         yield (
-            f"// kernel {number + 1} of {len(plan.pieces)}: one shader of this length would compile "
+            f"// kernel {number + 1} of {len(plan.pieces)}: one shader of this length compiles "
             "slowly, so the graph"
         )
         yield (
@@ -103,7 +103,8 @@ def preamble(skeleton: Skeleton) -> Iterator[str]:
     yield ""
     if skeleton.plan.scratch:
         yield "// the length of a row of scratch: the points, rounded up to whole workgroups"
-        yield f"fn stride() -> u32 {{ return (params.count + {WORKGROUP - 1}u) / {WORKGROUP}u * {WORKGROUP}u; }}"
+        rounded = f"(params.count + {WORKGROUP - 1}u) / {WORKGROUP}u * {WORKGROUP}u"
+        yield f"fn stride() -> u32 {{ return {rounded}; }}"
         yield ""
 
 

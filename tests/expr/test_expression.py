@@ -65,6 +65,10 @@ def test_binary_operators_on_two_expressions(op: Callable[[Any, Any], Any]) -> N
 @pytest.mark.parametrize("number", NUMBERS, ids=repr)
 def test_binary_operators_with_numbers_on_either_side(op: Callable[[Any, Any], Any], number: Any) -> None:
     (x,) = variables(1)
+    if isinstance(number, np.ndarray) and op.__name__.startswith("i"):
+        op = getattr(operator, op.__name__[1:])  # an array of numbers cannot take expressions in
+    if np.isinf(number) and "floordiv" in op.__name__:
+        return  # NumPy's inf // 2 is NaN, but floor(inf / 2) is inf
     plain = np.float64(float(number))
     with np.errstate(all="ignore"):
         for a in (0.5, 2.0, 3.0):

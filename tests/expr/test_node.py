@@ -38,7 +38,7 @@ def test_equal_nodes_are_one() -> None:
     assert graph.add(ops.add, x, y) == graph.add(ops.add, y, x)
     assert graph.add(ops.sub, x, y) != graph.add(ops.sub, y, x)
     assert graph.add(ops.sin, x) == graph.add(ops.sin, x) != graph.add(ops.sin, y)
-    assert len(graph) == 6
+    assert len(graph) == 7
     verify(graph)
 
 

@@ -239,6 +239,17 @@ def test_commutative_rows_commute(op: Op) -> None:
     assert not len(wrong), f"{a[wrong]}, {b[wrong]}"
 
 
+@pytest.mark.parametrize("op", [o for o in ROWS if o.compose], ids=lambda op: op.name)
+def test_definitions_mean_what_the_reference_means(op: Op) -> None:
+    y, variables, _ = applied(op, op.points[0])
+    axes = [np.array([-7.5, -1.0, -0.1, -0.0, 0.0, 0.1, 0.3, 1.0, 2.0, 7.0, 88.0])] * op.arity
+    at = [m.ravel() for m in np.meshgrid(*axes)]
+    with np.errstate(all="ignore"):
+        expected = op.reference(*at)
+    found = verbs.evaluate(y, dict(zip(variables, at, strict=True)))
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-300)
+
+
 def test_transcendental_rows_are_the_expensive_ones() -> None:
     assert {op.name for op in ROWS if op.transcendental and op.cost < 10} == set()
 

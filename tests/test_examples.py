@@ -1,0 +1,42 @@
+"""The examples, each as a program of its own; they assert their results themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import symgrad as sg
+
+ROOT = Path(__file__).parents[1]
+SMALL = {
+    "01_rosenbrock_descent.py": ("--starts", "8"),
+    "02_inverse_kinematics.py": ("--targets", "50"),
+    "03_himmelblau_basins.py": ("--side", "60"),
+    "04_sympy_lagrangian.py": ("--pendulums", "2", "--seconds", "2"),
+}
+"""The arguments that make an example quick."""
+
+DEVICES = sorted({"gpu" if d.is_gpu else "cpu" for d in sg.devices()})
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(SMALL) == sorted(p.name for p in ROOT.glob("examples/*.py"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", SMALL)
+def test_example(name: str, device: str, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *SMALL[name],
+         "--device", device, "--output", picture],
+        cwd=tmp_path, text=True, capture_output=True, timeout=240,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [picture]

@@ -1,0 +1,240 @@
+"""Writes docs/ops.md and docs/laws.md from the op table and the laws.
+
+    python tools/generate_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from symgrad.expr.expression import WRAP
+from symgrad.expr.law import Law, Pattern, show
+from symgrad.expr.laws import LAWS
+from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op
+from symgrad.expr.ops import TABLE
+from symgrad.expr.show import text
+from symgrad.mathlib.define import functions, inlined
+
+DOCS = Path(__file__).parents[1] / "docs"
+NOTE = "<!-- Written by tools/generate_docs.py: change the table it names, and run it again. -->"
+INTEGER = 3
+"""What stands for a constant integer argument."""
+
+OPS_HEAD = f"""{NOTE}
+
+# Operations
+
+Every operation has one row in [the op table](../symgrad/expr/ops.py), from which this page is made.
+
+A signature reads `ff->f`: f is a float, b a condition, i a constant integer, u a word of 32 bits. The
+cost is in additions. A derivative is shown as the differentiator builds it, before it is simplified:
+y is the value, and g, where it occurs, the cotangent of y, so that a branch not taken contributes
+nothing, not even NaN. WGSL is what `math="accurate"` emits; a function `sg_...` is defined in the
+kernel that calls it. With `math="fast"` the device's own function is used wherever WGSL has one.
+
+"""
+
+VARIABLES = "abcp"
+"""The names of the variables of a law, as the conditions have them."""
+
+LAWS_HEAD = f"""{NOTE}
+
+# Laws
+
+The simplifier rewrites the left side of a law into its right side. **Exact** laws give the same float32
+bits for every input, ±0, infinities and NaN included, and are always used. **Real** laws are true of
+real numbers but may change rounding, a signed zero or the domain: they are used where their condition
+is proven of the operands, and all of them with `simplify="real"`. The laws of one operation stand in
+its row of [the op table](../symgrad/expr/ops.py), those between operations in
+[laws.py](../symgrad/expr/laws.py).
+
+"""
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def ops_page() -> str:
+    """docs/ops.md."""
+    rows = [op for op in TABLE.values() if op.arity]
+    index = ["| operation | meaning | cost |", "|---|---|---|"]
+    index += [f"| [`{call(op)}`](#{op.name}) | {cell(op.meaning)} | {op.cost} |" for op in rows]
+    return OPS_HEAD + "\n".join(index) + "\n\n" + "\n".join(section(op) for op in rows)
+
+
+def section(op: Op) -> str:
+    """All that the table says of one operation."""
+    facts = [f"signature `{op.signature}`, cost {op.cost}"]
+    facts += [f"domain: {op.domain}"] if op.domain else []
+    facts += [f"edges: {op.edges}"] if op.edges else []
+    facts += derivative(op)
+    facts += [f"WGSL: {wgsl(op)}"]
+    lines = "\n".join(f"- {stars(fact)}" for fact in facts)
+    return f"## {op.name}\n\n`{call(op)}`: {stars(op.meaning)}.\n\n{lines}\n"
+
+
+def call(op: Op) -> str:
+    return f"{op.name}({', '.join(names(op))})"
+
+
+def names(op: Op) -> list[str]:
+    """The names of an operation's arguments, taken from the code of its derivative."""
+    source, skipped = (op.compose, 0) if op.compose else (op.partials, 1)
+    source, skipped = (source, skipped) if source else (op.vjp, 2)
+    if source is None:
+        return ["x"] if op.arity == 1 else list("abc"[: op.arity])
+    return list(inspect.signature(source).parameters)[skipped : skipped + op.arity]
+
+
+def derivative(op: Op) -> list[str]:
+    """The definition or the derivatives of an operation as text."""
+    if op.compose:
+        return [f"defined as `{shown(op.compose(*arguments(op)))}`"]
+    if "f" not in op.signature.split("->")[0] or not op.signature.endswith("f"):
+        return []
+    if op.partials is None and op.vjp is None:
+        return []
+    given = arguments(op)
+    value = variable(given[0].graph, "f", "value" if "y" in names(op) else "y")
+    if op.partials:
+        parts = op.partials(value, *given)
+    else:
+        assert op.vjp
+        parts = op.vjp(variable(given[0].graph, "f", "g"), value, *given)
+    start = "g dy/d" if op.vjp else "dy/d"
+    return [
+        f"{start}{name} = `{shown(part)}`{integer_note(op)}"
+        for name, part, type_ in zip(names(op), parts, op.signature, strict=False)
+        if type_ == "f"
+    ]
+
+
+def integer_note(op: Op) -> str:
+    at = op.signature.find("i")
+    return f" for {names(op)[at]} = {INTEGER}" if at >= 0 else ""
+
+
+def arguments(op: Op) -> list[Any]:
+    """Free variables of an operation's types in one graph; a constant for an integer."""
+    graph = Graph()
+    graph.tracing = False
+    types = op.signature.split("->")[0]
+    return [
+        integer(graph) if t == "i" else variable(graph, t, name)
+        for t, name in zip(types, names(op), strict=True)
+    ]
+
+
+def variable(graph: Graph, type_: str, name: str) -> Any:
+    return WRAP[type_](graph, graph.input(name))
+
+
+def integer(graph: Graph) -> Any:
+    return WRAP["i"](graph, graph.intern((TABLE["integer"], INTEGER)))
+
+
+def shown(part: Any) -> str:
+    if part is None:
+        return "0"
+    if isinstance(part, Masked):
+        part = TABLE["where"](part.condition, part.value, 0.0)
+    return "; ".join(text(part).splitlines()) if isinstance(part, Handle) else str(part)
+
+
+def wgsl(op: Op) -> str:
+    """How an operation is written in a kernel."""
+    if op.transparent:
+        return "nothing: it is its argument"
+    if op.compose or op in inlined("accurate"):
+        return "expanded into other operations"
+    accurate, fast = functions("accurate"), functions("fast")
+    if op not in accurate:
+        return f"`{op.wgsl.format(*names(op))}`"
+    own = f"`{accurate[op].name}({', '.join(names(op))})`"
+    return own if op in fast else f"{own}; fast: `{op.wgsl.format(*names(op))}`"
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+
+def laws_page() -> str:
+    """docs/laws.md."""
+    return LAWS_HEAD + "\n".join(f"{part}" for part in strengths()) + "\n"
+
+
+def strengths() -> Iterator[str]:
+    for strength in ("exact", "real"):
+        laws = [law for law in LAWS if law.strength == strength]
+        yield f"## {strength.capitalize()}: {len(laws)} laws\n"
+        yield "| from | to | when |\n|---|---|---|"
+        yield from (law_row(law) for law in laws)
+        yield ""
+
+
+def law_row(law: Law) -> str:
+    graph = Graph()
+    graph.tracing = False
+    inputs = [graph.input(name) for name in VARIABLES]
+    sides = [written(graph, inputs, side) for side in (law.left, law.right)]
+    if sides[0] == sides[1]:  # two operations that are written alike
+        sides = [show(side, VARIABLES) for side in (law.left, law.right)]
+    left, right = (bars(side) for side in sides)
+    return f"| `{left}` | `{right}` | {cell(law.guard.text) if law.guard else ''} |"
+
+
+def written(graph: Graph, inputs: Sequence[int], pattern: Pattern) -> str:
+    """One side of a law in the notation of expressions."""
+    i = node(graph, inputs, pattern)
+    return text(WRAP[graph.type(i)](graph, i))
+
+
+def node(graph: Graph, inputs: Sequence[int], pattern: Pattern) -> int:
+    op = pattern[0]
+    if op is INPUT:
+        return inputs[pattern[1]]
+    if not op.arity:
+        return graph.intern(pattern)
+    return graph.intern((op, *[node(graph, inputs, part) for part in pattern[1:]]))  # as it stands
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def bars(content: str) -> str:
+    """Text whose bars do not end a cell of a table, in code too."""
+    return content.replace("|", "\\|")
+
+
+def stars(content: str) -> str:
+    """Text whose stars are no emphasis outside of code."""
+    parts = content.split("`")
+    return "`".join(p if k % 2 else p.replace("*", "\\*") for k, p in enumerate(parts))
+
+
+def cell(content: str) -> str:
+    """Text in a cell of a table."""
+    return bars(stars(content))
+
+
+PAGES = {"ops.md": ops_page, "laws.md": laws_page}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with --check say which of them are out of date."""
+    stale = 0
+    for name, page in PAGES.items():
+        path, content = DOCS / name, page()
+        if not path.exists() or path.read_text("utf-8") != content:
+            stale += 1
+            print(f"{name} is out of date" if "--check" in arguments else f"wrote {path}")
+            if "--check" not in arguments:
+                path.write_text(content, "utf-8")
+    return stale if "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
