@@ -110,7 +110,8 @@ def main() -> None:
     for name, work in works.items():
         value, gradient = work()
         assert value == wanted[0] and np.array_equal(gradient, wanted[1]), name
-    found = interleaved(works, options.rounds, dict.fromkeys(works, options.calls))
+    calls = int(options.calls)
+    found = interleaved(works, options.rounds, dict.fromkeys(works, calls))
     ours = found["symgrad"]
     rows = [
         {

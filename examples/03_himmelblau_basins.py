@@ -76,7 +76,9 @@ def draw(which: np.ndarray, counts: np.ndarray, points: np.ndarray, output: Path
     light = np.clip(1.12 - 0.055 * np.minimum(counts, 14), 0.3, 1)[:, None]
     figure = Figure(figsize=(6, 6))
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.imshow((COLOURS[which] * light).reshape(side, side, 3), extent=(-REACH, REACH, -REACH, REACH))
+    ax.imshow(
+        (COLOURS[which] * light).reshape(side, side, 3), extent=(-REACH, REACH, -REACH, REACH)
+    )
     ax.plot(*points[:4].T, "o", *points[4:8].T, "x", *points[8:].T, "^", color="white", mew=2)
     ax.set_axis_off()
     figure.savefig(output, dpi=100)

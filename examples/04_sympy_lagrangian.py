@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sympy
@@ -28,7 +29,7 @@ def double_pendulum():
     t = sympy.Symbol("t")
     upper = sympy.Matrix([sympy.sin(a + p * t), -sympy.cos(a + p * t)])
     lower = upper + sympy.Matrix([sympy.sin(b + q * t), -sympy.cos(b + q * t)])
-    velocities = [place.diff(t).subs(t, 0) for place in (upper, lower)]
+    velocities: list[Any] = [place.diff(t).subs(t, 0) for place in (upper, lower)]
     kinetic = sum(v[0] ** 2 + v[1] ** 2 for v in velocities)
     height = (upper + lower)[1].subs(t, 0)
     return sympy.simplify(kinetic / 2 - sympy.Float(9.81) * height), (a, b, p, q)

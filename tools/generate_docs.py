@@ -1,6 +1,6 @@
 """Writes docs/ops.md and docs/laws.md from the op table and the laws.
 
-    python tools/generate_docs.py [--check]
+python tools/generate_docs.py [--check]
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ OPS_HEAD = f"""{NOTE}
 
 Every operation has one row in [the op table](../symgrad/expr/ops.py), from which this page is made.
 
-A signature reads `ff->f`: f is a float, b a condition, i a constant integer, u a word of 32 bits. The
-cost is in additions. A derivative is shown as the differentiator builds it, before it is simplified:
-y is the value, and g, where it occurs, the cotangent of y, so that a branch not taken contributes
-nothing, not even NaN. WGSL is what `math="accurate"` emits; a function `sg_...` is defined in the
-kernel that calls it. With `math="fast"` the device's own function is used wherever WGSL has one.
+A signature reads `ff->f`: f is a float, b a condition, i a constant integer, u a word of 32 bits.
+The cost is in additions. A derivative is shown as the differentiator builds it, before it is
+simplified: y (or "value") is the value of the operation, and g, where it occurs, the cotangent of
+that value, so that a branch not taken contributes nothing, not even NaN. WGSL is what
+`math="accurate"` emits; a function `sg_...` is defined in the kernel that calls it. With
+`math="fast"` the device's own function is used wherever WGSL has one.
 
 """
 
@@ -45,11 +46,11 @@ LAWS_HEAD = f"""{NOTE}
 
 # Laws
 
-The simplifier rewrites the left side of a law into its right side. **Exact** laws give the same float32
-bits for every input, ±0, infinities and NaN included, and are always used. **Real** laws are true of
-real numbers but may change rounding, a signed zero or the domain: they are used where their condition
-is proven of the operands, and all of them with `simplify="real"`. The laws of one operation stand in
-its row of [the op table](../symgrad/expr/ops.py), those between operations in
+The simplifier rewrites the left side of a law into its right side. **Exact** laws give the same
+float32 bits for every input, ±0, infinities and NaN included, and are always used. **Real** laws
+are true of real numbers but may change rounding, a signed zero or the domain: they are used where
+their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
+operation stand in its row of [the op table](../symgrad/expr/ops.py), those between operations in
 [laws.py](../symgrad/expr/laws.py).
 
 """
@@ -105,7 +106,7 @@ def derivative(op: Op) -> list[str]:
     else:
         assert op.vjp
         parts = op.vjp(variable(given[0].graph, "f", "g"), value, *given)
-    start = "g dy/d" if op.vjp else "dy/d"
+    start = "g d/d" if op.vjp else "d/d"
     return [
         f"{start}{name} = `{shown(part)}`{integer_note(op)}"
         for name, part, type_ in zip(names(op), parts, op.signature, strict=False)

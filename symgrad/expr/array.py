@@ -303,7 +303,7 @@ def _average(a: Any, axis: Any, weights: Any) -> Any:
 def _trapezoid(y: Any, x: Any, dx: float) -> Any:
     y = array(y)
     steps = dx if x is None else np.diff(x)
-    return _sum((y[1:] + y[:-1]) * steps * 0.5)
+    return _sum((y[..., 1:] + y[..., :-1]) * steps * 0.5, axis=-1)
 
 
 def _cross(a: Any, b: Any) -> Any:

@@ -177,7 +177,8 @@ def to_sympy(expr: Handle, names: Mapping[str, Any] | None = None, digits: int =
 
     Raises:
         InputTypeError: if an operation on the bits of a float is in the expression.
-        InputError: if it is nested deeper than SymPy, which recurses, can go.
+        InputError: if it is nested deeper than SymPy, which recurses, can go, or compares what
+            SymPy knows to be no real number (1/0).
 
     Example:
         >>> import symgrad as sg
@@ -205,7 +206,7 @@ def _converted(graph: Graph, root: int, names: Mapping[str, Any], digits: int) -
             sums[i] = _gathered(node[1:], values, sums, once)
         elif node[0].arity:
             arguments = [_realized(a, values, sums) for a in node[1:]]
-            values[i] = _operation(node[0])(*arguments)
+            values[i] = _built(node[0], arguments)
         else:
             values[i] = _leaf(graph, i, names, digits)
     return _realized(root, values, sums)
@@ -227,6 +228,14 @@ def _realized(i: int, values: dict[int, Any], sums: dict[int, list[Any]]) -> Any
     if i in sums:
         values[i] = sp.Add(*sums.pop(i))
     return values[i]
+
+
+def _built(op: Op, arguments: Sequence[Any]) -> Any:
+    build = _operation(op)
+    try:
+        return build(*arguments)
+    except (TypeError, ValueError) as error:  # a comparison of what SymPy knows not to be real
+        raise InputError(f"SymPy cannot express {op.name} here: {error}") from error
 
 
 def _operation(op: Op) -> Builder:

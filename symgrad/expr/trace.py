@@ -117,7 +117,7 @@ def _name(kind: Any) -> str:
 
 
 def _flatten(graph: Graph, result: Any, f: Any) -> tuple[list[int], Structure]:
-    if isinstance(result, Handle) or np.ndim(result) == 0 and _is_number(result):
+    if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Structure()
     if isinstance(result, np.ndarray):
         if result.ndim == 0:

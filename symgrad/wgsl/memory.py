@@ -7,7 +7,7 @@ order.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
 import threading
 from collections import OrderedDict, deque
@@ -83,45 +83,60 @@ class Pool:
         """A buffer of at least ``nbytes``, with anything in it."""
         size = rounded(nbytes)
         with self._lock:
-            self._tidy()
-            with contextlib.suppress(KeyError, IndexError):
-                buffer = self._shelves[size].pop()
-                self.idle -= size
-                return self._use(buffer)
-        buffer = self._create(size)
-        with self._lock:
-            return self._use(buffer)
+            surplus = self._tidy()
+            buffer = self._pick(size)
+        self._let_go(surplus)
+        if buffer is None:
+            buffer = self._create(size)
+            with self._lock:
+                self._use(buffer)
+        return buffer
 
     def give(self, buffer: Any) -> None:
         """Take back a buffer; may be called by a finalizer."""
         self._returned.append(buffer)
         if self._pid == os.getpid():
             with self._lock:
-                self._tidy()
+                surplus = self._tidy()
+            self._let_go(surplus)
 
     def clear(self) -> None:
         """Let go of all idle buffers."""
         with self._lock:
-            self._tidy()
-            self._forget()
+            surplus = self._tidy() + list(itertools.chain(*self._shelves.values()))
             self._shelves.clear()
             self.idle = 0
+        self._let_go(surplus)
 
-    def _use(self, buffer: Any) -> Any:
+    def _let_go(self, surplus: list[Any]) -> None:
+        """Called without the lock, because wgpu has locks too; the buffers go with the list."""
+        if surplus:
+            self._forget()
+
+    def _pick(self, size: int) -> Any:
+        """A buffer from the shelf, or None."""
+        try:
+            buffer = self._shelves[size].pop()
+        except (KeyError, IndexError):
+            return None
+        self.idle -= size
+        self._use(buffer)
+        return buffer
+
+    def _use(self, buffer: Any) -> None:
         """Note a buffer as taken."""
         self._taken[id(buffer)] = buffer
         self.live += buffer.size
-        return buffer
 
-    def _tidy(self) -> None:
-        """Put returned buffers on their shelves, unless a method that does so was interrupted."""
+    def _tidy(self) -> list[Any]:
+        """Shelve what was returned, unless that was interrupted; what is too much after that."""
         if self._tidying:
-            return
+            return []
         self._tidying = True
         try:
             while self._returned:
                 self._shelve(self._returned.popleft())
-            self._trim()
+            return self._surplus()
         finally:
             self._tidying = False
 
@@ -132,16 +147,17 @@ class Pool:
         self.live -= buffer.size
         self.idle += buffer.size
 
-    def _trim(self) -> None:
-        """Let go of idle buffers while there are too many, the largest first."""
+    def _surplus(self) -> list[Any]:
+        """Take idle buffers off their shelves while there are too many, the largest first."""
         surplus: list[Any] = []
         while self.idle > max(IDLE_BYTES, 2 * self.live):
-            size = max((size for size, shelf in self._shelves.items() if shelf), default=self.idle)
-            surplus += self._shelves.get(size, [])[-1:]
-            del self._shelves.get(size, [])[-1:]
-            self.idle -= size
-        if surplus:
-            self._forget()
+            shelves = [size for size, shelf in self._shelves.items() if shelf]
+            if not shelves:
+                self.idle = 0  # an interrupt came between a shelf and its sum
+                break
+            surplus.append(self._shelves[max(shelves)].pop())
+            self.idle -= max(shelves)
+        return surplus
 
 
 def rounded(nbytes: int) -> int:

@@ -81,7 +81,8 @@ def check_against_differences(drawn: Drawn) -> bool:
 def test_gradients_against_differences_at_50_digits(batch: int) -> None:
     plain = [1.5, -0.5, 2.0]
     drawn = (
-        random_graph(s, size=5, table=ONCE, constants=plain) for s in range(batch * 60, batch * 60 + 60)
+        random_graph(s, size=5, table=ONCE, constants=plain)
+        for s in range(batch * 60, batch * 60 + 60)
     )
     assert sum(map(check_against_differences, drawn)) >= 8, "too few graphs stay in their domains"
 
@@ -105,7 +106,10 @@ def inner_products(drawn: Drawn) -> None:
     left, right = (_dot(graph, side, at) for side in (pushed, pulled))
     sound = np.isfinite(left[1]) & np.isfinite(right[1]) & (left[1] < 1e6) & (right[1] < 1e6)
     np.testing.assert_allclose(
-        left[0][sound], right[0][sound], rtol=1e-9, atol=1e-8 * (1 + np.max(left[1][sound], initial=0))
+        left[0][sound],
+        right[0][sound],
+        rtol=1e-9,
+        atol=1e-8 * (1 + np.max(left[1][sound], initial=0)),
     )
 
 
@@ -174,12 +178,12 @@ def test_structural_zeros_are_absent(name: str) -> None:
 
 
 def test_the_seed_is_not_multiplied_in() -> None:
-    graph, _, (dx, dy) = traced(lambda v: v[0] * v[1], 2)
+    _, _, (dx, dy) = traced(lambda v: v[0] * v[1], 2)
     assert (dx, dy) == (1, 0)
 
 
 def test_no_zero_is_multiplied() -> None:
-    graph, loss, found = traced(lambda v: functions.floor(v[0]) * v[1] + v[2] ** 2, 3)
+    graph, _, found = traced(lambda v: functions.floor(v[0]) * v[1] + v[2] ** 2, 3)
     for i in reachable(graph, [i for i in found if i is not None]):
         node = graph.nodes[i]
         if node[0] in (ops.mul, ops.add):
@@ -197,20 +201,29 @@ CHOICES: dict[str, tuple[Callable[..., Any], tuple[float, ...], tuple[float, ...
     "else": (lambda x: functions.where(x <= 0, x, functions.log(x)), (0.0,), (1.0,)),
     "sinc": (lambda x: functions.where(x == 0, 1.0, functions.sin(x) / x), (0.0,), (0.0,)),
     "deep": (
-        lambda x: functions.where(x > 0, functions.exp(3 * functions.log(x) / x), x), (0.0,), (1.0,)
+        lambda x: functions.where(x > 0, functions.exp(3 * functions.log(x) / x), x),
+        (0.0,),
+        (1.0,),
     ),
     "two uses": (
-        lambda x: functions.where(x > 0, functions.log(x) * functions.sqrt(x) + functions.log(x), x),
-        (0.0,), (1.0,),
+        lambda x: functions.where(
+            x > 0, functions.log(x) * functions.sqrt(x) + functions.log(x), x
+        ),
+        (0.0,),
+        (1.0,),
     ),
     "two conditions": (
-        lambda x, y: functions.where(x > 0, (z := functions.log(x)), 0.0)
-        + functions.where(y > 0, 2 * z, 0.0),
-        (0.0, -1.0), (0.0, 0.0),
+        lambda x, y: (
+            functions.where(x > 0, (z := functions.log(x)), 0.0)
+            + functions.where(y > 0, 2 * z, 0.0)
+        ),
+        (0.0, -1.0),
+        (0.0, 0.0),
     ),
     "nested": (
         lambda x, y: functions.where(y > 0, functions.where(x > 0, functions.log(x), x), y),
-        (0.0, 1.0), (1.0, 0.0),
+        (0.0, 1.0),
+        (1.0, 0.0),
     ),
     "overflow": (lambda x: functions.where(x < 9, functions.exp(x), x), (1000.0,), (1.0,)),
     "kept": (lambda x: functions.where(x >= 0, functions.sqrt(x), 0.0), (0.0,), (math.inf,)),
@@ -227,7 +240,7 @@ CHOICES: dict[str, tuple[Callable[..., Any], tuple[float, ...], tuple[float, ...
     "x**0": (lambda x: x**0, (0.0,), (0.0,)),
     "x**2": (lambda x: x**2, (0.0,), (0.0,)),
     "x**-1": (lambda x: x**-1, (-2.0,), (-0.25,)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mode", ["reverse", "forward", "simplified"])
@@ -248,6 +261,23 @@ def test_nothing_of_the_other_branch(name: str, mode: str) -> None:
     np.testing.assert_array_equal(found, slopes)
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_of_a_random_branch_not_taken(seed: int, mode: int) -> None:
+    """Where no choice takes f, its derivatives do not count, whatever f is and does there."""
+    drawn = random_graph(seed, size=12)
+    x, y, z = drawn.inputs
+    f, g = drawn.floats[-1], drawn.floats[-2]
+    loss = functions.where(x > 9, f, 2 * y)
+    if mode == 2:  # two choices that share parts of f
+        loss = loss + functions.where(y > 9, f * g, 3 * z) + functions.where(z > 9, g, x)
+    at = np.random.default_rng(seed).choice([0.0, -0.0, -1.0, 1.0, -1e300, 5e-324], (3, 30))
+    slopes = derivatives(drawn.graph, loss.id, drawn.ids)
+    found = values(drawn.graph, slopes, at, np.float64)
+    expected = [0.0, 2.0, 0.0] if mode == 1 else [1.0, 2.0, 3.0]
+    np.testing.assert_array_equal(found, np.broadcast_to(np.array(expected)[:, None], found.shape))
+
+
 # --- derivatives of one's own ---------------------------------------------------------------------
 
 
@@ -264,12 +294,17 @@ def check_custom(vjp_rule: Callable[..., Any], expected: float) -> None:
 
 
 CUSTOM: dict[str, tuple[Callable[..., Any], float]] = {
-    "of x": (lambda g, y, x: (10 * g * x,), 30.0), "of y": (lambda g, y, x: (g * y,), 9.0),
-    "clipped": (lambda g, y, x: (functions.clip(g, -0.5, 0.5) * x,), 1.5), "list": (lambda g, y, x: [g], 1.0),
-    "None": (lambda g, y, x: (None,), 0.0), "0": (lambda g, y, x: (0,), 0.0),
-    "0.0": (lambda g, y, x: (0.0,), 0.0), "1": (lambda g, y, x: (1,), 1.0),
-    "NumPy": (lambda g, y, x: (np.float32(2.0),), 2.0), "condition": (lambda g, y, x: (x > 0,), 1.0),
-}  # fmt: skip
+    "of x": (lambda g, y, x: (10 * g * x,), 30.0),
+    "of y": (lambda g, y, x: (g * y,), 9.0),
+    "clipped": (lambda g, y, x: (functions.clip(g, -0.5, 0.5) * x,), 1.5),
+    "list": (lambda g, y, x: [g], 1.0),
+    "None": (lambda g, y, x: (None,), 0.0),
+    "0": (lambda g, y, x: (0,), 0.0),
+    "0.0": (lambda g, y, x: (0.0,), 0.0),
+    "1": (lambda g, y, x: (1,), 1.0),
+    "NumPy": (lambda g, y, x: (np.float32(2.0),), 2.0),
+    "condition": (lambda g, y, x: (x > 0,), 1.0),
+}
 
 
 @pytest.mark.parametrize("name", CUSTOM)
@@ -301,7 +336,10 @@ def test_custom_vjp_must_compute_an_expression() -> None:
 
 def test_stop_gradient_keeps_the_value() -> None:
     graph, loss, (dx,) = traced(lambda v: functions.stop_gradient(v[0] ** 2) * v[0], 1)
-    assert values(graph, [loss, dx or 0], np.array([[3.0]]), np.float64)[:, 0].tolist() == [27.0, 9.0]
+    assert values(graph, [loss, dx or 0], np.array([[3.0]]), np.float64)[:, 0].tolist() == [
+        27.0,
+        9.0,
+    ]
 
 
 # --- higher orders --------------------------------------------------------------------------------
@@ -361,7 +399,9 @@ def test_the_gradient_of_a_thousand_inputs_costs_as_much_a_node_as_that_of_ten()
 def test_sparse_jacobians_cost_as_much_as_their_entries() -> None:
     def size(n: int) -> int:
         t = trace(lambda v: [v[k] * v[k + 1] for k in range(n - 1)], n)
-        found = verbs.jacobian([Expr(t.graph, i) for i in t.outputs], [Expr(t.graph, i) for i in t.inputs])
+        found = verbs.jacobian(
+            [Expr(t.graph, i) for i in t.outputs], [Expr(t.graph, i) for i in t.inputs]
+        )
         assert found.nnz == 2 * (n - 1)
         return len(t.graph)
 

@@ -52,11 +52,17 @@ def expression(build: Callable[..., Any]) -> tuple[Graph, int]:
 
 
 NONNEGATIVE: list[Callable[..., Any]] = [
-    lambda x, y: x * x, lambda x, y: ops.exp(x) + y**2, lambda x, y: ops.sqrt(1 + x**2),
-    lambda x, y: ops.abs(x) * ops.abs(y), lambda x, y: x**2 / (1 + y**2), lambda x, y: ops.hypot(x, y),
-    lambda x, y: ops.where(x < y, 2.0, y**4), lambda x, y: 1 / (1 + ops.exp(-x)),
-    lambda x, y: ops.softplus(x) * ops.sigmoid(y), lambda x, y: ops.minimum(x * x, 4.0),
-]  # fmt: skip
+    lambda x, y: x * x,
+    lambda x, y: ops.exp(x) + y**2,
+    lambda x, y: ops.sqrt(1 + x**2),
+    lambda x, y: ops.abs(x) * ops.abs(y),
+    lambda x, y: x**2 / (1 + y**2),
+    lambda x, y: ops.hypot(x, y),
+    lambda x, y: ops.where(x < y, 2.0, y**4),
+    lambda x, y: 1 / (1 + ops.exp(-x)),
+    lambda x, y: ops.softplus(x) * ops.sigmoid(y),
+    lambda x, y: ops.minimum(x * x, 4.0),
+]
 
 
 @pytest.mark.parametrize("k", range(len(NONNEGATIVE)))
@@ -66,10 +72,17 @@ def test_what_must_be_known_nonnegative(k: int) -> None:
 
 
 UNKNOWN: list[Callable[..., Any]] = [
-    lambda x, y: x, lambda x, y: x * y, lambda x, y: -(x * x), lambda x, y: x**3,
-    lambda x, y: x * x - 1.0, lambda x, y: ops.sqrt(x), lambda x, y: x * 0.0, lambda x, y: ops.log(x * x),
-    lambda x, y: ops.maximum(x * x, -(y * y)), lambda x, y: ops.where(x < y, 0.0, -0.0),
-]  # fmt: skip
+    lambda x, y: x,
+    lambda x, y: x * y,
+    lambda x, y: -(x * x),
+    lambda x, y: x**3,
+    lambda x, y: x * x - 1.0,
+    lambda x, y: ops.sqrt(x),
+    lambda x, y: x * 0.0,
+    lambda x, y: ops.log(x * x),
+    lambda x, y: ops.maximum(x * x, -(y * y)),
+    lambda x, y: ops.where(x < y, 0.0, -0.0),
+]
 
 
 @pytest.mark.parametrize("k", range(len(UNKNOWN)))
@@ -84,10 +97,12 @@ DECIDED: list[Callable[..., Any]] = [
     lambda x, y: ops.where(ops.sqrt(ops.maximum(x, 2.0)) <= 1.4142135, 1.0, 2.0),
     lambda x, y: ops.where(ops.maximum(x, 1.0) + 1e-9 <= 1.0, 1.0, 2.0),
     lambda x, y: ops.where((ops.maximum(x, 1.0) + 5e-8) + 5e-8 < 1.0000001, 1.0, 2.0),
-    lambda x, y: ops.where(ops.abs(x) < 0.0, 1.0, 2.0), lambda x, y: ops.where(ops.sin(x) <= 1.0, 1.0, 2.0),
-    lambda x, y: ops.where(1.0 < ops.tanh(x), 1.0, 2.0), lambda x, y: ops.where(0.0 < -(x * x), 1.0, 2.0),
+    lambda x, y: ops.where(ops.abs(x) < 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.sin(x) <= 1.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.tanh(x) > 1.0, 1.0, 2.0),
+    lambda x, y: ops.where(-(x * x) > 0.0, 1.0, 2.0),
     lambda x, y: ops.where(ops.exp(x) <= 0.0, 1.0, 2.0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("k", range(len(DECIDED)))

@@ -77,10 +77,20 @@ def test_documentation(op: Op) -> None:
     assert not op.edges or op.edges in text
 
 
-@pytest.mark.parametrize(("p", "row"), [
-    (2, ops.integer_pow), (3.0, ops.integer_pow), (-1, ops.reciprocal), (0.5, ops.sqrt), (-0.5, ops.rsqrt),
-    (2.5, ops.pow), (np.int64(4), ops.integer_pow), (1e10, ops.pow), (float("nan"), ops.pow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("p", "row"),
+    [
+        (2, ops.integer_pow),
+        (3.0, ops.integer_pow),
+        (-1, ops.reciprocal),
+        (0.5, ops.sqrt),
+        (-0.5, ops.rsqrt),
+        (2.5, ops.pow),
+        (np.int64(4), ops.integer_pow),
+        (1e10, ops.pow),
+        (float("nan"), ops.pow),
+    ],
+)
 def test_pow(p: Any, row: Op) -> None:
     graph = Graph()
     x = Expr(graph, graph.input("x"))

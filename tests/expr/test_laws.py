@@ -181,10 +181,14 @@ def negative_constants(pattern: Pattern, fixed: dict[int, float]) -> int:
 def measure(pattern: Pattern, fixed: dict[int, float]) -> tuple[float, float, int]:
     """The term order: lighter, then negations further out, then fewer negative constants.
 
-    A weight is a sum over nodes and no law repeats a variable, so lighter parts make lighter wholes;
+    A weight is a sum over nodes and no law repeats a variable: lighter parts make lighter wholes;
     a step of equal weight leaves what outer negations apply to as heavy as it was.
     """
-    return weight(pattern, fixed), -under_negations(pattern, fixed), negative_constants(pattern, fixed)
+    return (
+        weight(pattern, fixed),
+        -under_negations(pattern, fixed),
+        negative_constants(pattern, fixed),
+    )
 
 
 @pytest.mark.parametrize("law", LAWS, ids=name)

@@ -1,4 +1,4 @@
-"""Simplification: the same bits, a normal form, kernels an expert would have written, in one pass."""
+"""Simplification: the same bits, a normal form, kernels an expert would have written; one pass."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_larger_graphs_keep_their_bits(seed: int) -> None:
 @pytest.mark.usefixtures("exact_only")
 @pytest.mark.parametrize("seed", range(30))
 def test_gradients_keep_their_bits(seed: int) -> None:
-    """Derivatives have constant parts, p - 1 and the like, which are folded in double: none here."""
+    """Derivatives have constant parts, p - 1 and the like, which are folded in double: not here."""
     drawn = random_graph(seed, size=15, table=ARITHMETIC, constants=())
     graph = drawn.graph
     found = differentiate.vjp(graph, {drawn.root: graph.constant(1.0)}, drawn.ids)
@@ -129,7 +129,7 @@ def simplified(f: Callable[[Any], Any], n: int = 3, level: Any = True) -> list[s
 
 
 TERMS: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda v: v[0] * 1.0, "x0"), (lambda v: -(-v[0]), "x0"), (lambda v: v[0] - 0.0, "x0"),
+    (lambda v: v[0] * 1.0, "x0"), (lambda v: -(-v[0]), "x0"), (lambda v: v[0] - 0.0, "x0"),  # noqa: B002
     (lambda v: v[0] + 0.0, "add(x0, 0.0)"), (lambda v: v[0] + -0.0, "x0"),
     (lambda v: v[0] * 0.0, "mul(x0, 0.0)"), (lambda v: v[0] - v[0], "sub(x0, x0)"),
     (lambda v: v[0] / v[0], "div(x0, x0)"), (lambda v: 0.0 - v[0], "sub(0.0, x0)"),
@@ -162,12 +162,15 @@ def test_terms(f: Callable[[Any], Any], term: str) -> None:
 
 
 REAL_TERMS: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda v: v[0] * 0.0, "0.0"), (lambda v: v[0] - v[0], "0.0"), (lambda v: v[0] / v[0], "1.0"),
+    (lambda v: v[0] * 0.0, "0.0"),
+    (lambda v: v[0] - v[0], "0.0"),
+    (lambda v: v[0] / v[0], "1.0"),
     (lambda v: functions.log(functions.exp(v[0])), "x0"),
     (lambda v: functions.sin(v[0]) ** 2 + functions.cos(v[0]) ** 2, "1.0"),
     (lambda v: functions.exp(v[0]) * functions.exp(-v[0]), "1.0"),
-    (lambda v: functions.sqrt(v[0] * v[0]), "abs(x0)"), (lambda v: 0.1 * (0.3 * v[0]), "mul(x0, 0.03)"),
-]  # fmt: skip
+    (lambda v: functions.sqrt(v[0] * v[0]), "abs(x0)"),
+    (lambda v: 0.1 * (0.3 * v[0]), "mul(x0, 0.03)"),
+]
 
 
 @pytest.mark.parametrize(("f", "term"), REAL_TERMS, ids=[t for _, t in REAL_TERMS])
@@ -178,7 +181,7 @@ def test_terms_over_the_reals(f: Callable[[Any], Any], term: str) -> None:
 
 
 def test_no_simplification_keeps_every_operation() -> None:
-    graph, roots = simplify((t := trace(lambda v: -(-v[0]) * 1.0, 1)).graph, t.outputs, False)
+    graph, roots = simplify((t := trace(lambda v: -(-v[0]) * 1.0, 1)).graph, t.outputs, False)  # noqa: B002
     assert show(graph, roots[0]) in canonical("mul(neg(neg(x0)), 1.0)")
 
 
@@ -186,7 +189,12 @@ def test_no_simplification_keeps_every_operation() -> None:
 @pytest.mark.parametrize("p", [2.0, -2.0, 3.0, 0.5])
 @pytest.mark.parametrize("level", [True, "real"])
 def test_odd_constants_are_no_obstacle(c: float, p: float, level: Any) -> None:
-    f = [lambda v: p * (c * v[0]), lambda v: c * (p * v[0]), lambda v: v[0] + c * v[1], lambda v: v[0] / c]
+    f = [
+        lambda v: p * (c * v[0]),
+        lambda v: c * (p * v[0]),
+        lambda v: v[0] + c * v[1],
+        lambda v: v[0] / c,
+    ]
     for g in (*f, lambda v: v[0] - c, lambda v: -(c * v[0]), lambda v: v[0] ** 2 + c):
         simplified(g, 2, level)
 
@@ -218,9 +226,14 @@ KERNELS: list[tuple[str, Callable[[Any], Any], int, dict[str, int]]] = [
     ("a shared reciprocal", lambda v: v[0] / v[2] + v[1] / v[2], 3, {"reciprocal": 1}),
     ("shared powers", lambda v: v[0] ** 4, 1, {"mul": 4}),
     ("a sum of squares", lambda v: v @ v, 3, {"mul": 6, "add": 2}),
-    ("sin and cos once", lambda v: functions.sin(v[0]) * functions.cos(v[0]), 1, {"sin": 1, "cos": 1}),
+    (
+        "sin and cos once",
+        lambda v: functions.sin(v[0]) * functions.cos(v[0]),
+        1,
+        {"sin": 1, "cos": 1},
+    ),
     ("log", lambda v: functions.log(v[0] * v[0] + 1), 1, {"log": 1, "reciprocal": 1}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("f", "n", "most"), [k[1:] for k in KERNELS], ids=[k[0] for k in KERNELS])
@@ -253,7 +266,7 @@ def test_constants_are_folded_by_the_reference() -> None:
 
 
 def visits(monkeypatch: pytest.MonkeyPatch, n: int) -> int:
-    """How often a node is made while a graph with 10 n operations and its gradient are simplified."""
+    """How often a node is made to simplify a graph of 10 n operations and its gradient."""
     made = itertools.count()
     make = Rewriter.make
 
@@ -286,11 +299,11 @@ def test_laws_of_a_level() -> None:
 
 
 def test_deciding_on_nan() -> None:
-    """A comparison that is never true is False for NaN too; one that is always true is not decided."""
+    """What is never true is False for NaN too; what is always true of numbers is not decided."""
     graph = Graph()
     graph.tracing = False
     x = Expr(graph, graph.input("x"))
-    roots = [ops.where(c, 1.0, 2.0).id for c in (x * x < 0.0, 0.0 <= x * x, x * x <= -1.0)]
+    roots = [ops.where(c, 1.0, 2.0).id for c in (x * x < 0.0, x * x >= 0.0, x * x <= -1.0)]
     simpler, found = simplify(graph, roots)
     at = EDGES[None, :]
     np.testing.assert_array_equal(values(graph, roots, at), values(simpler, found, at))

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, SymgradError, TraceError
+from symgrad.errors import (
+    ForeignExpressionError,
+    InputError,
+    InputTypeError,
+    SymgradError,
+    TraceError,
+)
 from symgrad.expr import functions
 from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Expr
@@ -65,7 +71,11 @@ RETURNS: dict[str, tuple[Any, Structure, int]] = {
     "0-d array": (lambda v: np.array(1.5), Structure(), 1),
     "tuple": (lambda v: (v[0], v[1], 1.0), Structure(tuple, (), (Structure(),) * 3), 3),
     "list": (lambda v: [v[0], v], Structure(list, (), (Structure(), Structure("array", (2,)))), 3),
-    "dict": (lambda v: {"b": v[0], "a": v[1]}, Structure("dict", ("b", "a"), (Structure(),) * 2), 2),
+    "dict": (
+        lambda v: {"b": v[0], "a": v[1]},
+        Structure("dict", ("b", "a"), (Structure(),) * 2),
+        2,
+    ),
     "named tuple": (lambda v: Pair(v[0], v[1]), Structure(Pair, (), (Structure(),) * 2), 2),
     "numeric array": (lambda v: np.arange(4.0), Structure("array", (4,)), 4),
 }
@@ -87,7 +97,7 @@ def test_results_that_are_inputs_and_constants() -> None:
 
 @pytest.mark.parametrize("name", RETURNS)
 def test_results_are_nested_again(name: str) -> None:
-    f, structure, count = RETURNS[name]
+    _, structure, count = RETURNS[name]
     numbers = np.arange(float(count))
     one, many = structure.build(numbers), structure.build(np.stack([numbers, numbers + 10]))
     flat = np.concatenate([np.ravel(p) for p in _leaves(one)])
@@ -135,7 +145,9 @@ def nothing(v: Any) -> None:
     v[0] + 1
 
 
-@pytest.mark.parametrize("f", [lambda v: (v[0], v[1]), lambda v: v, lambda v: {"a": v[0]}, lambda v: [v[0]]])
+@pytest.mark.parametrize(
+    "f", [lambda v: (v[0], v[1]), lambda v: v, lambda v: {"a": v[0]}, lambda v: [v[0]]]
+)
 def test_a_loss_is_one_scalar(f: Any) -> None:
     with pytest.raises(TraceError, match="a loss is one scalar"):
         scalar(trace(f, 2), f)
@@ -148,8 +160,17 @@ def test_a_0_d_array_is_a_scalar() -> None:
     assert len(scalar(trace(f, 2), f).outputs) == 1
 
 
-@pytest.mark.parametrize(("n", "error"), [(0, InputError), (-1, InputError), (1.5, TypeError),
-                                          ("3", TypeError), (None, TypeError), (True, TypeError)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "error"),
+    [
+        (0, InputError),
+        (-1, InputError),
+        (1.5, TypeError),
+        ("3", TypeError),
+        (None, TypeError),
+        (True, TypeError),
+    ],
+)
 def test_bad_counts(n: Any, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         trace(lambda v: v[0], n)
@@ -191,7 +212,8 @@ def f(v):
     names = {"a", "b", "c", "d"}  # a set of strings: its order depends on the hash seed
     w = {name: v[k] for k, name in enumerate(sorted(names))}
     z = sum(sg.tanh(w[k]) * sg.erf(v[1]) for k in "abcd") + sg.logaddexp(v[0], v[1]) % 2
-    return sg.where(z > 0, sg.pow(abs(z), v[2]), np.linalg.norm(v)) + sg.gelu(v[3]) / sg.hypot(v[0], v[1])
+    z = sg.where(z > 0, sg.pow(abs(z), v[2]), np.linalg.norm(v))
+    return z + sg.gelu(v[3]) / sg.hypot(v[0], v[1])
 
 def derive(t):
     loss = t.outputs[0]

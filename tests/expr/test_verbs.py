@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_vjp_and_jvp() -> None:
 
 
 def rosenbrock(v: Any) -> Any:
-    return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in zip(v[:-1], v[1:], strict=True))
+    return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in itertools.pairwise(v))
 
 
 def test_hvp_is_the_hessian_times_a_vector() -> None:
@@ -106,9 +107,9 @@ def test_jacobians() -> None:
 
 
 def test_a_jacobian_by_many_variables_costs_its_entries() -> None:
-    v = variables(3000)
-    j = verbs.jacobian([v[k] * v[(7 * k) % 3000] for k in range(3000)], v)
-    assert 5000 < j.nnz <= 6000 and len(v[0].graph) < 10_000
+    v = variables(800)
+    j = verbs.jacobian([v[k] * v[(7 * k) % 800] for k in range(800)], v)
+    assert 1400 < j.nnz <= 1600 and len(v[0].graph) < 2_700
 
 
 def test_evaluate_broadcasts() -> None:
@@ -146,7 +147,11 @@ def test_evaluate_errors() -> None:
 
 def test_what_is_no_expression() -> None:
     (x,) = variables(1)
-    for call in (lambda: verbs.grad(3.0, x), lambda: verbs.grad(x, 3.0), lambda: verbs.hessian("x", x)):
+    for call in (
+        lambda: verbs.grad(3.0, x),
+        lambda: verbs.grad(x, 3.0),
+        lambda: verbs.hessian("x", x),
+    ):
         with pytest.raises(SymgradError) as caught:
             call()
         assert isinstance(caught.value, TypeError)
@@ -155,16 +160,16 @@ def test_what_is_no_expression() -> None:
 def test_subs() -> None:
     x, y, z = variables(3)
     f = functions.sin(x * y) + x * y
-    assert verbs.subs(f, {x: y, y: x}).id == f.id
-    assert verbs.subs(f, {}).id == f.id
-    assert verbs.subs(f, {x * y: z}).id == (functions.sin(z) + z).id
-    assert verbs.evaluate(verbs.subs(f, {x: 2, "x1": 0.5}), {}) == pytest.approx(math.sin(1) + 1)
-    assert verbs.subs(x > 0, {x: y}).id == (y > 0).id
+    assert f.subs({x: y, y: x}).id == f.id
+    assert f.subs({}).id == f.id
+    assert f.subs({x * y: z}).id == (functions.sin(z) + z).id
+    assert verbs.evaluate(f.subs({x: 2, y: 0.5}), {}) == pytest.approx(math.sin(1) + 1)
+    assert (x > 0).subs({x: y}).id == (y > 0).id
 
 
 def test_substituting_a_variable_into_its_own_place_is_done_once() -> None:
     x, y = variables(2)
-    found = verbs.subs(x * x, {x: x + y})
+    found = (x * x).subs({x: x + y})
     assert verbs.evaluate(found, {x: 1.0, y: 2.0}) == 9.0
 
 

@@ -17,7 +17,9 @@ from symgrad.kernel.schedule import schedule
 
 
 def plan() -> Plan:
-    t = trace(lambda v: [v[0] * v[1], functions.exp(v[0]), 3.0, v[1], functions.pow(abs(v[0]), v[1])], 3)
+    t = trace(
+        lambda v: [v[0] * v[1], functions.exp(v[0]), 3.0, v[1], functions.pow(abs(v[0]), v[1])], 3
+    )
     return schedule("f", t.graph, [Output("a", t.outputs[:1]), Output("b", t.outputs[1:])])
 
 
@@ -26,7 +28,9 @@ def batch(count: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("count", [0, 1, 2, 7, interpret.BLOCK, interpret.BLOCK + 1, 3 * interpret.BLOCK])
+@pytest.mark.parametrize(
+    "count", [0, 1, 2, 7, interpret.BLOCK, interpret.BLOCK + 1, 3 * interpret.BLOCK]
+)
 def test_results(count: int, dtype: str) -> None:
     x = batch(count, dtype)
     a, b = Interpreter(plan(), dtype).run(x)
@@ -43,7 +47,9 @@ def test_a_row_of_a_batch_is_the_point_alone(count: int) -> None:
     whole = run(x)
     for k in range(count):
         for together, alone in zip(whole, run(x[k : k + 1]), strict=True):
-            np.testing.assert_array_equal(together[k : k + 1].view(np.uint32), alone.view(np.uint32))
+            np.testing.assert_array_equal(
+                together[k : k + 1].view(np.uint32), alone.view(np.uint32)
+            )
 
 
 def test_memory_order_does_not_matter() -> None:

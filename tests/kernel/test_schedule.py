@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ def gradient(f: Callable[[Any], Any], n: int) -> tuple[Graph, list[Output]]:
 
 
 def rosenbrock(v: Any) -> Any:
-    return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in zip(v[:-1], v[1:], strict=True))
+    return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in itertools.pairwise(v))
 
 
 def dense(v: Any) -> Any:
@@ -47,8 +48,8 @@ def dense(v: Any) -> Any:
 
 def choices(v: Any) -> Any:
     """Conditions that are used far from where they are made."""
-    c = [a > b for a, b in zip(v[:-1], v[1:], strict=True)]
-    z = sum(functions.tanh(a * b) for a, b in zip(v[:-1], v[1:], strict=True))
+    c = [a > b for a, b in itertools.pairwise(v)]
+    z = sum(functions.tanh(a * b) for a, b in itertools.pairwise(v))
     return z + sum(functions.where(k, a * z, a - z) for k, a in zip(c, v, strict=False))
 
 
@@ -60,7 +61,12 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "an input of many": (lambda v: v[0], 40), "a constant of many": (lambda v: 1.0, 40),
     "the sum of many": (np.sum, 40),
 }  # fmt: skip
-LIMITS = {"whole": Limits(), "tiny": TINY, "narrow": Limits(8, 2, 6, 6), "parts": Limits(10**9, 10**9, 10**9)}
+LIMITS = {
+    "whole": Limits(),
+    "tiny": TINY,
+    "narrow": Limits(8, 2, 6, 6),
+    "parts": Limits(10**9, 10**9, 10**9),
+}
 
 
 def plan_of(name: str, limits: str) -> Plan:
@@ -148,7 +154,9 @@ def test_limits(name: str, limits: str) -> None:
         assert len(statements) <= limit.statements
         for whole in (statements[:-1],):
             folded = inside(plan, whole)
-            assert sum(plan.graph.nodes[i][0].transcendental for i in folded) <= limit.transcendentals
+            assert (
+                sum(plan.graph.nodes[i][0].transcendental for i in folded) <= limit.transcendentals
+            )
         assert all(1 <= len(part) <= module.PART for part in piece.parts)
 
 
@@ -237,7 +245,10 @@ def test_statements_are_short(seed: int) -> None:
 
 
 def test_long_chains_and_wide_sums_are_broken_up() -> None:
-    for f in (lambda v: math.prod([v[0] + k for k in range(500)]), lambda v: sum(v[k % 3] / (k + 2) for k in range(500))):
+    for f in (
+        lambda v: math.prod([v[0] + k for k in range(500)]),
+        lambda v: sum(v[k % 3] / (k + 2) for k in range(500)),
+    ):
         t = trace(f, 3)
         order = [i for i in reachable(t.graph, t.outputs) if t.graph.nodes[i][0].arity]
         most, deepest = depths(t.graph, bind(t.graph, order, t.outputs), order)

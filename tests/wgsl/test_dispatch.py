@@ -204,7 +204,7 @@ def test_a_row_of_a_batch_is_the_point_alone(squares: Program) -> None:
 def test_the_same_program_again_costs_nothing(squares: Program) -> None:
     again = Program(squares.gpu, [SQUARES], Layout(3, (1, 3)))
     assert again._pipelines[0] is squares._pipelines[0]
-    assert again.seconds < 0.01
+    assert again.seconds < 0.1
 
 
 def test_points_too_wide_for_a_binding(gpu: Gpu, monkeypatch: Any) -> None:

@@ -1,0 +1,35 @@
+// rosenbrock_2: loss and gradient
+// in: x (B, 2); out: loss (B, 1), grad (B, 2); float32, C order, one invocation a point
+// 12 operations and 20 bytes a point; math: accurate
+
+struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> loss: array<f32>;
+@group(0) @binding(3) var<storage, read_write> grad: array<f32>;
+var<workgroup> tile: array<f32, 192>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let first = group.x * 64u;
+  let cell = first + local;
+  let point = min(cell, params.count - 1u);  // past the end: the last point again
+  let x0 = x[point * 2u + 0u];
+  let t3 = 1.0f - x0;                                   // return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in itertools...
+  let x1 = x[point * 2u + 1u];
+  let t7 = x1 - x0 * x0;
+  let t11 = t3 * t3 + 100.0f * (t7 * t7);
+  let t14 = 200.0f * t7;
+  let t23 = x0 * (-400.0f * t7) - 2.0f * t3;
+  if (cell < params.count) {
+    loss[point] = t11;
+  }
+  tile[local * 3u + 0u] = t23;
+  tile[local * 3u + 1u] = t14;
+  workgroupBarrier();
+  let rows = min(64u, params.count - first);
+  for (var k = local; k < rows * 2u; k += 64u) {
+    grad[first * 2u + k] = tile[k / 2u * 3u + k % 2u];
+  }
+}
