@@ -13,7 +13,7 @@ import sympy as sp
 from symgrad.errors import InputError
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
-from symgrad.expr.sympy_bridge import to_sympy
+from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
 from symgrad.kernels import Kernel
 
 DIGITS = 50
@@ -111,9 +111,9 @@ def _require_short(graph: Graph, root: int) -> None:
 def _exact(loss: Expr, names: Sequence[str], points: np.ndarray) -> np.ndarray:
     """The values (B, 1 + n) by SymPy, rounded to double."""
     symbols = [sp.Symbol(name, real=True) for name in names]
-    expression = to_sympy(loss)
+    expression = to_sympy(loss, digits=60)
     outputs = [expression, *[sp.diff(expression, s) for s in symbols]]
-    functions = [sp.lambdify(symbols, o, modules="mpmath", cse=True) for o in outputs]
+    functions = [compile_sympy(o, symbols) for o in outputs]
     rows = [[_value(f, p) for f in functions] for p in points]
     return np.array(rows, dtype=np.float64)
 

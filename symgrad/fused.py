@@ -12,7 +12,7 @@ from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, scalar
-from symgrad.expr.verbs import hessian_entries, row_of
+from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
 from symgrad.pipeline import Derive, Options, Wanted, build
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
@@ -125,10 +125,11 @@ def fused_jacobian(
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
             raise TraceError("f returned an empty container: there is nothing to differentiate")
+        positions = positions_of(traced.inputs)
         entries = {
             (r, c): i
             for r, output in enumerate(traced.outputs)
-            for c, i in row_of(traced.graph, output, traced.inputs)
+            for c, i in row_of(traced.graph, output, positions)
         }
         m = len(traced.outputs)
         matrix = _matrix(traced, "jacobian", entries, (m, len(traced.inputs)), sparse)

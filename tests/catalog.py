@@ -94,7 +94,8 @@ def rows() -> list[Op]:
     return [
         row
         for row in ops.TABLE.values()
-        if row not in LEAVES and not set("iu") & set(row.signature.replace("->", ""))
+        if row not in LEAVES
+        and not set("iu") & set(row.signature.replace("->", ""))
         and row is not ops.integer_pow
     ]
 
@@ -110,7 +111,9 @@ def row_case(row: Op) -> Case:
 
     points = np.array(row.points, dtype=np.float32)
     return Case(
-        row.name, lambda **options: sg.fused_forward_backward(n, f, name=row.name, **options), points
+        row.name,
+        lambda **options: sg.fused_forward_backward(n, f, name=row.name, **options),
+        points,
     )
 
 

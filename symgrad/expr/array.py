@@ -419,11 +419,19 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function that is no ufunc, on expressions."""
     if func in FUNCTIONS:
         kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not NOT_GIVEN}
-        return FUNCTIONS[func](*args, **kwargs)
+        return _called(func, args, kwargs)
     if func in MOVES:
         return _as_expressions(func(*_demote(args), **_demote(kwargs)))
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     raise TraceError(located(f"{name} is not defined for expressions"))
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        inspect.signature(FUNCTIONS[func]).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TraceError(located(f"np.{func.__name__} of expressions: {error}")) from error
+    return FUNCTIONS[func](*args, **kwargs)
 
 
 def _demote(value: Any) -> Any:

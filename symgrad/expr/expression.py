@@ -108,12 +108,12 @@ class Expr(Handle):
         return _reflected(ops.remainder, self, other)
 
     def __floordiv__(self, other: Any) -> Any:
-        quotient = _binary(ops.div, self, other)
-        return quotient if quotient is NotImplemented else ops.floor(quotient)
+        other = lift(self.graph, other)
+        return other if other is NotImplemented else ops.floor_divide(as_float(self), other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        quotient = _reflected(ops.div, self, other)
-        return quotient if quotient is NotImplemented else ops.floor(quotient)
+        other = lift(self.graph, other)
+        return other if other is NotImplemented else ops.floor_divide(other, as_float(self))
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -195,7 +195,12 @@ class Expr(Handle):
     def subs(self, replacements: Mapping[Any, Any]) -> Any:
         """The expression with variables, or any of its parts, replaced: ``x.subs({x: 2})``."""
         graph = self.graph
-        chosen = {operand(graph, k, "f"): lift(graph, v).id for k, v in replacements.items()}
+        chosen = {
+            graph.input_named(k) if isinstance(k, str) else operand(graph, k, "f"): lift(
+                graph, v
+            ).id
+            for k, v in replacements.items()
+        }
         return WRAP[self.type](graph, substitute(graph, self.id, chosen))
 
     # misuse -------------------------------------------------------------------------------------

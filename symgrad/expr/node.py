@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from symgrad.errors import InputError
+
 Node = tuple[Any, ...]
 """``(op, *argument ids)``; a leaf has a payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
 
@@ -190,6 +192,12 @@ class Graph:
         """The id of a new input."""
         self.names.append(name)
         return self.intern((INPUT, len(self.names) - 1))
+
+    def input_named(self, name: str) -> int:
+        """The id of the input of this name."""
+        if name not in self.names:
+            raise InputError(f"there is no variable named {name!r}")
+        return self.intern((INPUT, self.names.index(name)))
 
     def args(self, i: int) -> Sequence[int]:
         """The argument ids of node i; none for a leaf."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import math
+import pickle
 from typing import Any, Final
 
 import numpy as np
@@ -117,8 +118,9 @@ fmod = Op(
     domain="b != 0", edges="NaN at b = 0", points=((7.5, 2.0), (-7.5, 2.0), (7.25, -3.0)),
 )  # fmt: skip
 floor_divide = Op(
-    name="floor_divide", signature="ff->f", reference=np.floor_divide, meaning="floor(a / b)",
-    compose=lambda a, b: floor(a / b), points=((7.5, 2.0), (-7.5, 2.0)),
+    name="floor_divide", signature="ff->f", reference=np.floor_divide,
+    meaning="floor(a / b) of the exact quotient, as Python's //",
+    compose=lambda a, b: round((a - remainder(a, b)) / b), points=((7.5, 2.0), (-7.5, 2.0)),
     edges="the derivative is structurally 0",
 )  # fmt: skip
 
@@ -221,7 +223,7 @@ log1p = Op(
 logaddexp = Op(
     name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
     meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
-    partials=lambda y, a, b: (sigmoid(d := a - b), sigmoid(-d)),
+    partials=lambda y, a, b: (sigmoid(d := where(a == b, 0.0, a - b)), sigmoid(-d)),
     points=((1.5, -0.25), (30.0, 31.0)),
 )  # fmt: skip
 
@@ -370,13 +372,14 @@ gelu = Op(
 
 
 def _gelu_tanh(x: Any, sigma: Any) -> Any:
+    """Formula of the tanh approximation, tanh(z) written as 2 sigma(2 z) - 1."""
     return x * sigma((2.0 * math.sqrt(2.0 / math.pi)) * (x + 0.044715 * (x * x * x)))
 
 
 gelu_tanh = Op(
     name="gelu_tanh", signature="f->f", reference=lambda x: _gelu_tanh(x, reference.sigmoid),
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4", cost=28,
-    compose=lambda x: _gelu_tanh(x, sigmoid), points=((0.5,), (-4.0,)),
+    compose=lambda x: where(abs(x) > 30.0, relu(x), _gelu_tanh(x, sigmoid)), points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 # --- rounding, signs, order -----------------------------------------------------------------------
@@ -570,4 +573,12 @@ def row(name: str) -> Op:
     return TABLE[name]
 
 
-copyreg.pickle(Op, lambda op: (row, (op.name,)))
+def _reduce(op: Op) -> tuple[Any, tuple[str]]:
+    if TABLE.get(op.name) is not op:
+        raise pickle.PicklingError(
+            f"{op.name} has a derivative of the user's own, whose code a pickle cannot hold"
+        )
+    return row, (op.name,)
+
+
+copyreg.pickle(Op, _reduce)

@@ -32,10 +32,9 @@ erfc = pointwise(math.erfc)
 def exp_neg_square(x: Array) -> Array:
     """exp(-x**2), squared in double so that the exponent is exact to its last bit."""
     x = np.asarray(x)
-    wide = x.astype(np.float64)
+    wide = np.clip(x.astype(np.float64), -1e3, 1e3)  # beyond, the value is 0 anyhow
     high = wide.astype(np.float32).astype(np.float64)  # high**2 is exact in double
-    rest = np.where(np.isinf(wide), 0.0, (wide - high) * (wide + high))
-    return (np.exp(-high * high) * np.exp(-rest)).astype(x.dtype)
+    return (np.exp(-high * high) * np.exp(-(wide - high) * (wide + high))).astype(x.dtype)
 
 
 def integer_power(x: Array, exponent: Array) -> Array:

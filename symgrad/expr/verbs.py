@@ -142,11 +142,11 @@ def jacobian(exprs: Any, wrt: Any) -> Jacobian:
     """
     outputs, variables = _list(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
-    ids = _ids(graph, wrt)
+    positions = positions_of(_ids(graph, wrt))
     rows: list[tuple[int, int, int]] = []
     for r, output in enumerate(outputs):
         if isinstance(output, Handle):
-            rows.extend((r, c, i) for c, i in row_of(graph, output.id, ids))
+            rows.extend((r, c, i) for c, i in row_of(graph, output.id, positions))
     return Jacobian(
         (len(outputs), len(variables)),
         tuple(r for r, _, _ in rows),
@@ -178,15 +178,28 @@ def hessian(expr: Expr, wrt: Any) -> Jacobian:
     )
 
 
-def row_of(graph: Graph, root: int, wrt: Sequence[int]) -> list[tuple[int, int]]:
-    """The structurally nonzero derivatives of one root: (position in ``wrt``, node)."""
+Positions = Mapping[int, Sequence[int]]
+"""Where each variable, by its node, stands in ``wrt``."""
+
+
+def positions_of(wrt: Sequence[int]) -> Positions:
+    """Where each of these nodes stands."""
     positions: dict[int, list[int]] = {}
     for c, i in enumerate(wrt):
         positions.setdefault(i, []).append(c)
-    near = [i for i in reachable(graph, [root]) if i in positions]
+    return positions
+
+
+def row_of(
+    graph: Graph, root: int, positions: Positions, below: int | None = None
+) -> list[tuple[int, int]]:
+    """The structurally nonzero derivatives of one root, (position, node), of positions < below."""
+    cone = [i for i in reachable(graph, [root]) if i in positions]
+    near = [i for i in cone if below is None or positions[i][0] < below]
     found = differentiate.vjp(graph, {root: graph.constant(1.0)}, near)
-    row = [(c, d) for i, d in zip(near, found, strict=True) if d is not None for c in positions[i]]
-    return sorted((c, d) for c, d in row if not _is_zero(graph, d))
+    pairs = [(i, d) for i, d in zip(near, found, strict=True) if d is not None]
+    row = [(c, d) for i, d in pairs if not _is_zero(graph, d) for c in positions[i]]
+    return sorted((c, d) for c, d in row if below is None or c < below)
 
 
 def hessian_entries(
@@ -195,10 +208,11 @@ def hessian_entries(
     """The structurally nonzero second derivatives by (row, column), the lower half mirrored."""
     if gradient is None:
         gradient = differentiate.vjp(graph, {root: graph.constant(1.0)}, wrt)
+    positions = positions_of(wrt)
     entries: dict[tuple[int, int], int] = {}
     for r, g in enumerate(gradient):
         if g is not None:
-            for c, i in row_of(graph, g, wrt[: r + 1]):
+            for c, i in row_of(graph, g, positions, r + 1):
                 entries[r, c] = entries[c, r] = i
     return entries
 
@@ -240,9 +254,7 @@ def _variable(graph: Graph, key: Any) -> int:
     if isinstance(key, Handle):
         require_graph(graph, key)
         return key.id
-    if key in graph.names:
-        return graph.intern((INPUT, graph.names.index(key)))
-    raise InputError(f"there is no variable named {key!r}")
+    return graph.input_named(key)
 
 
 def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]) -> None:

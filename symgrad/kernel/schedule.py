@@ -1,17 +1,13 @@
-"""Scheduling: which values get a name, in which order, and where a long kernel is cut.
-
-Compile time is what cuts are for: shader compilers are superlinear in the length of a function and
-in the number of memory accesses of a kernel. Both limits were measured on llvmpipe: 400 loads cost
-4 ms each, 100 loads 1.6 ms each; 20,000 statements in one function 1.5 times what they cost in
-functions of 500.
-"""
+"""Scheduling: which values get a name, in which order, and in which shader and function."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from symgrad.expr.node import INPUT, Graph, reachable
+from symgrad.expr.node import Graph, reachable
+from symgrad.kernel.cut import Cutter, Limits, Reads
 from symgrad.kernel.plan import Output, Piece, Plan, Store
 
 MAX_FOLDED = 12
@@ -19,20 +15,6 @@ MAX_FOLDED = 12
 
 MAX_DEPTH = 8
 """Nested operations in one statement, at most."""
-
-PART = 500
-"""Statements in one function."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How large one shader may grow before the graph is cut into several."""
-
-    statements: int = 8_000
-    transcendentals: int = 500
-    accesses: int = 576
-    """Loads and stores; what is beyond is cut into pieces of ``accesses_when_cut``."""
-    accesses_when_cut: int = 256
 
 
 def schedule(
@@ -46,19 +28,22 @@ def schedule(
     statements = [i for i in order if i in bound]
     stores = [Store(o, c, i) for o, out in enumerate(outputs) for c, i in enumerate(out.nodes)]
     if _fits(graph, order, statements, stores, limits):
-        whole = Piece(_parts(statements), (), (), tuple(stores))
+        whole = Piece((tuple(statements),) if statements else (), (), (), tuple(stores))
         return Plan(name, graph, tuple(outputs), bound, (whole,), ())
-    reads = {i: reads_of(graph, i, bound) for i in statements}
-    groups = _cut(graph, statements, reads, stores, limits)
-    return _plan(name, graph, outputs, bound, groups, reads, stores)
+    cutter = Cutter(graph, statements, bound, Counter(s.node for s in stores), limits)
+    return _plan(name, outputs, bound, cutter, stores)
 
 
-@dataclass(frozen=True)
-class Reads:
-    """What a statement needs: the bound nodes and inputs it reads, and its hard operations."""
-
-    names: tuple[int, ...]
-    transcendentals: int
+def _fits(
+    graph: Graph, order: Sequence[int], statements: Sequence[int], stores: Sequence[Store],
+    limits: Limits,
+) -> bool:  # fmt: skip
+    """Whether one function of one shader can hold everything."""
+    return (
+        len(statements) <= min(limits.statements, limits.function)
+        and len(graph.names) + len(stores) <= limits.accesses
+        and sum(graph.nodes[i][0].transcendental for i in order) <= limits.transcendentals
+    )
 
 
 def bind(graph: Graph, order: Sequence[int], roots: Sequence[int]) -> frozenset[int]:
@@ -101,122 +86,41 @@ def _shorten(
     return sum(size[a] for a in folded), max((depth[a] for a in folded), default=0)
 
 
-def reads_of(graph: Graph, i: int, bound: frozenset[int]) -> Reads:
-    """The bound nodes and inputs that the statement of node i reads, each once."""
-    nodes = graph.nodes
-    found: dict[int, None] = {}
-    hard = int(nodes[i][0].transcendental)
-    stack = list(nodes[i][1:])
-    while stack:
-        a = stack.pop()
-        if a in bound or nodes[a][0] is INPUT:
-            found[a] = None
-        elif nodes[a][0].arity:
-            hard += nodes[a][0].transcendental
-            stack.extend(nodes[a][1:])
-    return Reads(tuple(found), hard)
-
-
-# --- cutting --------------------------------------------------------------------------------------
-
-
-def _cut(
-    graph: Graph, statements: Sequence[int], reads: dict[int, Reads], stores: Sequence[Store],
-    limits: Limits,
-) -> list[list[int]]:  # fmt: skip
-    """The statements in groups, one for each shader, cut where few values are alive."""
-    alive = _alive_after(graph, statements, reads)
-    stored = {s.node for s in stores}
-    groups: list[list[int]] = []
-    start = 0
-    while start < len(statements):
-        end = _end_of_group(statements, start, alive, reads, stored, limits)
-        groups.append(list(statements[start:end]))
-        start = end
-    return groups
-
-
-def _end_of_group(
-    statements: Sequence[int], start: int, alive: Sequence[int], reads: dict[int, Reads],
-    stored: set[int], limits: Limits,
-) -> int:  # fmt: skip
-    """Where the shader that begins at ``start`` should end.
-
-    That is in the last part of what it may hold, where the fewest values are alive.
-    """
-    hard = accesses = 0
-    seen: set[int] = set()
-    best = 0
-    for k in range(start, len(statements)):
-        i = statements[k]
-        fresh = [a for a in reads[i].names if a not in seen]
-        seen.update(fresh, (i,))
-        hard += reads[i].transcendentals
-        accesses += len(fresh) + (i in stored)
-        full = max(
-            (k - start + 1) / limits.statements,
-            hard / limits.transcendentals,
-            accesses / limits.accesses_when_cut,
-        )
-        if full >= 0.6 and (not best or alive[k] <= alive[best - 1]):
-            best = k + 1
-        if full >= 1:
-            return best
-    return len(statements)
-
-
-def _fits(
-    graph: Graph, order: Sequence[int], statements: Sequence[int], stores: Sequence[Store],
-    limits: Limits,
-) -> bool:  # fmt: skip
-    """Whether one shader can hold everything."""
-    return (
-        len(statements) <= limits.statements
-        and len(graph.names) + len(stores) <= limits.accesses
-        and sum(graph.nodes[i][0].transcendental for i in order) <= limits.transcendentals
-    )
-
-
-def _alive_after(graph: Graph, statements: Sequence[int], reads: dict[int, Reads]) -> list[int]:
-    """How many bound values are alive after each statement."""
-    last = {a: k for k, i in enumerate(statements) for a in reads[i].names}
-    dying = [0] * len(statements)
-    for a, k in last.items():
-        if graph.nodes[a][0].arity:
-            dying[k] += 1
-    alive, count = [], 0
-    for k, i in enumerate(statements):
-        count += (i in last) - dying[k]
-        alive.append(count)
-    return alive
-
-
-# --- the plan of the groups -----------------------------------------------------------------------
-
-
 def _plan(
-    name: str, graph: Graph, outputs: Sequence[Output], bound: frozenset[int],
-    groups: Sequence[Sequence[int]], reads: dict[int, Reads], stores: Sequence[Store],
+    name: str, outputs: Sequence[Output], bound: frozenset[int], cutter: Cutter,
+    stores: Sequence[Store],
 ) -> Plan:  # fmt: skip
+    groups = cutter.shaders()
     home = {i: g for g, group in enumerate(groups) for i in group}
-    rows = _scratch_rows(groups, reads, home)
+    rows = _scratch_rows(groups, cutter.reads, home)
     row_of = {i: r for r, row in enumerate(rows) for i in row}
     spills: list[list[int]] = [[] for _ in groups]
     for r, row in enumerate(rows):
         spills[home[row[0]]].append(r)
     stored: list[list[Store]] = [[] for _ in groups]
     for s in stores:
-        stored[home.get(s.node, 0)].append(s)
-    pieces = []
+        if s.node in home:
+            stored[home[s.node]].append(s)
+    pieces: list[Piece] = []
+    start = 0
     for g, group in enumerate(groups):
-        foreign = {a for i in group for a in reads[i].names if home.get(a, g) != g}
+        foreign = {a for i in group for a in cutter.reads[i].names if home.get(a, g) != g}
         fetches = tuple(sorted({row_of[a] for a in foreign}))
-        pieces.append(Piece(_parts(group), fetches, tuple(spills[g]), tuple(stored[g])))
-    return Plan(name, graph, tuple(outputs), bound, tuple(pieces), tuple(rows))
+        parts = tuple(cutter.functions(start, start + len(group)))
+        pieces.append(Piece(parts, fetches, tuple(spills[g]), tuple(stored[g])))
+        start += len(group)
+    leaf_stores = [s for s in stores if s.node not in home]
+    pieces = _with_leaf_stores(pieces, leaf_stores, cutter.limits)
+    return Plan(name, cutter.graph, tuple(outputs), bound, tuple(pieces), tuple(rows))
 
 
-def _parts(group: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(group[k : k + PART]) for k in range(0, len(group), PART))
+def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Store], limits: Limits) -> list[Piece]:
+    """The shaders, with the columns that are constants or inputs, which no statement makes."""
+    if pieces and len(stores) <= limits.accesses // 8:
+        return [replace(pieces[0], stores=(*pieces[0].stores, *stores)), *pieces[1:]]
+    size = limits.accesses
+    chunks = [tuple(stores[k : k + size]) for k in range(0, len(stores), size)]
+    return pieces + [Piece((), (), (), chunk) for chunk in chunks]
 
 
 def _scratch_rows(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 
@@ -33,6 +31,6 @@ def softplus(x: Expr) -> Expr:
 
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
-    """max(a, b) + log1p(exp(-|a - b|)); a + ln 2 where a = b, infinite or not."""
-    apart = ops.maximum(a, b) + ops.log1p(ops.exp(-ops.abs(a - b)))
-    return ops.where(a == b, a + math.log(2.0), apart)
+    """max(a, b) + log1p(exp(-|a - b|)), the difference 0 where a = b, infinite or not."""
+    apart = ops.where(a == b, 0.0, a - b)
+    return ops.maximum(a, b) + ops.log1p(ops.exp(-ops.abs(apart)))

@@ -127,4 +127,5 @@ def _is_zero(graph: Graph, i: int) -> bool:
 
 
 def _is_negative(graph: Graph, i: int) -> bool:
-    return math.copysign(1.0, graph.value(i) or 0.0) < 0
+    value = graph.value(i)
+    return value is not None and math.copysign(1.0, value) < 0

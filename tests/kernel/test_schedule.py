@@ -17,11 +17,12 @@ from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel import schedule as module
+from symgrad.kernel.cut import Limits
 from symgrad.kernel.plan import Output, Plan
-from symgrad.kernel.schedule import Limits, bind, schedule
+from symgrad.kernel.schedule import bind, schedule
 from symgrad.mathlib.define import inlined
 
-TINY = Limits(statements=12, transcendentals=5, accesses=10, accesses_when_cut=8)
+TINY = Limits(statements=12, transcendentals=5, accesses=10, crossing=10**9, private=10**9)
 
 
 def gradient(f: Callable[[Any], Any], n: int) -> tuple[Graph, list[Output]]:
@@ -64,8 +65,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int]] = {
 LIMITS = {
     "whole": Limits(),
     "tiny": TINY,
-    "narrow": Limits(8, 2, 6, 6),
-    "parts": Limits(10**9, 10**9, 10**9),
+    "narrow": Limits(8, 2, 6, crossing=10**9, private=10**9),
+    "parts": Limits(10**9, 10**9, 10**9, function=7, private=10**9),
 }
 
 
@@ -127,9 +128,7 @@ class Machine:
 
 
 @pytest.mark.parametrize(("name", "limits"), PLANS)
-def test_the_pieces_compute_what_the_graph_means(name: str, limits: str, monkeypatch: Any) -> None:
-    if limits == "parts":
-        monkeypatch.setattr(module, "PART", 7)
+def test_the_pieces_compute_what_the_graph_means(name: str, limits: str) -> None:
     plan = plan_of(name, limits)
     at = points(len(plan.graph.names), 60)
     found = Machine(plan, at).run()
@@ -157,14 +156,14 @@ def test_limits(name: str, limits: str) -> None:
             assert (
                 sum(plan.graph.nodes[i][0].transcendental for i in folded) <= limit.transcendentals
             )
-        assert all(1 <= len(part) <= module.PART for part in piece.parts)
+        assert all(1 <= len(part) <= limit.function for part in piece.parts)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_piece_of_a_cut_kernel_stores_more_than_it_may(name: str) -> None:
     plan = plan_of(name, "tiny")
     if len(plan.pieces) > 1 or plan.layout.n_inputs > 10:
-        assert max(len(p.stores) for p in plan.pieces) <= 2 * TINY.accesses_when_cut
+        assert max(len(p.stores) for p in plan.pieces) <= 2 * TINY.accesses
 
 
 def inside(plan: Plan, statements: Sequence[int]) -> set[int]:

@@ -19,13 +19,14 @@ from symgrad.expr.node import Graph, Place
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel import schedule as scheduling
+from symgrad.kernel.cut import Limits
 from symgrad.kernel.plan import Output, Plan
-from symgrad.kernel.schedule import Limits, schedule
+from symgrad.kernel.schedule import schedule
 from symgrad.mathlib import define
 from symgrad.wgsl.emit import Style, emit, printable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-TINY = Limits(statements=10, transcendentals=4, accesses=8, accesses_when_cut=8)
+TINY = Limits(statements=10, transcendentals=4, accesses=8, crossing=10**9, private=10**9)
 KEYWORDS = set(
     re.findall(
         r"\w+",
@@ -179,7 +180,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int, Limits | None]] = {
     "an input": (lambda v: v[1], 2, None),
     "a constant": (lambda v: 3.5, 2, None),
     "many inputs": (squares, 700, None),
-    "long": (dense, 200, Limits(10**6, 10**6, 10**6)),
+    "long": (dense, 200, Limits(10**6, 10**6, 10**6, function=100, private=10**9)),
     "constants": (lambda v: v[0] * 1e-45 + v[0] / 0.0 - v[0] * math.inf + v[0] * -0.0, 1, None),
 }
 
@@ -199,9 +200,11 @@ def test_random_graphs(seed: int) -> None:
         check(emit(plan, define.functions(math_)))
 
 
-def test_long_bodies_are_cut_into_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PART", 9)
-    (source,) = emitted(dense, 20)
+SHORT = Limits(function=9, private=10**9)
+
+
+def test_long_bodies_are_cut_into_functions() -> None:
+    (source,) = emitted(dense, 20, SHORT)
     check((source,))
     parts = re.findall(r"fn part_(\d+)\(", source)
     assert len(parts) > 3 and len(re.findall(r"^  part_\d+\(point, cell\);", source, re.M)) == len(
@@ -269,12 +272,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("names", NAMES, ids="-".join)
-@pytest.mark.parametrize("limits", [None, TINY], ids=["whole", "cut"])
-def test_names_that_would_be_something_else(
-    names: list[str], limits: Limits | None, monkeypatch: Any
-) -> None:
-    check(emitted(kinks, 2, limits, names))
-    monkeypatch.setattr(scheduling, "PART", 3)
+@pytest.mark.parametrize("limits", [None, TINY, SHORT], ids=["whole", "cut", "parts"])
+def test_names_that_would_be_something_else(names: list[str], limits: Limits | None) -> None:
     check(emitted(kinks, 2, limits, names))
 
 

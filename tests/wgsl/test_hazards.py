@@ -60,7 +60,9 @@ def test_1_batches_beyond_65_535_workgroups_lose_nothing(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("divisor", [0.0, -0.0])
-@pytest.mark.parametrize("divide", [lambda x, d: x / d, lambda x, d: x % d, lambda x, d: x / (d * 1)])
+@pytest.mark.parametrize(
+    "divide", [lambda x, d: x / d, lambda x, d: x % d, lambda x, d: x / (d * 1)]
+)
 def test_2_a_division_by_a_constant_zero_is_stored(
     gpu: Gpu, poison: Callable[[Program, int], None], divide: Any, divisor: float
 ) -> None:
