@@ -14,6 +14,7 @@ from symgrad.errors import (
     ForeignExpressionError,
     InputError,
     InputTypeError,
+    PickleError,
     SymgradError,
     TraceError,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "InputTypeError",
     "Jacobian",
     "Kernel",
+    "PickleError",
     "Report",
     "Stats",
     "SymgradError",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 
 class SymgradError(Exception):
     """Base of all errors raised by symgrad; each is also the built-in error a user would expect."""
@@ -21,6 +23,10 @@ class InputError(SymgradError, ValueError):
 
 class InputTypeError(SymgradError, TypeError):
     """A value has a type that symgrad cannot turn into real numbers."""
+
+
+class PickleError(SymgradError, pickle.PicklingError):
+    """A graph holds the user's own code, which a pickle cannot."""
 
 
 class DeviceError(SymgradError, RuntimeError):

@@ -51,6 +51,26 @@ def awkward(v: Any) -> Any:
     return big + sg.where(v[1] > 1e30, float("nan"), 1e-40 * v[1]) + v[0] * -0.0 + 2.0**-126
 
 
+def powers(v: Any) -> Any:
+    return v[0] ** 7 + v[0] ** -3 + v[1] ** 2.5 + v[0] ** v[1]
+
+
+def choices(v: Any) -> Any:
+    return np.sum(np.where(v > 0, np.maximum(v, 0.5), np.minimum(v, -0.5)))
+
+
+def logic(v: Any) -> Any:
+    return sg.where(((v[0] < v[1]) | (v[0] < 0)) & ~(v[1] > 1), v[0], v[1])
+
+
+def nested(v: Any) -> Any:
+    return {"a": v * 2, "b": [v[0] - v[1]]}
+
+
+def wide(v: Any) -> Any:
+    return [v[k % 3] * (k + 1) for k in range(130)]
+
+
 def losses() -> list[Case]:
     """Losses and gradients."""
     kernels: list[tuple[str, int, Callable[[Any], Any], np.ndarray]] = [
@@ -62,9 +82,9 @@ def losses() -> list[Case]:
         ("chain 10", 10, dense_chain, uniform(10, low=-0.6, high=0.6)),
         ("network", 17, network, uniform(17)),
         ("awkward", 2, awkward, uniform(2)),
-        ("powers", 2, lambda v: v[0] ** 7 + v[0] ** -3 + v[1] ** 2.5 + v[0] ** v[1], uniform(2, low=0.5)),
-        ("choices", 3, lambda v: np.sum(np.where(v > 0, np.maximum(v, 0.5), np.minimum(v, -0.5))), uniform(3)),
-        ("logic", 2, lambda v: sg.where(((v[0] < v[1]) | (v[0] < 0)) & ~(v[1] > 1), v[0], v[1]), uniform(2)),
+        ("powers", 2, powers, uniform(2, low=0.5)),
+        ("choices", 3, choices, uniform(3)),
+        ("logic", 2, logic, uniform(2)),
         ("keywords", 3, lambda v: v @ v, uniform(3)),
     ]  # fmt: skip
     cases = []
@@ -81,10 +101,10 @@ def losses() -> list[Case]:
 def others() -> list[Case]:
     """The other kinds of kernels."""
     makers: list[tuple[str, int, Callable[..., sg.Kernel]]] = [
-        ("forward", 3, lambda **o: sg.fused_forward(3, lambda v: {"a": v * 2, "b": [v[0] - v[1]]}, **o)),
+        ("forward", 3, lambda **o: sg.fused_forward(3, nested, **o)),
         ("jacobian", 4, lambda **o: sg.fused_jacobian(4, lambda v: np.sin(v) * v[::-1], **o)),
         ("hessian", 5, lambda **o: sg.fused_hessian(5, rosenbrock, **o)),
-        ("wide", 3, lambda **o: sg.fused_forward(3, lambda v: [v[k % 3] * (k + 1) for k in range(130)], **o)),
+        ("wide", 3, lambda **o: sg.fused_forward(3, wide, **o)),
     ]  # fmt: skip
     return [Case(name, make, uniform(n)) for name, n, make in makers]
 

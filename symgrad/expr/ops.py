@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copyreg
 import math
-import pickle
 from typing import Any, Final
 
 import numpy as np
 
+from symgrad.errors import PickleError
 from symgrad.expr import reference
 from symgrad.expr.law import Law, exact, finite, nonnegative, nonzero, positive, real
 from symgrad.expr.node import LEAVES, Masked, Op
@@ -120,7 +120,8 @@ fmod = Op(
 floor_divide = Op(
     name="floor_divide", signature="ff->f", reference=np.floor_divide,
     meaning="floor(a / b) of the exact quotient, as Python's //",
-    compose=lambda a, b: round((a - remainder(a, b)) / b), points=((7.5, 2.0), (-7.5, 2.0)),
+    compose=lambda a, b: where(b == 0.0, stop_gradient(a / b), round((a - remainder(a, b)) / b)),
+    points=((7.5, 2.0), (-7.5, 2.0)),
     edges="the derivative is structurally 0",
 )  # fmt: skip
 
@@ -379,7 +380,8 @@ def _gelu_tanh(x: Any, sigma: Any) -> Any:
 gelu_tanh = Op(
     name="gelu_tanh", signature="f->f", reference=lambda x: _gelu_tanh(x, reference.sigmoid),
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4", cost=28,
-    compose=lambda x: where(abs(x) > 30.0, relu(x), _gelu_tanh(x, sigmoid)), points=((0.5,), (-4.0,)),
+    compose=lambda x: where(abs(x) > 30.0, relu(x), _gelu_tanh(x, sigmoid)),
+    points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 # --- rounding, signs, order -----------------------------------------------------------------------
@@ -575,7 +577,7 @@ def row(name: str) -> Op:
 
 def _reduce(op: Op) -> tuple[Any, tuple[str]]:
     if TABLE.get(op.name) is not op:
-        raise pickle.PicklingError(
+        raise PickleError(
             f"{op.name} has a derivative of the user's own, whose code a pickle cannot hold"
         )
     return row, (op.name,)

@@ -71,7 +71,7 @@ def _reduced(x: Expr) -> tuple[Expr, Expr]:
 
 
 def asin(x: Expr) -> Expr:
-    """The arc sine of a = |x|, with the sign of x: pi/2 - 2 asin(sqrt((1 - a)/2)) for a > 1/2."""
+    """A polynomial in x; where |x| = a > 1/2, pi/2 less twice the arc sine of sqrt((1 - a)/2)."""
     a, angle = _reduced(x)
     value = ops.where(a <= 0.5, angle, _complement(2.0 * angle, 0.5))
     return keep_tiny(ops.copysign(ops.where(a > 1.0, math.nan, value), x), x, TINY)

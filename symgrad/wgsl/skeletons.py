@@ -50,7 +50,7 @@ class Skeleton:
 
     @cached_property
     def row_length(self) -> int:
-        """Floats from one row of the tile to the next: no multiple of 4, to avoid bank conflicts."""
+        """Floats from one row of the tile to the next: no multiple of 4, for the banks' sake."""
         columns = max((len(t) for t in self.tiles), default=0)
         return columns if columns % 4 and columns < UNROLLED else columns | 1
 
@@ -189,7 +189,8 @@ def _drain(
         yield f"  let rows = min({WORKGROUP}u, params.count - first);"
 
     def copy(k: str) -> str:
-        row, column = _quotient(k, columns)
+        index = f"({k})" if " " in k else k
+        row, column = f"{index} / {columns}u", f"{index} % {columns}u"
         target = f"first * {width}u + {k}"
         if columns != width:
             target = f"(first + {row}) * {width}u + {tile[0].column}u + {column}"
@@ -202,8 +203,4 @@ def _drain(
         return
     for k in range(columns):
         at = f"{k * WORKGROUP}u + local" if k else "local"
-        yield f"  if ({at} < rows * {columns}u) {{ {copy(at if not k else f'({at})')} }}"
-
-
-def _quotient(k: str, columns: int) -> tuple[str, str]:
-    return f"{k} / {columns}u", f"{k} % {columns}u"
+        yield f"  if ({at} < rows * {columns}u) {{ {copy(at)} }}"

@@ -46,7 +46,7 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
-var<workgroup> tile: array<f32, 192>;
+var<workgroup> tile: array<f32, 128>;
 
 // the length of a row of scratch: the points, rounded up to whole workgroups
 fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
@@ -74,13 +74,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (cell < params.count) {
     loss[point] = t15;
   }
-  tile[local * 3u + 0u] = t22;
-  tile[local * 3u + 1u] = t17;
+  tile[local * 2u + 0u] = t22;
+  tile[local * 2u + 1u] = t17;
   workgroupBarrier();
   let rows = min(64u, params.count - first);
-  for (var k = local; k < rows * 2u; k += 64u) {
-    grad[(first + k / 2u) * 4u + 2u + k % 2u] = tile[k / 2u * 3u + k % 2u];
-  }
+  if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 2u + local % 2u] = tile[local]; }
+  if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 2u + (64u + local) % 2u] = tile[64u + local]; }
 }
 
 // dense_cut: loss and gradient
@@ -96,7 +95,7 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
-var<workgroup> tile: array<f32, 192>;
+var<workgroup> tile: array<f32, 128>;
 
 // the length of a row of scratch: the points, rounded up to whole workgroups
 fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
@@ -117,11 +116,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let x0 = x[point * 4u + 0u];
   let t32 = x0 * t31;
   let t34 = t32 + (t31 + t32);
-  tile[local * 3u + 0u] = t34;
-  tile[local * 3u + 1u] = t27;
+  tile[local * 2u + 0u] = t34;
+  tile[local * 2u + 1u] = t27;
   workgroupBarrier();
   let rows = min(64u, params.count - first);
-  for (var k = local; k < rows * 2u; k += 64u) {
-    grad[(first + k / 2u) * 4u + 0u + k % 2u] = tile[k / 2u * 3u + k % 2u];
-  }
+  if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 0u + local % 2u] = tile[local]; }
+  if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 0u + (64u + local) % 2u] = tile[64u + local]; }
 }

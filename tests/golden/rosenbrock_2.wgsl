@@ -8,7 +8,7 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
-var<workgroup> tile: array<f32, 192>;
+var<workgroup> tile: array<f32, 128>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -25,11 +25,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (cell < params.count) {
     loss[point] = t11;
   }
-  tile[local * 3u + 0u] = t23;
-  tile[local * 3u + 1u] = t14;
+  tile[local * 2u + 0u] = t23;
+  tile[local * 2u + 1u] = t14;
   workgroupBarrier();
   let rows = min(64u, params.count - first);
-  for (var k = local; k < rows * 2u; k += 64u) {
-    grad[first * 2u + k] = tile[k / 2u * 3u + k % 2u];
-  }
+  if (local < rows * 2u) { grad[first * 2u + local] = tile[local]; }
+  if (64u + local < rows * 2u) { grad[first * 2u + 64u + local] = tile[64u + local]; }
 }

@@ -308,9 +308,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 63u + 62u] = t337;
   workgroupBarrier();
   let rows = min(64u, params.count - first);
-  for (var k = local; k < rows * 63u; k += 64u) {
-    grad[(first + k / 63u) * 100u + 0u + k % 63u] = tile[k];
-  }
+  for (var k = local; k < rows * 63u; k += 64u) { grad[(first + k / 63u) * 100u + 0u + k % 63u] = tile[k]; }
   workgroupBarrier();
   tile[local * 63u + 0u] = t336;
   tile[local * 63u + 1u] = t335;
@@ -350,7 +348,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 63u + 35u] = t301;
   tile[local * 63u + 36u] = t300;
   workgroupBarrier();
-  for (var k = local; k < rows * 37u; k += 64u) {
-    grad[(first + k / 37u) * 100u + 63u + k % 37u] = tile[k / 37u * 63u + k % 37u];
-  }
+  for (var k = local; k < rows * 37u; k += 64u) { grad[(first + k / 37u) * 100u + 63u + k % 37u] = tile[k / 37u * 63u + k % 37u]; }
 }
