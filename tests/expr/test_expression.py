@@ -153,7 +153,7 @@ def test_what_is_no_real_number() -> None:
     for value in ("a", None, 1j, np.complex64(1), object(), [1.0], (1,), {}, b"1", Decimal(1)):
         for op in (operator.add, operator.mul, operator.pow, operator.lt):
             with pytest.raises(SymgradError) as caught:
-                op(x, value)
+                op(x, value)  # pyright: ignore[reportArgumentType]
             assert isinstance(caught.value, InputTypeError)
     with pytest.raises(InputError, match="beyond the range of a float"):
         x + 10**400
@@ -162,7 +162,7 @@ def test_what_is_no_real_number() -> None:
 def test_pow_with_a_modulus_and_round_with_digits() -> None:
     (x,) = variables(1)
     with pytest.raises(TraceError, match="modulus"):
-        pow(x, 2, 3)
+        pow(x, 2, 3)  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(TraceError, match="only whole numbers"):
         round(x, 2)
 

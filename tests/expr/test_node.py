@@ -10,6 +10,7 @@ import struct
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,4 +166,4 @@ def test_a_graph_goes_with_its_last_handle(name: str) -> None:
 def test_an_expression_keeps_its_graph() -> None:
     e = derived()
     gc.collect()
-    assert values(e.graph, [e.id], [[0.1], [0.2], [0.3]]).shape == (1, 1)
+    assert values(e.graph, [e.id], np.array([[0.1], [0.2], [0.3]])).shape == (1, 1)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_results_that_are_none(name: str) -> None:
 def test_messages_about_results_say_which_function() -> None:
     with pytest.raises(TraceError, match=r"nothing \(.*test_trace\.py:\d+\) returned None"):
         trace(nothing, 1)
-    assert "nothing (" in describe(nothing) and describe(3) == "3"
+    assert "nothing (" in describe(nothing) and describe(cast(Any, 3)) == "3"
 
 
 def nothing(v: Any) -> None:

@@ -94,7 +94,10 @@ class Machine:
         with np.errstate(all="ignore"):
             for piece in self.plan.pieces:
                 self._piece(piece)
-        return [np.array([np.broadcast_to(c, self.at.shape[1:]) for c in r]) for r in self.results]
+        return [
+            np.array([np.broadcast_to(np.asarray(c), self.at.shape[1:]) for c in r])
+            for r in self.results
+        ]
 
     def _piece(self, piece: Any) -> None:
         known: dict[int, Any] = {}

@@ -14,7 +14,7 @@ from symgrad.wgsl.definitions import definitions
 from .cases import BOUNDS, EDGES, FUNCTIONS, grid, truth, ulps
 
 compute = pytest.importorskip("wgpu.utils.compute")
-PARAMS = np.uint32([0, 0, 0x7F800000, 0x7FC00000])
+PARAMS = np.array([0, 0, 0x7F800000, 0x7FC00000], np.uint32)
 
 
 def source(function: Function) -> str:
