@@ -77,6 +77,8 @@ def build(
         wanted = clock.time("differentiate", lambda: tuple(derive(traced)))
         require_range(traced, wanted, options.dtype)
         graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
+        traced.graph.release()
+        graph.release()
         plan = clock.time("schedule", lambda: schedule(options.name, graph, outputs))
         style = Style(options.math, options.comments, title)
         modules = clock.time("emit", lambda: emit(plan, functions(options.math), style))

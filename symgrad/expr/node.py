@@ -173,6 +173,19 @@ class Graph:
             self.places.append(self.place)
         return found
 
+    def __getattr__(self, name: str) -> Any:
+        if name != "_index":
+            raise AttributeError(name)
+        self._index = {node: i for i, node in enumerate(self.nodes)}
+        return self._index
+
+    def release(self) -> None:
+        """Give back the memory that only building needs; it is made again if more is built."""
+        self._floats = {}
+        self.known = {}
+        self._index = {}
+        del self._index
+
     def add(self, op: Op, *args: int) -> int:
         """The id of ``op(*args)``."""
         if op.commutative and args[0] > args[1]:
@@ -233,9 +246,7 @@ class Graph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.place, self.tracing, self.known = 0, False, {}
-        self._index = {node: i for i, node in enumerate(self.nodes)}
-        self._floats = {}
+        self.place, self.tracing, self.known, self._floats = 0, False, {}, {}
 
 
 def reachable(graph: Graph, roots: Iterable[int]) -> list[int]:

@@ -22,8 +22,8 @@ class Limits:
 
     statements: int = 8_000
     transcendentals: int = 500
-    accesses: int = 320
-    """Loads of inputs and stores of results."""
+    accesses: int = 256
+    """Loads of inputs and of values from other shaders, and stores of results."""
     crossing: int = 600
     """Values that may cross where a limit is just reached; f times as many at f times the limit."""
     function: int = 4_000
@@ -118,13 +118,13 @@ class Cutter:
         limits = self.limits
         seen: set[int] = set()
         hard = 0
-        accesses = 0.0
+        accesses = 0
         for k in range(start, len(self.statements)):
             i = self.statements[k]
             for a in self.reads[i].names:
                 if a not in seen:
                     seen.add(a)
-                    accesses += 0.25 if self.graph.nodes[a][0].arity else 1.0  # four share a row
+                    accesses += 1
             seen.add(i)
             hard += self.reads[i].transcendentals
             accesses += self.stores.get(i, 0)
