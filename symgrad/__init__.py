@@ -6,6 +6,7 @@
 0.0
 """
 
+from symgrad.audit import Audit, Suspect
 from symgrad.checking import Report, check
 from symgrad.errors import (
     DeviceError,
@@ -112,6 +113,7 @@ from symgrad.wgsl.dispatch import DeviceArray
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Condition",
     "Device",
     "DeviceArray",
@@ -128,6 +130,7 @@ __all__ = [
     "PickleError",
     "Report",
     "Stats",
+    "Suspect",
     "SymgradError",
     "TraceError",
     "abs",

@@ -55,8 +55,11 @@ class State:
 
     @property
     def best(self) -> int:
-        """The first of the fits whose sum of squares is, to float32's rounding, the smallest."""
-        return int(np.argmax(self.costs <= self.costs.min() * (1.0 + 1e-5)))
+        """The first of the fits whose sum of squares is the smallest, to a hundredth.
+
+        Residuals are differences, and rounded in float32: what is less may well be noise.
+        """
+        return int(np.argmax(self.costs <= 1.01 * self.costs.min()))
 
 
 @dataclass(frozen=True)

@@ -204,9 +204,9 @@ def fused_hvp(
         ]
 
     names = [f"{letter}{k}" for letter in "xd" for k in range(n)]
+    built = build(lambda v: f(v[:n]), 2 * n, derive, options, names)
     title = f"{options.name}: loss, gradient and Hessian * vector"
-    built = build(lambda v: f(v[:n]), 2 * n, derive, title, options, names)
-    return assemble(built, Inputs(("x", "vector"), (n, n)), options, device, single=False)
+    return assemble(built, Inputs(("x", "vector"), (n, n)), options, title, device, single=False)
 
 
 _kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyDictionary()
@@ -252,8 +252,9 @@ def _kernel(
     names: Sequence[str] | None, single: bool = False,
 ) -> Kernel:  # fmt: skip
     n = checked_count(n)
-    built = build(f, n, derive, f"{options.name}: {what}", options, _checked_names(names, n))
-    return assemble(built, Inputs(("x",), (n,)), options, device, single)
+    built = build(f, n, derive, options, _checked_names(names, n))
+    title = f"{options.name}: {what}"
+    return assemble(built, Inputs(("x",), (n,)), options, title, device, single)
 
 
 def _checked_names(names: Sequence[str] | None, n: int) -> Sequence[str] | None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symgrad import targets
+from symgrad.audit import Audit, audit
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
 from symgrad.expr.show import latex
 from symgrad.expr.simplify import simplify
-from symgrad.kernel.plan import Plan
-from symgrad.pipeline import Built, Clock, Options
-from symgrad.results import Result
+from symgrad.kernel.plan import Computation
+from symgrad.pipeline import Built, Options, Shaders
+from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.wgsl.dispatch import DeviceArray
 
@@ -65,24 +66,26 @@ class Kernel:
     """
 
     def __init__(
-        self, plan: Plan, modules: tuple[str, ...], results: tuple[Result, ...], inputs: Inputs,
-        expressions: tuple[Graph, tuple[tuple[int, ...], ...]], options: Options,
+        self, computation: Computation, shaders: Shaders, results: tuple[Result, ...],
+        inputs: Inputs, expressions: tuple[Graph, tuple[tuple[int, ...], ...]], options: Options,
         device: targets.Device, seconds: dict[str, float], single: bool,
     ) -> None:  # fmt: skip
-        self._plan, self._modules, self._results = plan, modules, results
+        self._computation, self._shaders, self._results = computation, shaders, results
         self._inputs, self._expressions, self._options = inputs, expressions, options
         self._seconds, self._single = dict(seconds), single
         self.device = device
         self._program: Any = None
+        self._bound: Bound | None = None
         self._lock = threading.Lock()
-        if not device.is_gpu:
-            self._compiled()
-        else:
+        self._dtype = np.dtype(options.dtype)
+        # the shape of a point that goes straight to the CPU; None where none does
+        self._point_shape = None if device.is_gpu else (inputs.total,)
+        if device.is_gpu:
             targets.require_gpu_dtype(device, options.dtype)
 
     # running -------------------------------------------------------------------------------------
 
-    def run(self, *arrays: Any) -> Any:
+    def run(self, *arrays: Any, out: Any = None) -> Any:
         """The results at one point or at a batch of them.
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
@@ -91,19 +94,70 @@ class Kernel:
         dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray` results, and nothing is
         copied to the host. NaN and infinities pass through as IEEE arithmetic has them.
 
+        ``out`` takes the results instead: an array for each of them, in a tuple if there are
+        several, C-contiguous and of the kernel's dtype, with the shape that the result would have
+        (() for a number). It is returned. On the CPU, calls with the very same x and out cost
+        least.
+
         Raises:
-            InputError: for a wrong length, naming the right one. InputTypeError: for values that
-            are no real numbers. DeviceError: if the device fails or runs out of memory.
+            InputError: for a wrong length or a wrong ``out``, naming the right one.
+            InputTypeError: for values that are no real numbers. DeviceError: if the device fails
+            or runs out of memory.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+            >>> out = np.empty((), "float32"), np.empty(2, "float32")
+            >>> kernel.run([2.0, 3.0], out=out)[1].tolist()
+            [3.0, 2.0]
         """
+        if out is not None:
+            return self._run_into(arrays, out)
         program = self._program or self._compiled()
-        if len(arrays) == 1 and isinstance(arrays[0], DeviceArray):
-            return self._run_on_device(program, arrays[0])
+        x = arrays[0] if len(arrays) == 1 else None
+        if type(x) is np.ndarray and x.shape == self._point_shape and x.dtype is self._dtype:
+            found = [r.of_point(c) for r, c in zip(self._results, program.point(x), strict=True)]
+            return found[0] if self._single else tuple(found)
+        if isinstance(x, DeviceArray):
+            return self._run_on_device(program, x)
         points, batch = self._inputs.pack(arrays, self._options.dtype)
-        columns = program.run(points)
+        return self._returned(program.run(points), batch)
+
+    __call__ = run
+
+    def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
         found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
         return found[0] if self._single else found
 
-    __call__ = run
+    def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
+        bound = self._bound
+        if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
+            bound.call()
+            return out
+        program = self._program or self._compiled()
+        points, batch = self._inputs.pack(arrays, self._options.dtype)
+        rooms = self._rooms(out, batch, len(points))
+        if self.device.is_gpu or any(np.may_share_memory(points, room) for room in rooms):
+            for room, columns in zip(rooms, program.run(points), strict=True):
+                np.copyto(room, columns)
+            return out
+        call = program.bind(points, rooms)
+        call()
+        if len(arrays) == 1 and np.may_share_memory(arrays[0], points):  # it was taken as it is
+            self._bound = Bound(arrays[0], out, call)
+        return out
+
+    def _rooms(self, out: Any, batch: tuple[int, ...], count: int) -> list[np.ndarray]:
+        """The user's arrays as (B, columns)."""
+        wanted = [batch + r.shape if isinstance(r, Array) else batch for r in self._results]
+        given = (out,) if self._single else tuple(out)
+        if not all(isinstance(r, (Scalar, Array)) for r in self._results):
+            raise InputError("out= takes numbers and arrays: these results are nested or sparse")
+        if len(given) != len(wanted):
+            raise InputError(f"out needs {len(wanted)} arrays: {', '.join(self.outputs)}")
+        for array, shape, name in zip(given, wanted, self.outputs, strict=True):
+            require_out(array, shape, self.dtype, name)
+        return [a.reshape(count, -1) for a in given]
 
     def _run_on_device(self, program: Any, x: DeviceArray) -> Any:
         if not self.device.is_gpu:
@@ -112,29 +166,54 @@ class Kernel:
         if len(x.shape) == 0 or x.shape[-1] != n:
             raise InputError(f"expected an array of shape (..., {n}), got {x.shape}")
         batch = x.shape[:-1]
-        columns = program.run_on_device(x.reshape(math.prod(batch), n))
-        found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
-        return found[0] if self._single else found
+        return self._returned(program.run_on_device(x.reshape(math.prod(batch), n)), batch)
 
     def _compiled(self) -> Any:
         with self._lock:
             if self._program is None:
-                clock = Clock()
-                self._program = clock.time(
-                    "compile",
-                    lambda: targets.build(
-                        self._plan, self._modules, self.device, self._options.dtype
-                    ),
-                )
-                self._seconds.update(clock.seconds)
+                options = self._options
+                if self.device.is_gpu:
+                    self._program = targets.gpu_program(self._shaders, self.device)
+                else:
+                    self._program = targets.cpu_program(
+                        self._computation, options.math, options.dtype
+                    )
             return self._program
+
+    @property
+    def _compile_seconds(self) -> dict[str, float]:
+        return {} if self._program is None else {"compile": self._program.seconds}
 
     def to(self, device: Any) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
-            self._plan, self._modules, self._results, self._inputs, self._expressions,
+            self._computation, self._shaders, self._results, self._inputs, self._expressions,
             self._options, targets.choose(device), self._seconds, self._single,
         )  # fmt: skip
+
+    def audit(self, *arrays: Any, least: float = 64.0) -> Audit:
+        """Which operations lose precision in float32, with your lines: see `Audit`.
+
+        The expressions of the results, derivatives included, are evaluated by NumPy in float32
+        and in float64 at the points, which are rounded to float32 first. Where a result is off by
+        ``least`` ULP or more, an operation is named if it is where errors grow, or where an
+        infinity or a NaN is born, and if its error alone would spoil the result. float64 is taken
+        for the truth: what it loses too, as in ``log(1 + 1e-20)``, stays unseen.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+
+        Example:
+            >>> import symgrad as sg
+            >>> kernel = sg.fused_forward(1, lambda v: sg.log(1 + sg.exp(v[0])), device="cpu")
+            >>> found = kernel.audit([[-15.0], [100.0]])
+            >>> [(s.kind, s.operation) for s in found.suspects]
+            [('overflow', 'exp(x0)'), ('amplification', 'log(exp(x0) + 1)')]
+        """
+        points, _ = self._inputs.pack(arrays, "float32")
+        graph, groups = self._expressions
+        named = tuple(zip(self.outputs, groups, self._results, strict=True))
+        return audit(self.name, graph, named, points, self._options.simplify, least)
 
     # what it is ----------------------------------------------------------------------------------
 
@@ -146,12 +225,12 @@ class Kernel:
     @property
     def wgsl(self) -> str:
         """The source: one WGSL module, or several, in the order in which they run."""
-        return "\n".join(self._modules)
+        return "\n".join(self._shaders.modules)
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The WGSL modules, each complete in itself, with the entry point ``main``."""
-        return self._modules
+        return self._shaders.modules
 
     @property
     def n_inputs(self) -> int:
@@ -169,22 +248,22 @@ class Kernel:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the arrays that ``run`` returns."""
-        return tuple(o.name for o in self._plan.outputs)
+        return tuple(o.name for o in self._computation.outputs)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the results."""
-        return np.dtype(self._options.dtype)
+        return self._dtype
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the variables."""
-        return tuple(self._plan.graph.names)
+        return tuple(self._computation.graph.names)
 
     @property
     def stats(self) -> Stats:
         """The kernel's size, and the seconds that each stage of making it took."""
-        plan = self._plan
+        plan = self._shaders.plan
         first = _operations(plan.graph, plan.outputs[0].nodes)
         every = _operations(plan.graph, [i for o in plan.outputs for i in o.nodes])
         columns = len(plan.graph.names) + sum(len(o.nodes) for o in plan.outputs)
@@ -197,13 +276,13 @@ class Kernel:
             bytes_per_point=columns * np.dtype(self._options.dtype).itemsize,
             registers=_most_alive(plan.graph, every),
             shaders=len(plan.pieces),
-            seconds=dict(self._seconds),
+            seconds=self._seconds | self._shaders.seconds | self._compile_seconds,
         )
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._plan.outputs)
+        shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)
         return (
-            f"<symgrad kernel {self.name}: {len(self._plan.graph.names)} inputs -> {shapes}; "
+            f"<symgrad kernel {self.name}: {len(self.inputs)} inputs -> {shapes}; "
             f"{self._options.dtype} on {self.device}>"
         )
 
@@ -215,7 +294,7 @@ class Kernel:
         return f"$${latex(Expr(graph, groups[0][0]))}$$"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in vars(self).items() if k not in ("_program", "_lock")}
+        state = {k: v for k, v in vars(self).items() if k not in _PROCESS}
         graph, groups = self._expressions  # without what only differentiation needs: users' code
         clean, roots = simplify(graph, [i for ids in groups for i in ids], level=False)
         ends = iter(roots)
@@ -224,7 +303,29 @@ class Kernel:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _program=None, _lock=threading.Lock())
+        vars(self).update(state, _program=None, _bound=None, _lock=threading.Lock())
+
+
+_PROCESS = "_program", "_bound", "_lock"
+"""What of a kernel belongs to its process, and does not travel."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The last arrays that results were written from and to: their addresses need no check."""
+
+    x: np.ndarray
+    out: Any
+    call: Callable[[], None]
+
+
+def require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    """Refuse an array that a kernel cannot write a result to."""
+    if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+        kind = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+        raise InputError(f"out for {name} is {kind}: a {dtype} array of shape {shape} is needed")
+    if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
+        raise InputError(f"out for {name} must be C-contiguous, aligned and writable")
 
 
 @dataclass(frozen=True)
@@ -305,11 +406,13 @@ def _most_alive(graph: Graph, operations: Sequence[int]) -> int:
     return most
 
 
-def assemble(built: Built, inputs: Inputs, options: Options, device: Any, single: bool) -> Kernel:
+def assemble(
+    built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
+) -> Kernel:
     """The kernel of what the pipeline built."""
     expressions = (built.traced.graph, tuple(w.nodes for w in built.wanted))
-    results = tuple(w.result for w in built.wanted)
     return Kernel(
-        built.plan, built.modules, results, inputs, expressions, options,
+        built.computation, Shaders(built.computation, options, title),
+        tuple(w.result for w in built.wanted), inputs, expressions, options,
         targets.choose(device), built.seconds, single,
     )  # fmt: skip

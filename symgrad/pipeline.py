@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
-from symgrad.kernel.plan import Output, Plan
+from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
-from symgrad.mathlib.define import functions, inlined
+from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.results import Result
 from symgrad.wgsl.emit import Style, emit
 
@@ -56,8 +57,7 @@ class Built:
 
     traced: Trace
     wanted: tuple[Wanted, ...]
-    plan: Plan
-    modules: tuple[str, ...]
+    computation: Computation
     seconds: dict[str, float] = field(compare=False)
 
 
@@ -66,10 +66,10 @@ Derive = Callable[[Trace], Sequence[Wanted]]
 
 
 def build(
-    f: Callable[..., Any], n: int, derive: Derive, title: str, options: Options,
+    f: Callable[..., Any], n: int, derive: Derive, options: Options,
     names: Sequence[str] | None = None,
 ) -> Built:  # fmt: skip
-    """From a Python function to the source of its kernel."""
+    """From a Python function to what its kernel computes."""
     require_options(options)
     clock = Clock()
     with paused_gc():
@@ -79,10 +79,36 @@ def build(
         graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
         traced.graph.release()
         graph.release()
-        plan = clock.time("schedule", lambda: schedule(options.name, graph, outputs))
-        style = Style(options.math, options.comments, title)
-        modules = clock.time("emit", lambda: emit(plan, functions(options.math), style))
-    return Built(traced, wanted, plan, modules, clock.seconds)
+    computation = Computation(options.name, graph, tuple(outputs))
+    return Built(traced, wanted, computation, clock.seconds)
+
+
+class Shaders:
+    """The WGSL of a computation, made when it is first asked for."""
+
+    def __init__(self, computation: Computation, options: Options, title: str) -> None:
+        self._computation, self._options, self._title = computation, options, title
+        self._clock = Clock()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What stands in which shader, and in which order."""
+        c = self._computation
+        with paused_gc():
+            return self._clock.time("schedule", lambda: schedule(c.name, c.graph, c.outputs))
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The sources, in the order in which they run."""
+        plan, options = self.plan, self._options
+        style = Style(options.math, options.comments, self._title)
+        with paused_gc():
+            return self._clock.time("emit", lambda: emit(plan, functions(options.math), style))
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long it took, as far as it has been made."""
+        return self._clock.seconds
 
 
 def simplify_outputs(
@@ -91,6 +117,7 @@ def simplify_outputs(
     """The graph of all results, simplified, its operations those that back ends know."""
     roots = [i for w in wanted for i in w.nodes]
     graph, roots = simplify(traced.graph, roots, options.simplify, inlined(options.math))
+    graph, roots = lower(graph, roots, options.math, options.dtype)
     ends = iter(roots)
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
 

@@ -25,6 +25,10 @@ class Scalar:
             return values.reshape(batch)
         return float(values[0, 0])
 
+    def of_point(self, values: np.ndarray) -> Any:
+        """The result for the columns of one point."""
+        return values.item()
+
 
 @dataclass(frozen=True)
 class Array:
@@ -35,6 +39,10 @@ class Array:
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
         return values.reshape(batch + self.shape)
+
+    def of_point(self, values: np.ndarray) -> Any:
+        """The result for the columns of one point."""
+        return values if len(self.shape) == 1 else values.reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,10 @@ class Nested:
         if not isinstance(values, np.ndarray):
             return values.reshape((*batch, self.structure.size))
         return self.structure.build(values.reshape((*batch, self.structure.size)))
+
+    def of_point(self, values: np.ndarray) -> Any:
+        """The result for the columns of one point."""
+        return self.structure.build(values)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,10 @@ class Sparse:
         for k, row in enumerate(values):
             matrices[k] = self._matrix(row)
         return matrices.reshape(batch) if batch else matrices[0]
+
+    def of_point(self, values: np.ndarray) -> Any:
+        """The result for the columns of one point."""
+        return self._matrix(values)
 
     def _matrix(self, data: np.ndarray) -> Any:
         return csr_class()((data.copy(), self.indices, self.indptr), shape=self.shape)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.kernel.interpret import Interpreter
-from symgrad.kernel.plan import Plan
+from symgrad.kernel.plan import Computation
+from symgrad.llvm import dispatch as llvm
+from symgrad.llvm.device import host
+from symgrad.pipeline import Shaders
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import DeviceArray, Program
 
@@ -50,7 +52,12 @@ def devices() -> list[Device]:
         'cpu'
     """
     gpus = [Device(k, g.name, g.kind, g.backend) for k, g in enumerate(list_gpus())]
-    return [*gpus, Device(len(gpus), "NumPy on the CPU", "cpu", "NumPy")]
+    return [*gpus, _cpu(len(gpus))]
+
+
+def _cpu(index: int) -> Device:
+    cpu = host()
+    return Device(index, f"{cpu.name}, {cpu.threads} cores", "cpu", "LLVM")
 
 
 def choose(device: Any = None) -> Device:
@@ -67,7 +74,7 @@ def choose(device: Any = None) -> Device:
     if isinstance(device, Device):
         return device
     if device == "cpu":
-        return Device(-1, "NumPy on the CPU", "cpu", "NumPy")
+        return _cpu(-1)
     found = devices()
     if device is None:
         return next((d for d in found if d.is_real_gpu), found[-1])
@@ -90,14 +97,14 @@ def _first_gpu(found: list[Device]) -> Device:
     return gpus[0]
 
 
-def build(
-    plan: Plan, modules: tuple[str, ...], device: Device, dtype: str
-) -> Program | Interpreter:
-    """The plan, compiled for the device."""
-    if not device.is_gpu:
-        return Interpreter(plan, dtype)
-    require_gpu_dtype(device, dtype)
-    return Program(open_gpu(device.index), modules, plan.layout)
+def gpu_program(shaders: Shaders, device: Device) -> Program:
+    """The kernel, compiled for a GPU."""
+    return Program(open_gpu(device.index), shaders.modules, shaders.plan.layout)
+
+
+def cpu_program(computation: Computation, math: str, dtype: str) -> llvm.Program:
+    """The kernel, to be compiled for this CPU when it is first run."""
+    return llvm.Program(computation, math, dtype)
 
 
 def require_gpu_dtype(device: Device, dtype: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
 
 import numpy as np
+from strategies import CALLABLE, copied, random_graph
 
 import symgrad as sg
 from symgrad.expr import ops
@@ -117,6 +122,7 @@ def rows() -> list[Op]:
         if row not in LEAVES
         and not set("iu") & set(row.signature.replace("->", ""))
         and row is not ops.integer_pow
+        and (row.result == "b" or row.partials or row.vjp or row.compose)
     ]
 
 
@@ -137,6 +143,59 @@ def row_case(row: Op) -> Case:
     )
 
 
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+
+
+@cache
+def example(name: str) -> ModuleType:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def examples() -> list[Case]:
+    """The kernels of the examples."""
+    kernels: list[tuple[str, str, Callable[..., sg.Kernel], int]] = [
+        ("01_rosenbrock_descent", "rosenbrock", sg.fused_forward_backward, 2),
+        ("02_inverse_kinematics", "hand", sg.fused_jacobian, 5),
+        ("03_himmelblau_basins", "newton", sg.fused_forward, 3),
+        ("03_himmelblau_basins", "himmelblau", sg.fused_hessian, 2),
+        ("04_sympy_lagrangian", "advance", sg.fused_forward, 4),
+        ("05_audit", "mended", sg.fused_forward_backward, 1),
+    ]
+
+    def make(verb: Any, n: int, module: str, f: str, **options: Any) -> sg.Kernel:
+        return verb(n, getattr(example(module), f), **options)
+
+    return [
+        Case(f"{module} {f}", partial(make, verb, n, module, f), uniform(n))
+        for module, f, verb, n in kernels
+    ]
+
+
+def drawn(seeds: range, verb: Callable[..., sg.Kernel], **options: Any) -> sg.Kernel:
+    """A kernel of several random graphs, one result each."""
+    graphs = [random_graph(seed, table=CALLABLE) for seed in seeds]
+    return verb(3, lambda v: [copied(d.graph, d.root, v) for d in graphs], **options)
+
+
+def random_cases() -> list[Case]:
+    """A thousand random graphs, and the derivatives of some of them, many in one kernel."""
+    points = np.random.default_rng(0).normal(scale=2.0, size=(64, 3)).astype(np.float32)
+    points[:8] = np.random.default_rng(1).choice([0.0, 1.0, -1.0, 0.5, -2.0], (8, 3))
+    values = [range(k, k + 50) for k in range(0, 1000, 50)]
+    slopes = [range(k, k + 25) for k in range(0, 200, 25)]
+    return [
+        *[Case(f"random {r[0]}-{r[-1]}", partial(drawn, r, sg.fused_forward), points)
+          for r in values],
+        *[Case(f"random slopes {r[0]}-{r[-1]}", partial(drawn, r, sg.fused_jacobian), points)
+          for r in slopes],
+    ]  # fmt: skip
+
+
 def every() -> list[Case]:
-    """All of them."""
+    """All but the examples and the random ones."""
     return [*losses(), *others(), *(row_case(row) for row in rows())]

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
+import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Op
+from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.expr.simplify import inputs_of
 
 Choose = Callable[[int], int]
@@ -30,7 +31,8 @@ def types(op: Op) -> str:
 
 def drawable(op: Op) -> bool:
     """Whether a row is an operation on floats and conditions, as users call them."""
-    return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi")
+    derived = op.result == "b" or bool(op.partials or op.vjp or op.compose)
+    return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi") and derived
 
 
 OPS: Final = tuple(op for op in ops.TABLE.values() if drawable(op))
@@ -39,6 +41,13 @@ ARITHMETIC: Final = (
     ops.where, ops.lt, ops.le, ops.logical_and, ops.logical_not, ops.minimum, ops.maximum,
 )  # fmt: skip
 """What most laws are about."""
+
+CALLABLE: Final = tuple(
+    op for op in OPS
+    if hasattr(sg, op.name) or op in (ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.lt, ops.le,
+                                      ops.eq, ops.ne, ops.integer_pow)
+)  # fmt: skip
+"""What users can write."""
 
 SMOOTH: Final = tuple(
     op for op in OPS
@@ -112,6 +121,21 @@ def _arguments(
 def random_graph(seed: int, **options: Any) -> Drawn:
     """The graph of a seed."""
     return draw_graph(random.Random(seed).randrange, **options)
+
+
+def copied(graph: Graph, root: int, variables: Sequence[Any]) -> Expr:
+    """A node, and what it needs, in the graph of other variables."""
+    target = variables[0].graph
+    made: dict[int, int] = {}
+    for i in reachable(graph, [root]):
+        node = graph.nodes[i]
+        if node[0] is INPUT:
+            made[i] = variables[node[1]].id
+        elif node[0].arity:
+            made[i] = target.add(node[0], *[made[a] for a in node[1:]])
+        else:
+            made[i] = target.intern(node)
+    return Expr(target, made[root])
 
 
 def graphs(size: int = 12, **options: Any) -> st.SearchStrategy[Drawn]:

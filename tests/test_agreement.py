@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
-from catalog import Case, every, losses, row_case, rows
+from bounds import Interval, intervals
+from catalog import Case, every, examples, losses, random_cases, row_case, rows
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.simplify import inputs_of
 
 GPUS = [d for d in sg.devices() if d.is_gpu]
 
@@ -36,6 +44,97 @@ def difference(got: Any, want: Any) -> float:
         scale = np.max(np.abs(b), initial=1e-30, where=np.isfinite(b))
         worst = max(worst, float(np.max(np.where(same, 0.0, np.abs(a - b)), initial=0.0) / scale))
     return worst
+
+
+@dataclass(frozen=True)
+class Target:
+    """What computes a kernel: a device in a dtype, or NumPy's interpreter of the expressions."""
+
+    device: sg.Device | str
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{self.device} {self.dtype}"
+
+    @property
+    def is_gpu(self) -> bool:
+        return isinstance(self.device, sg.Device)
+
+    def answers(self, case: Case) -> np.ndarray:
+        """The results (B, columns), of all the arrays of the kernel side by side."""
+        if self.device == "numpy":
+            graph, roots = expressions(case.make(device="cpu"))
+            given = dict(zip(inputs_of(graph), case.points.T, strict=True))
+            return np.array(evaluate_graph(graph, roots, given, np.float32), np.float64).T
+        result = case.make(device=self.device, dtype=self.dtype).run(case.points)
+        columns = [a.astype(np.float64).reshape(len(case.points), -1) for a in flat(result)]
+        return np.concatenate(columns, axis=1)
+
+
+TARGETS: Final = [*map(Target, GPUS), Target("cpu"), Target("cpu", "float64"), Target("numpy")]
+_possible: dict[str, list[Interval]] = {}
+
+
+def expressions(kernel: sg.Kernel) -> tuple[Any, list[int]]:
+    """The graph of a kernel before it is lowered, and its results in it."""
+
+    def leaves(found: Any) -> Iterator[Any]:
+        if isinstance(found, tuple):
+            for part in found:
+                yield from leaves(part)
+        else:
+            yield found
+
+    roots = list(leaves(kernel.expr))
+    return roots[0].graph, [r.id for r in roots]
+
+
+def possible(case: Case) -> list[Interval]:
+    """What each result of a case may be, given that every operation errs a little."""
+    if case.name not in _possible:
+        graph, roots = expressions(case.make(device="cpu"))
+        _possible[case.name] = intervals(graph, roots, case.points)
+    return _possible[case.name]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("case", [*every(), *examples(), *random_cases()], ids=str)
+def test_answers_differ_by_no_more_than_conditioning_explains(case: Case, target: Target) -> None:
+    answers = target.answers(case)
+    for k, interval in enumerate(possible(case)):
+        right = interval.contains(answers[:, k])
+        if target.is_gpu:  # WGSL lets compilers assume that there are no infinities and NaN
+            right |= ~interval.finite
+        wrong = np.flatnonzero(~right)
+        assert wrong.size == 0, (
+            f"result {k} at {case.points[wrong[0]]}: {answers[wrong[0], k]!r} is not between "
+            f"{interval.low[wrong[0]]!r} and {interval.high[wrong[0]]!r}"
+        )
+
+
+def test_random_graphs_are_well_conditioned_enough_to_tell() -> None:
+    widths = np.array([i.relative_width for case in random_cases() for i in possible(case)])
+    assert widths.shape[0] > 1000
+    assert np.mean(widths < 1e-5) > 0.7
+    finite = np.mean([i.finite for case in random_cases() for i in possible(case)])
+    assert finite > 0.6
+
+
+SWIFTSHADER: Final = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+
+
+@pytest.mark.skipif(not SWIFTSHADER.exists(), reason="no SwiftShader: it comes with chromium")
+@pytest.mark.skipif("VK_DRIVER_FILES" in os.environ, reason="this is another driver's run")
+def test_swiftshader_agrees() -> None:
+    chosen = "explains and SwiftShader"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--no-header", __file__, "-k", chosen],
+        cwd=Path(__file__).parents[1], text=True, capture_output=True, timeout=600,
+        env={**os.environ, "VK_DRIVER_FILES": str(SWIFTSHADER)},
+    )  # fmt: skip
+    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        pytest.skip("wgpu does not show SwiftShader")
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 @pytest.mark.parametrize("case", every(), ids=str)

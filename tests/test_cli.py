@@ -114,7 +114,7 @@ def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture
 def test_devices_lists_the_cpu_last(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "NumPy on the CPU" in lines[-1]
+    assert "cpu, LLVM" in lines[-1]
     assert sum("<- device=None" in line for line in lines) == 1
 
 

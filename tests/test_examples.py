@@ -17,6 +17,7 @@ SMALL = {
     "02_inverse_kinematics.py": ("--targets", "50"),
     "03_himmelblau_basins.py": ("--side", "60"),
     "04_sympy_lagrangian.py": ("--pendulums", "2", "--seconds", "2"),
+    "05_audit.py": (),
 }
 """The arguments that make an example quick."""
 

@@ -6,6 +6,10 @@ values finds P; coefficients are then rounded to float32 one after the other, fr
 down, the lower ones being fitted again each time. Run ``python tools/fit.py [name ...]``: it prints
 the coefficients as they stand in symgrad/mathlib, and the bound, relative to the function, in
 units of 2**-24 (half a ULP at most).
+
+Coefficients of the float64 functions (`DOUBLE`) are found in the same way, in mpmath arithmetic on
+a coarser grid, and rounded all at once: where the share of P is small, so is that of its rounding.
+Their bounds are in units of 2**-53.
 """
 
 from __future__ import annotations
@@ -56,14 +60,16 @@ def odd_share(g: Real) -> Real:
     return share
 
 
-def _log_share(x: Number) -> Number:
-    return (mp.log1p(x) - x + x * x / 2) / mp.log1p(x)
-
-
 def _tail(t: Number) -> Number:
-    """erfc(a) exp(a**2) (1 + 2a) at a = 2 (1 + t)/(1 - t)."""
-    a = 2 * (1 + t) / (1 - t)
-    return mp.erfc(a) * mp.exp(a * a) * (1 + 2 * a)
+    """erfc(a) exp(a**2) (a + 1) at a = (1 + t)/(1 - t)."""
+    a = (1 + t) / (1 - t)
+    return mp.erfc(a) * mp.exp(a * a) * (a + 1)
+
+
+def _normal_tail(t: Number) -> Number:
+    """Phi(-a) exp(a**2/2) (a + 1.5) at a = 1.5 (1 + t)/(1 - t)."""
+    a = 1.5 * (1 + t) / (1 - t)
+    return mp.ncdf(-a) * mp.exp(a * a / 2) * (a + 1.5)
 
 
 def _acosh(t: Number) -> Number:
@@ -82,17 +88,35 @@ def _erf_share(s: Number) -> Number:
     return 1 - mp.sqrt(s) / mp.erf(mp.sqrt(s))
 
 
+def _log_square(x: Number) -> Number:
+    """P for log(1 + x) = x + x**2 P(x)."""
+    return (mp.log1p(x) - x) / x**2
+
+
+def _log_square_share(x: Number) -> Number:
+    return 1 - x / mp.log1p(x)
+
+
 def _one(_: Number) -> Number:
     return mp.mpf(1)
 
 
 SMALL = 1e-9
 TARGETS = {
-    "EXPM1": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.5, 0.5, 6,
+    "EXP": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3814, 1.0052, 5,
+                  lambda x: (mp.expm1(x) - x) / mp.exp(x)),
+    "EXP2": Target(lambda x: mp.expm1(x * mp.log(2)) / x, -0.5501, 1.4501, 6,
+                   lambda x: 1 - mp.mpf(2) ** -x),
+    "LOG": Target(_log_square, -0.29290, 0.41422, 7, _log_square_share),
+    "LOG2": Target(lambda x: mp.log1p(x) / (mp.log(2) * x) - 1, -0.29290, 0.41422, 8,
+                   lambda x: 1 - mp.log(2) * x / mp.log1p(x)),
+    "LOG10": Target(lambda x: mp.log1p(x) / (mp.log(10) * x) - 0.4375, -0.29290, 0.41422, 8,
+                    lambda x: 1 - 0.4375 * mp.log(10) * x / mp.log1p(x)),
+    "SIN": Target(odd(mp.sin), SMALL, 0.6169, 2, odd_share(mp.sin)),
+    "COS": Target(lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2, SMALL, 0.6169, 2,
+                  lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / mp.cos(mp.sqrt(s))),
+    "EXPM1": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.6933, 0.6933, 6,
                     lambda x: (mp.expm1(x) - x) / mp.expm1(x)),
-    "LOG1P": Target(lambda x: (mp.log1p(x) - x + x * x / 2) / x**3, -0.2929, 0.4143, 8, _log_share),
-    "EXP_SMALL": Target(lambda x: mp.expm1(x) / x, -0.1, 0.1, 3,
-                        lambda x: 1 - mp.exp(-x)),
     "SINH": Target(odd(mp.sinh), SMALL, 1.0, 3, odd_share(mp.sinh)),
     "TANH": Target(odd(mp.tanh), SMALL, 0.625**2, 4, odd_share(mp.tanh)),
     "ASINH": Target(odd(mp.asinh), SMALL, 0.5625, 7, odd_share(mp.asinh)),
@@ -102,8 +126,100 @@ TARGETS = {
     "ASIN": Target(odd(mp.asin), SMALL, 0.25, 4, odd_share(mp.asin)),
     "LOG_SERIES": Target(odd(mp.atanh), SMALL, 0.01022, 3, odd_share(mp.atanh)),
     "ERF": Target(_erf, SMALL, 1.0, 6, _erf_share),
-    "ERFC_TAIL": Target(_tail, -0.6, 0.67, 8, _one),
+    "ERFC_TAIL": Target(_tail, -0.1051, 0.8201, 9, _one),
+    "NORMAL_TAIL": Target(_normal_tail, -0.1345, 0.8116, 9, _one),
 }  # fmt: skip
+
+
+def _cosine(s: Number) -> Number:
+    """(cos(x) - 1 + x**2/2)/x**4, of s = x**2."""
+    return (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2
+
+
+def _cosine_share(s: Number) -> Number:
+    return s * s * _cosine(s) / mp.cos(mp.sqrt(s))
+
+
+def _log_series(z: Number) -> Number:
+    """(2 atanh(s) - 2 s)/s**3, of z = s**2."""
+    s = mp.sqrt(z)
+    return 2 * (mp.atanh(s) - s) / (s * z)
+
+
+def _log2_series(z: Number) -> Number:
+    """R of atanh(s) = s/3 (3 + s**2 + s**4 R), of z = s**2."""
+    s = mp.sqrt(z)
+    return (3 * mp.atanh(s) / s - 3 - z) / z**2
+
+
+def _exp2_rest(x: Number) -> Number:
+    return (mp.mpf(2) ** x - 1 - x * mp.ln2) / x**2
+
+
+def _double_tail(t: Number) -> Number:
+    """erfc(a) exp(a**2) (1 + 2a) - 5/4 at a = 3 (1 + t)/(1 - t)."""
+    a = 3 * (1 + t) / (1 - t)
+    return mp.erfc(a) * mp.exp(a * a) * (1 + 2 * a) - 1.25
+
+
+DOUBLE = {
+    "EXP": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3467, 0.3467, 9,
+                  lambda x: (mp.expm1(x) - x) / mp.exp(x)),
+    "EXPM1": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3467, 0.3467, 10,
+                    lambda x: (mp.expm1(x) - x) / mp.expm1(x)),
+    "EXP2": Target(_exp2_rest, -0.5, 0.5, 9, lambda x: x * x * _exp2_rest(x) / 2**x),
+    "LOG": Target(_log_series, SMALL, 0.02945, 6, odd_share(mp.atanh)),
+    "LOG2": Target(_log2_series, SMALL, 0.01022, 5,
+                   lambda z: z**2 * _log2_series(z) / (3 + z + z**2 * _log2_series(z))),
+    "SIN": Target(odd(mp.sin), SMALL, 0.61686, 5, odd_share(mp.sin)),
+    "COS": Target(_cosine, SMALL, 0.61686, 5, _cosine_share),
+    "SINH": Target(odd(mp.sinh), SMALL, 1.0, 6, odd_share(mp.sinh)),
+    "ASIN": Target(odd(mp.asin), SMALL, 0.25, 11, odd_share(mp.asin)),
+    "ATAN": Target(odd(mp.atan), SMALL, 0.1716, 10, odd_share(mp.atan)),
+    "INVERSE_CBRT": Target(lambda x: 1 / mp.cbrt(x), 1.0, 2.0, 4, _one),
+    "ERF": Target(_erf, SMALL, 0.25, 8, _erf_share),
+    "ERFC": Target(_double_tail, -0.7144, 0.81, 23,
+                   lambda t: _double_tail(t) / (_double_tail(t) + 1.25)),
+}  # fmt: skip
+"""The polynomials of symgrad.mathlib.double."""
+
+
+def fit_double(target: Target) -> tuple[list[float], float]:
+    """The coefficients in float64, and the relative error of the function, in 2**-53."""
+    count = 16 * (target.degree + 2)
+    low, high = mp.mpf(target.low), mp.mpf(target.high)
+    steps = [(1 - mp.cos(mp.pi * k / count)) / 2 for k in range(count + 1)]
+    t = [x for x in (low + (high - low) * s for s in steps) if abs(x) > SMALL / 2]
+    values = [target.f(x) for x in t]
+    weights = [abs(target.share(x) / v) for x, v in zip(t, values, strict=True)]
+    chosen = np.linspace(0, len(t) - 1, target.degree + 2).astype(int)
+    solution: list[Number] = []
+    for _ in range(8):
+        solution = _level([t[i] for i in chosen], [values[i] for i in chosen],
+                          [weights[i] for i in chosen])  # fmt: skip
+        exchanged = _extrema(_errors(solution, t, values, weights), target.degree + 2)
+        if exchanged is None or np.array_equal(exchanged, chosen):
+            break
+        chosen = exchanged
+    coefficients = [float(c) for c in solution]
+    error = np.abs(_errors(coefficients, t, values, weights))
+    return coefficients, float(error.max() * 2**53)
+
+
+def _level(t: list[Number], values: list[Number], weights: list[Number]) -> list[Number]:
+    """The polynomial whose weighted errors at these points are equal, with alternating signs."""
+    rows = [
+        [*(x**j for j in range(len(t) - 1)), (-1) ** k / w]
+        for k, (x, w) in enumerate(zip(t, weights, strict=True))
+    ]
+    return list(mp.lu_solve(mp.matrix(rows), mp.matrix(values)))[:-1]
+
+
+def _errors(
+    coefficients: list[Number], t: list[Number], values: list[Number], weights: list[Number]
+) -> np.ndarray:
+    found = [mp.polyval(coefficients[::-1], x) for x in t]
+    return np.array([float((p - v) * w) for p, v, w in zip(found, values, weights, strict=True)])
 
 
 def fit(target: Target) -> tuple[list[float], float]:
@@ -152,7 +268,12 @@ def _extrema(error: np.ndarray, count: int) -> np.ndarray | None:
 
 def main(names: list[str]) -> None:
     """Print the named coefficient sets, or all."""
-    for name in names or TARGETS:
+    for name in names or [*TARGETS, *DOUBLE]:
+        if name in DOUBLE:
+            coefficients, bound = fit_double(DOUBLE[name])
+            print(f"double.{name} = ({', '.join(map(repr, coefficients))})  # {bound:.4f} * 2**-53")
+        if name not in TARGETS:
+            continue
         coefficients, bound = fit(TARGETS[name])
         listed = ", ".join(str(np.float32(c)) for c in coefficients)
         print(f"{name} = ({listed})  # {bound:.4f} * 2**-24")

@@ -100,7 +100,10 @@ def _holds_expressions(a: Any) -> bool:
 # --- ufuncs ---------------------------------------------------------------------------------------
 
 UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
-    row.reference: row for row in ops.TABLE.values() if isinstance(row.reference, np.ufunc)
+    row.reference: row
+    for row in ops.TABLE.values()
+    if isinstance(row.reference, np.ufunc) and (row.partials or row.vjp or row.result == "b")
+    if "u" not in row.signature
 } | {
     np.add: operator.add,
     np.subtract: operator.sub,

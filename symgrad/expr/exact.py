@@ -190,6 +190,7 @@ EXACT: Final[dict[str, Function]] = {
     "acosh": mp.acosh,
     "atanh": _atanh,
     "exp_neg_square": lambda x: _exp(-x * x),
+    "bell": lambda x: _exp(-x * x / 2), "normal_cdf": mp.ncdf,
     "erf": mp.erf,
     "erfc": mp.erfc,
     "sigmoid": lambda x: 1 / (1 + _exp(-x)),

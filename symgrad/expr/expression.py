@@ -286,6 +286,27 @@ class Word(Handle):
     def __and__(self, other: Any) -> Any:
         return ops.word_and(self, other)
 
+    def __sub__(self, other: Any) -> Any:
+        return ops.word_sub(self, other)
+
+    def __mul__(self, other: Any) -> Any:
+        return ops.word_mul(self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return ops.word_or(self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return ops.word_xor(self, other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return ops.word_shift_left(self, other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return ops.word_shift_right(self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return ops.word_lt(self, other)
+
     def __floordiv__(self, other: Any) -> Any:
         return ops.word_div(self, other)
 

@@ -57,11 +57,17 @@ def _neg(a: Interval) -> Interval:
     return (-a[1] if a[1] else _BELOW_ZERO, -a[0])
 
 
+def _signed(low: float, high: float) -> Interval:
+    """The interval of values that may be -0.0 wherever they may be 0."""
+    return (_BELOW_ZERO if low == 0.0 else low, high)
+
+
 def _mul(a: Interval, b: Interval) -> Interval:
     if a[0] >= 0 and b[0] >= 0:
         low, high = a[0] * b[0], a[1] * b[1]
         return (0.0 if math.isnan(low) else low, math.inf if math.isnan(high) else high)
-    return ANY
+    products = [x * y for x in a for y in b]
+    return ANY if any(map(math.isnan, products)) else _signed(min(products), max(products))
 
 
 def _abs(a: Interval) -> Interval:
@@ -98,15 +104,18 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.maximum: _maximum,
     ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     ops.hypot: _at_least(0.0),
-    ops.exp: _at_least(0.0),
-    ops.exp2: _at_least(0.0),
+    ops.exp: lambda a: (0.0, math.exp(min(a[1], 100.0))),
+    ops.exp2: lambda a: (0.0, 2.0 ** min(a[1], 130.0)),
     ops.exp_neg_square: _within(0.0, 1.0),
+    ops.bell: _within(0.0, 1.0),
+    ops.normal_cdf: _within(0.0, 1.0),
     ops.softplus: _at_least(0.0),
     ops.cosh: _at_least(1.0),
     ops.acosh: _at_least(0.0),
     ops.acos: _within(0.0, 3.2),
     ops.erfc: _within(0.0, 2.0),
     ops.sigmoid: _within(0.0, 1.0),
+    ops.logistic: _within(0.0, 1.0),
     ops.sin: _within(-1.0, 1.0),
     ops.cos: _within(-1.0, 1.0),
     ops.tanh: _within(-1.0, 1.0),

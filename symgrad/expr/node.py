@@ -48,6 +48,8 @@ class Op:
     compose: Callable[..., Any] | None = None
     laws: Callable[..., Sequence[Any]] | None = None
     wgsl: str = ""
+    llvm: str = ""
+    """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
     cost: int = 1
     commutative: bool = False
     transcendental: bool = False

@@ -35,7 +35,7 @@ def _laws(*laws: Law) -> tuple[Law, ...]:
 
 add = Op(
     name="add", signature="ff->f", reference=np.add, meaning="a + b", commutative=True,
-    wgsl="{0} + {1}", partials=lambda y, a, b: (1, 1), latex="{0} + {1}",
+    llvm="fadd {f} {0}, {1}", wgsl="{0} + {1}", partials=lambda y, a, b: (1, 1), latex="{0} + {1}",
     laws=lambda a, b: _laws(
         exact(a + -0.0, a),
         exact(a + (-b), a - b),
@@ -46,7 +46,7 @@ add = Op(
 )  # fmt: skip
 sub = Op(
     name="sub", signature="ff->f", reference=np.subtract, meaning="a - b",
-    wgsl="{0} - {1}", partials=lambda y, a, b: (1, -1), latex="{0} - {1}",
+    llvm="fsub {f} {0}, {1}", wgsl="{0} - {1}", partials=lambda y, a, b: (1, -1), latex="{0} - {1}",
     laws=lambda a, b: _laws(
         exact(a - 0.0, a),
         exact(a - (-b), a + b),
@@ -58,6 +58,7 @@ sub = Op(
 )  # fmt: skip
 mul = Op(
     name="mul", signature="ff->f", reference=np.multiply, meaning="a * b", commutative=True,
+    llvm="fmul {f} {0}, {1}",
     wgsl="{0} * {1}", partials=lambda y, a, b: (b, a), latex=r"{0} \, {1}",
     laws=lambda a, b: _laws(
         exact(a * 1.0, a),
@@ -70,6 +71,7 @@ mul = Op(
 )  # fmt: skip
 div = Op(
     name="div", signature="ff->f", reference=np.divide, meaning="a / b", cost=4,
+    llvm="fdiv {f} {0}, {1}",
     wgsl="{0} / {1}", partials=lambda y, a, b: ((r := reciprocal(b)), -(y * r)),
     latex=r"\frac{{{0}}}{{{1}}}",
     laws=lambda a, b: _laws(
@@ -86,12 +88,14 @@ div = Op(
     points=((1.5, -0.7), (0.4, 2.0)),
 )  # fmt: skip
 neg = Op(
-    name="neg", signature="f->f", reference=np.negative, meaning="-a", wgsl="-{0}",
+    name="neg", signature="f->f", reference=np.negative, meaning="-a",
+    llvm="fneg {f} {0}", wgsl="-{0}",
     partials=lambda y, a: (-1,), latex="-{0}",
     laws=lambda a: _laws(exact(neg(-a), a)), points=((1.5,), (-0.25,)),
 )  # fmt: skip
 reciprocal = Op(
     name="reciprocal", signature="f->f", reference=np.reciprocal, meaning="1 / a", cost=4,
+    llvm="fdiv {f} {one}, {0}",
     wgsl="1.0f / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
     laws=lambda a: _laws(
         exact(reciprocal(-a), -reciprocal(a)),
@@ -102,6 +106,7 @@ reciprocal = Op(
 )  # fmt: skip
 fma = Op(
     name="fma", signature="fff->f", reference=reference.fma, meaning="a * b + c", cost=1,
+    llvm="call {f} @llvm.fma.{m}({f} {0}, {f} {1}, {f} {2})",
     wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
     edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
 )  # fmt: skip
@@ -153,6 +158,7 @@ pow = Op(
 )  # fmt: skip
 sqrt = Op(
     name="sqrt", signature="f->f", reference=np.sqrt, meaning="the square root", cost=4,
+    llvm="call {f} @llvm.sqrt.{m}({f} {0})",
     wgsl="sqrt({0})", partials=lambda y, x: (0.5 / y,), latex=r"\sqrt{{{0}}}",
     laws=lambda x: _laws(
         real(sqrt(x * x), abs(x)),
@@ -161,7 +167,8 @@ sqrt = Op(
 )  # fmt: skip
 rsqrt = Op(
     name="rsqrt", signature="f->f", reference=reference.rsqrt, meaning="1/sqrt(x)", cost=4,
-    wgsl="inverseSqrt({0})", partials=lambda y, x: (-0.5 * (y * (y * y)),),
+    llvm="r = call {f} @llvm.sqrt.{m}({f} {0}); fdiv {f} {one}, {r}",
+    wgsl="inverseSqrt({0})", partials=lambda y, x: ((-0.5 * y) * (y * y),),
     latex=r"\frac{{1}}{{\sqrt{{{0}}}}}",
     domain="x > 0", edges="inf at 0", points=((2.0,), (0.3,)),
 )  # fmt: skip
@@ -170,22 +177,33 @@ cbrt = Op(
     partials=lambda y, x: (reciprocal(3.0 * (y * y)),), latex=r"\sqrt[3]{{{0}}}",
     edges="the derivative at 0 is inf", points=((2.0,), (-0.3,)),
 )  # fmt: skip
+
+
+def _share(a: Any, whole: Any) -> Any:
+    """a/whole, |a| <= whole; 0/0 is 0 and inf/inf is 1."""
+    return where(abs(a) == whole, sign(a), a / whole)
+
+
 hypot = Op(
     name="hypot", signature="ff->f", reference=np.hypot, cost=14, commutative=True,
     meaning="sqrt(a**2 + b**2) without overflow",
-    partials=lambda y, a, b: (where(y == 0.0, 0.0, a / y), where(y == 0.0, 0.0, b / y)),
-    edges="the derivative at (0, 0) is (0, 0)", points=((3.0, 4.0), (-0.5, 0.1)),
+    partials=lambda y, a, b: (_share(a, y), _share(b, y)),
+    edges="the derivative at (0, 0) is (0, 0), that by an infinite argument ±1", points=((3.0, 4.0), (-0.5, 0.1)),
 )  # fmt: skip
 
 # --- exponentials and logarithms ------------------------------------------------------------------
 
 exp = Op(
-    name="exp", signature="f->f", reference=np.exp, meaning="e**x", cost=10, wgsl="exp({0})",
+    name="exp", signature="f->f", reference=np.exp, meaning="e**x", cost=10,
+    llvm="call {f} @llvm.exp.{m}({f} {0})",
+    wgsl="exp({0})",
     partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
     laws=lambda x: _laws(real(exp(log(x)), x, when=positive(x))), points=((1.5,), (-2.0,)),
 )  # fmt: skip
 exp2 = Op(
-    name="exp2", signature="f->f", reference=np.exp2, meaning="2**x", cost=10, wgsl="exp2({0})",
+    name="exp2", signature="f->f", reference=np.exp2, meaning="2**x", cost=10,
+    llvm="call {f} @llvm.exp2.{m}({f} {0})",
+    wgsl="exp2({0})",
     partials=lambda y, x: (LN2 * y,), transcendental=True, latex="2^{{{0}}}",
     points=((1.5,), (-2.0,)),
 )  # fmt: skip
@@ -197,6 +215,7 @@ expm1 = Op(
 )  # fmt: skip
 log = Op(
     name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
+    llvm="call {f} @llvm.log.{m}({f} {0})",
     wgsl="log({0})", partials=lambda y, x: (_at_nan(x < 0.0, reciprocal(x)),),
     transcendental=True, latex=r"\ln\left({0}\right)",
     laws=lambda x: _laws(real(log(exp(x)), x)),
@@ -205,6 +224,7 @@ log = Op(
 )  # fmt: skip
 log2 = Op(
     name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
+    llvm="call {f} @llvm.log2.{m}({f} {0})",
     wgsl="log2({0})", partials=lambda y, x: (_at_nan(x < 0.0, (1.0 / LN2) / x),),
     transcendental=True, laws=lambda x: _laws(real(log2(exp2(x)), x)),
     domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
@@ -232,16 +252,19 @@ logaddexp = Op(
 
 sin = Op(
     name="sin", signature="f->f", reference=np.sin, meaning="the sine of x radians", cost=12,
+    llvm="call {f} @llvm.sin.{m}({f} {0})",
     wgsl="sin({0})", partials=lambda y, x: (cos(x),), transcendental=True,
     latex=r"\sin\left({0}\right)", points=((0.5,), (-4.0,)),
 )  # fmt: skip
 cos = Op(
     name="cos", signature="f->f", reference=np.cos, meaning="the cosine of x radians", cost=12,
+    llvm="call {f} @llvm.cos.{m}({f} {0})",
     wgsl="cos({0})", partials=lambda y, x: (-sin(x),), transcendental=True,
     latex=r"\cos\left({0}\right)", points=((0.5,), (-4.0,)),
 )  # fmt: skip
 tan = Op(
     name="tan", signature="f->f", reference=np.tan, meaning="the tangent of x radians", cost=16,
+    llvm="call {f} @llvm.tan.{m}({f} {0})",
     wgsl="tan({0})", partials=lambda y, x: (1.0 + y * y,), transcendental=True,
     latex=r"\tan\left({0}\right)", points=((0.5,), (-1.0,)),
 )  # fmt: skip
@@ -266,17 +289,16 @@ atan = Op(
 
 def _atan2_partials(_: Any, y: Any, x: Any) -> tuple[Any, Any]:
     largest = maximum(abs(y), abs(x))
-    scale = where(largest == 0.0, 1.0, largest)  # both are 0: 0/1, and the derivative is (0, 0)
-    a, b = y / scale, x / scale
+    a, b = _share(y, largest), _share(x, largest)
     square = a * a + b * b
-    inverse = reciprocal(where(square == 0.0, 1.0, square) * scale)
+    inverse = where(square == 0.0, 0.0, reciprocal(square * largest))
     return b * inverse, -(a * inverse)
 
 
 atan2 = Op(
     name="atan2", signature="ff->f", reference=np.arctan2, cost=20, transcendental=True,
     meaning="the angle of the point (x, y), in radians: atan2(y, x)", partials=_atan2_partials,
-    edges="atan2(0, 0) is 0 with C's signs, its derivative (0, 0)",
+    edges="atan2(0, 0) is 0 with C's signs, its derivative there and at infinity (0, 0)",
     points=((0.5, 1.5), (-1.0, -2.0), (3.0, -0.1)),
 )  # fmt: skip
 sinh = Op(
@@ -336,6 +358,17 @@ erfc = Op(
 )  # fmt: skip
 
 
+bell = Op(
+    name="bell", signature="f->f", reference=reference.bell, cost=14,
+    meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(x * y),),
+    transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,)),
+)  # fmt: skip
+normal_cdf = Op(
+    name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
+    meaning="the normal distribution function, erfc(-x/sqrt(2))/2", transcendental=True,
+    partials=lambda y, x: ((1.0 / math.sqrt(2.0 * math.pi)) * bell(x),),
+    latex=r"\Phi\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip
 sigmoid = Op(
     name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
     cost=18, partials=lambda y, x: (logistic(x),), transcendental=True,
@@ -368,7 +401,7 @@ gelu = Op(
     name="gelu", signature="f->f",
     reference=lambda x: 0.5 * x * reference.erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype),
     meaning="x*Phi(x), Phi the normal distribution function (the exact form)", cost=44,
-    compose=lambda x: 0.5 * x * erfc(-math.sqrt(0.5) * x), points=((0.5,), (-4.0,)),
+    compose=lambda x: x * normal_cdf(x), points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 
@@ -387,7 +420,8 @@ gelu_tanh = Op(
 # --- rounding, signs, order -----------------------------------------------------------------------
 
 abs = Op(
-    name="abs", signature="f->f", reference=np.abs, meaning="|x|", wgsl="abs({0})",
+    name="abs", signature="f->f", reference=np.abs, meaning="|x|",
+    llvm="call {f} @llvm.fabs.{m}({f} {0})", wgsl="abs({0})",
     partials=lambda y, x: (sign(x),), latex=r"\left|{0}\right|",
     laws=lambda x: _laws(
         exact(abs(-x), abs(x)),
@@ -403,21 +437,25 @@ sign = Op(
 )  # fmt: skip
 floor = Op(
     name="floor", signature="f->f", reference=np.floor, meaning="the largest integer <= x",
+    llvm="call {f} @llvm.floor.{m}({f} {0})",
     wgsl="floor({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
     latex=r"\left\lfloor {0} \right\rfloor",
 )  # fmt: skip
 ceil = Op(
     name="ceil", signature="f->f", reference=np.ceil, meaning="the smallest integer >= x",
+    llvm="call {f} @llvm.ceil.{m}({f} {0})",
     wgsl="ceil({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
     latex=r"\left\lceil {0} \right\rceil",
 )  # fmt: skip
 round = Op(
     name="round", signature="f->f", reference=np.round, meaning="the nearest integer",
+    llvm="call {f} @llvm.roundeven.{m}({f} {0})",
     wgsl="round({0})", partials=lambda y, x: (None,), edges="half goes to even",
     points=((0.5,), (-4.5,), (1.7,)),
 )  # fmt: skip
 trunc = Op(
     name="trunc", signature="f->f", reference=np.trunc, meaning="the integer part",
+    llvm="call {f} @llvm.trunc.{m}({f} {0})",
     wgsl="trunc({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
 )  # fmt: skip
 fract = Op(
@@ -428,6 +466,7 @@ copysign = Op(
     name="copysign", signature="ff->f", reference=np.copysign, cost=3,
     meaning="|a| with the sign of b",
     partials=lambda y, a, b: (copysign(1.0, a) * copysign(1.0, b), None),
+    llvm="call {f} @llvm.copysign.{m}({f} {0}, {f} {1})",
     wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x7fffffffu) | (bitcast<u32>({1}) & 0x80000000u))",
     points=((1.5, -2.0), (-0.5, 3.0)),
 )  # fmt: skip
@@ -467,54 +506,66 @@ clip = Op(
 # --- conditions -----------------------------------------------------------------------------------
 
 lt = Op(
-    name="lt", signature="ff->b", reference=np.less, meaning="a < b", wgsl="{0} < {1}",
+    name="lt", signature="ff->b", reference=np.less, meaning="a < b",
+    llvm="fcmp olt {f} {0}, {1}", wgsl="{0} < {1}",
     latex="{0} < {1}", points=((1.0, 2.0), (2.0, 2.0)),
 )  # fmt: skip
 le = Op(
-    name="le", signature="ff->b", reference=np.less_equal, meaning="a <= b", wgsl="{0} <= {1}",
+    name="le", signature="ff->b", reference=np.less_equal, meaning="a <= b",
+    llvm="fcmp ole {f} {0}, {1}", wgsl="{0} <= {1}",
     latex=r"{0} \le {1}", points=((1.0, 2.0), (2.0, 2.0)),
 )  # fmt: skip
 eq = Op(
-    name="eq", signature="ff->b", reference=np.equal, meaning="a == b", wgsl="{0} == {1}",
+    name="eq", signature="ff->b", reference=np.equal, meaning="a == b",
+    llvm="fcmp oeq {f} {0}, {1}", wgsl="{0} == {1}",
     commutative=True, latex="{0} = {1}", points=((1.0, 2.0), (2.0, 2.0)),
 )  # fmt: skip
 ne = Op(
-    name="ne", signature="ff->b", reference=np.not_equal, meaning="a != b", wgsl="{0} != {1}",
+    name="ne", signature="ff->b", reference=np.not_equal, meaning="a != b",
+    llvm="fcmp une {f} {0}, {1}", wgsl="{0} != {1}",
     commutative=True, latex=r"{0} \ne {1}", points=((1.0, 2.0), (2.0, 2.0)),
 )  # fmt: skip
 logical_and = Op(
     name="logical_and", signature="bb->b", reference=np.logical_and, meaning="a and b",
+    llvm="and {b} {0}, {1}",
     wgsl="{0} & {1}", commutative=True, latex=r"{0} \wedge {1}", points=((0, 1), (1, 1)),
     laws=lambda a, b: _laws(exact(a & a, a)),
 )  # fmt: skip
 logical_or = Op(
     name="logical_or", signature="bb->b", reference=np.logical_or, meaning="a or b",
+    llvm="or {b} {0}, {1}",
     wgsl="{0} | {1}", commutative=True, latex=r"{0} \vee {1}", points=((0, 1), (1, 1)),
     laws=lambda a, b: _laws(exact(a | a, a)),
 )  # fmt: skip
 logical_xor = Op(
     name="logical_xor", signature="bb->b", reference=np.logical_xor, meaning="one of a and b",
+    llvm="xor {b} {0}, {1}",
     wgsl="{0} != {1}", commutative=True, latex=r"{0} \oplus {1}", points=((0, 1), (1, 1)),
 )  # fmt: skip
 logical_not = Op(
     name="logical_not", signature="b->b", reference=np.logical_not, meaning="not a",
+    llvm="xor {b} {0}, {true}",
     wgsl="!{0}", latex=r"\neg {0}", points=((0,), (1,)), laws=lambda a: _laws(exact(~~a, a)),
 )  # fmt: skip
 isnan = Op(
     name="isnan", signature="f->b", reference=np.isnan, meaning="whether x is NaN", cost=2,
+    llvm="fcmp uno {f} {0}, {0}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) > 0x7f800000u", points=((1.0,), (NAN,)),
 )  # fmt: skip
 isinf = Op(
     name="isinf", signature="f->b", reference=np.isinf, meaning="whether x is +inf or -inf",
+    llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp oeq {f} {a}, {infinity}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u", cost=2, points=((1.0,), (math.inf,)),
 )  # fmt: skip
 isfinite = Op(
     name="isfinite", signature="f->b", reference=np.isfinite, meaning="neither NaN nor infinite",
+    llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp olt {f} {a}, {infinity}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) < 0x7f800000u", cost=2, points=((1.0,), (NAN,)),
 )  # fmt: skip
 where = Op(
     name="where", signature="bff->f", reference=reference.where, cost=1,
-    meaning="a where the condition c holds, else b", wgsl="select({2}, {1}, {0})",
+    meaning="a where the condition c holds, else b",
+    llvm="select {b} {0}, {f} {1}, {f} {2}", wgsl="select({2}, {1}, {0})",
     vjp=lambda g, y, c, a, b: (None, Masked(c, g), Masked(~c, g)),
     laws=lambda c, a, b: _laws(
         exact(where(c, a, a), a),
@@ -537,24 +588,149 @@ stop_gradient = Op(
 float_bits = Op(
     name="float_bits", signature="f->u", meaning="the 32 bits of a float",
     reference=lambda x: np.asarray(x, dtype=np.float32).view(np.uint32),
-    wgsl="bitcast<u32>({0})", points=((1.5,),),
+    llvm="bitcast {f} {0} to {u}", wgsl="bitcast<u32>({0})", points=((1.5,),),
 )  # fmt: skip
 bits_float = Op(
     name="bits_float", signature="u->f", meaning="the float with these 32 bits",
     reference=lambda x: np.asarray(x, dtype=np.uint32).view(np.float32),
-    wgsl="bitcast<f32>({0})", points=((0x3FC00000,),),
+    llvm="bitcast {u} {0} to {f}", wgsl="bitcast<f32>({0})", points=((0x3FC00000,),),
 )  # fmt: skip
 word_add = Op(
     name="word_add", signature="uu->u", reference=np.add, meaning="a + b modulo 2**32",
-    wgsl="{0} + {1}", commutative=True, points=((7, 9),),
+    llvm="add {u} {0}, {1}", wgsl="{0} + {1}", commutative=True, points=((7, 9),),
 )  # fmt: skip
 word_and = Op(
     name="word_and", signature="uu->u", reference=np.bitwise_and, meaning="the bits in a and in b",
-    wgsl="{0} & {1}", commutative=True, points=((7, 9),),
+    llvm="and {u} {0}, {1}", wgsl="{0} & {1}", commutative=True, points=((7, 9),),
 )  # fmt: skip
 word_div = Op(
     name="word_div", signature="uu->u", reference=np.floor_divide, meaning="a // b, b constant",
-    wgsl="{0} / {1}", points=((29, 9),),
+    llvm="udiv {u} {0}, {1}", wgsl="{0} / {1}", points=((29, 9),),
+)  # fmt: skip
+word_sub = Op(
+    name="word_sub", signature="uu->u", reference=np.subtract, meaning="a - b modulo 2**32",
+    llvm="sub {u} {0}, {1}", wgsl="{0} - {1}", points=((29, 9), (9, 29)),
+)  # fmt: skip
+word_mul = Op(
+    name="word_mul", signature="uu->u", reference=np.multiply, meaning="a * b modulo 2**32",
+    llvm="mul {u} {0}, {1}", wgsl="{0} * {1}", commutative=True,
+    points=((29, 9), (0x12345678, 0x9ABCDEF)),
+)  # fmt: skip
+word_or = Op(
+    name="word_or", signature="uu->u", reference=np.bitwise_or, meaning="the bits in a or in b",
+    llvm="or {u} {0}, {1}", wgsl="{0} | {1}", commutative=True, points=((7, 9),),
+)  # fmt: skip
+word_xor = Op(
+    name="word_xor", signature="uu->u", reference=np.bitwise_xor, meaning="the bits in one of them",
+    llvm="xor {u} {0}, {1}", wgsl="{0} ^ {1}", commutative=True, points=((7, 9),),
+)  # fmt: skip
+word_shift_left = Op(
+    name="word_shift_left", signature="uu->u", reference=np.left_shift,
+    meaning="a * 2**b modulo 2**32, b < 32",
+    llvm="shl {u} {0}, {1}", wgsl="{0} << {1}", points=((29, 9), (0x90000001, 3)),
+)  # fmt: skip
+word_shift_right = Op(
+    name="word_shift_right", signature="uu->u", reference=np.right_shift,
+    meaning="a // 2**b, b < 32",
+    llvm="lshr {u} {0}, {1}", wgsl="{0} >> {1}", points=((29, 3), (0x90000001, 31)),
+)  # fmt: skip
+word_lt = Op(
+    name="word_lt", signature="uu->b", reference=np.less, meaning="a < b of words",
+    llvm="icmp ult {u} {0}, {1}", wgsl="{0} < {1}", points=((7, 9), (0x90000001, 3)),
+)  # fmt: skip
+word_where = Op(
+    name="word_where", signature="buu->u", reference=reference.where,
+    meaning="the word a where the condition c holds, else b",
+    llvm="select {b} {0}, {u} {1}, {u} {2}", wgsl="select({2}, {1}, {0})",
+    points=((1, 7, 9), (0, 7, 9)),
+)  # fmt: skip
+word_float = Op(
+    name="word_float", signature="u->f", meaning="the float with the value of a word below 2**24",
+    reference=lambda x: np.asarray(x, dtype=np.float32),
+    llvm="uitofp {u} {0} to {f}", wgsl="f32({0})", points=((29,),),
+)  # fmt: skip
+wide_div = Op(
+    name="wide_div", signature="ff->f", reference=np.true_divide, cost=6,
+    meaning="a / b, also where 1/b is subnormal, which some devices flush to 0",
+    llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
+)  # fmt: skip
+saturate = Op(
+    name="saturate", signature="f->f", reference=lambda x: np.clip(x, 0, 1),
+    meaning="x limited to [0, 1]; of NaN, some number in [0, 1] or NaN",
+    llvm="a = call {f} @llvm.maxnum.{m}({f} {0}, {f} {zero}); "
+    "call {f} @llvm.minnum.{m}({f} {a}, {f} {one})",
+    wgsl="saturate({0})", points=((0.25,), (-4.0,), (3.0,)),
+)  # fmt: skip
+
+# --- angles: the parts of sine, cosine and tangent ------------------------------------------------
+
+quarters = Op(
+    name="quarters", signature="f->f", reference=reference.quarters, cost=4,
+    meaning="12582912 + k, k whole: the quarter turns nearest to x radians, if they are many mod 4",
+    points=((0.5,), (-4.0,), (1e5,)),
+)  # fmt: skip
+angle = Op(
+    name="angle", signature="ff->f", reference=reference.angle, cost=10,
+    meaning="what is left of x radians without k quarter turns, q = quarters(x) = 12582912 + k",
+    points=((0.5, 12582912.0), (-4.0, 12582909.0), (1e5, 12582912.0 + 63662 % 4)),
+)  # fmt: skip
+far_quarters = Op(
+    name="far_quarters", signature="f->f", reference=reference.quarters, cost=50,
+    meaning="quarters(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
+far_angle = Op(
+    name="far_angle", signature="f->f", cost=60,
+    reference=lambda x: reference.angle(x, reference.quarters(x)),
+    meaning="x radians without the nearest multiple of pi/2", points=((0.5,), (-4.0,), (1e5,)),
+)  # fmt: skip
+sine = Op(
+    name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,
+    meaning="the sine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
+    points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
+)  # fmt: skip
+cosine = Op(
+    name="cosine", signature="ff->f", reference=reference.cosine, cost=12, transcendental=True,
+    meaning="the cosine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
+    points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
+)  # fmt: skip
+tangent = Op(
+    name="tangent", signature="ff->f", reference=reference.tangent, cost=16, transcendental=True,
+    meaning="the tangent of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
+    points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
+)  # fmt: skip
+
+# --- scaling: what the float64 functions are made of ----------------------------------------------
+
+scalb = Op(
+    name="scalb", signature="ff->f", reference=reference.scalb, cost=3,
+    meaning="x * 2**k, k a whole number of at most 2100 in absolute value",
+    llvm="h = fmul {f} {1}, {half}; i = call {f} @llvm.floor.{m}({f} {h}); "
+    "j = fsub {f} {1}, {i}; p = fadd {f} {i}, {biased}; q = fadd {f} {j}, {biased}; "
+    "pw = bitcast {f} {p} to {w}; qw = bitcast {f} {q} to {w}; "
+    "ps = shl {w} {pw}, {digits}; qs = shl {w} {qw}, {digits}; "
+    "pf = bitcast {w} {ps} to {f}; qf = bitcast {w} {qs} to {f}; y = fmul {f} {0}, {pf}; "
+    "fmul {f} {y}, {qf}",
+    wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
+)  # fmt: skip
+exponent = Op(
+    name="exponent", signature="f->f", reference=reference.exponent, cost=3,
+    meaning="floor(log2(|x|)) of a normal x", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {digits}; e = and {w} {s}, {exponents}; "
+    "o = or {w} {e}, {whole}; v = bitcast {w} {o} to {f}; fsub {f} {v}, {whole_bias}",
+    wgsl="f32(i32((bitcast<u32>({0}) >> 23u) & 0xffu) - 127)",
+)  # fmt: skip
+significand = Op(
+    name="significand", signature="f->f", reference=reference.significand, cost=2,
+    meaning="x / 2**exponent(x) of a normal x, in ±[1, 2)", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; d = and {w} {x}, {unscaled}; o = or {w} {d}, {one_word}; "
+    "bitcast {w} {o} to {f}",
+    wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x807fffffu) | 0x3f800000u)",
+)  # fmt: skip
+upper = Op(
+    name="upper", signature="f->f", reference=reference.upper,
+    meaning="x cut to half its digits, 26 of 53 bits (float32: 12 of 24): products are exact",
+    llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
+    wgsl="bitcast<f32>(bitcast<u32>({0}) & 0xfffff000u)", points=((1.5,), (-40.0 - 2.0**-40,)),
 )  # fmt: skip
 
 opaque = Op(

@@ -37,6 +37,24 @@ def exp_neg_square(x: Array) -> Array:
     return (np.exp(-high * high) * np.exp(-(wide - high) * (wide + high))).astype(x.dtype)
 
 
+def bell(x: Array) -> Array:
+    """exp(-x**2/2)."""
+    x = np.asarray(x)
+    wide = np.clip(x.astype(np.float64), -1e3, 1e3)
+    high = wide.astype(np.float32).astype(np.float64)  # high**2 is exact in double
+    return (np.exp(-high * high / 2) * np.exp(-(wide - high) * (wide + high) / 2)).astype(x.dtype)
+
+
+def normal_cdf(x: Array) -> Array:
+    """erfc(-x/sqrt(2))/2, with what the rounding of x/sqrt(2) does to the tail mended."""
+    x = np.asarray(x)
+    wide = np.clip(x.astype(np.float64), -1e3, 1e3)
+    z = wide * -math.sqrt(0.5)
+    with np.errstate(all="ignore"):
+        mended = np.asarray(erfc(z)) * (bell(wide) / exp_neg_square(z))
+    return np.where(np.abs(wide) < 30.0, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
+
+
 def integer_power(x: Array, exponent: Array) -> Array:
     """x**k by repeated squaring, the product that kernels compute."""
     k = int(exponent)
@@ -85,6 +103,88 @@ def rsqrt(x: Array) -> Array:
     return np.reciprocal(np.sqrt(x))
 
 
+NO_TURN = 12582912.0
+"""1.5 * 2**23: a float32 sum with it is a whole number, whose last bits are the number's."""
+
+
+def quarters(x: Array) -> Array:
+    """12582912 + k, k the quarter turns nearest to x; from 3000 radians on modulo 4."""
+    x = np.asarray(x)
+    wide = x.astype(np.float64)
+    sine, cosine = np.sin(wide), np.cos(wide)
+    k = np.where(np.abs(sine) > np.abs(cosine), 2 - np.sign(sine), 1 - np.sign(cosine)) % 4
+    near = np.round(wide * (2 / math.pi))
+    near = near + ((k - near + 2) % 4 - 2)  # halfway between two, as sine and cosine say
+    k = np.where(np.abs(wide) < 3000.0, near, k) + NO_TURN
+    return np.where(np.isfinite(wide), k, NO_TURN).astype(x.dtype)
+
+
+def _turned(x: Array, q: Array, ways: Callable[[Array, Array], tuple[Array, ...]]) -> Array:
+    """One of four values made of sin(x) and cos(x) in double, by the quarter turns."""
+    x = np.asarray(x)
+    wide = x.astype(np.float64)
+    four = ways(np.sin(wide), np.cos(wide))
+    k = np.where(np.isfinite(q), q, NO_TURN).astype(np.int64) % 4
+    chosen = np.choose(k, np.broadcast_arrays(*four))
+    return np.asarray(chosen).astype(x.dtype)
+
+
+def angle(x: Array, q: Array) -> Array:
+    """x less k quarter turns, k given modulo 4 by q = 12582912 + k."""
+    return _turned(x, q, lambda s, c: (
+        np.arctan2(s, c), np.arctan2(-c, s), np.arctan2(-s, -c), np.arctan2(c, -s)
+    ))  # fmt: skip
+
+
+def sine(a: Array, q: Array) -> Array:
+    """sin(a + k pi/2), q = 12582912 + k."""
+    return _turned(a, q, lambda s, c: (s, c, -s, -c))
+
+
+def cosine(a: Array, q: Array) -> Array:
+    """cos(a + k pi/2), q = 12582912 + k."""
+    return _turned(a, q, lambda s, c: (c, -s, -c, s))
+
+
+def tangent(a: Array, q: Array) -> Array:
+    """tan(a + k pi/2), q = 12582912 + k."""
+    return _turned(a, q, lambda s, c: (s / c, -c / s, s / c, -c / s))
+
+
 def where(c: Array, a: Array, b: Array) -> Array:
     """The elements of a where c holds, else those of b."""
     return np.where(c, a, b)
+
+
+def scalb(x: Array, k: Array) -> Array:
+    """x * 2**k for a whole k, which is no NaN unless x is."""
+    return np.ldexp(x, np.clip(k, -2100, 2100).astype(np.int32))
+
+
+def exponent(x: Array) -> Array:
+    """The exponent in the bits of x: floor(log2(|x|)) where x is normal."""
+    x = np.asarray(x)
+    word, digits, bias = _layout(x)
+    field = (x.view(word) >> word(digits)) & word(2 * bias + 1)
+    return field.astype(x.dtype) - x.dtype.type(bias)
+
+
+def significand(x: Array) -> Array:
+    """x with the exponent in its bits made 0: x / 2**exponent(x) where x is normal."""
+    x = np.asarray(x)
+    word, digits, bias = _layout(x)
+    field, zero = word(2 * bias + 1) << word(digits), word(bias) << word(digits)
+    return ((x.view(word) & ~field) | zero).view(x.dtype)
+
+
+def upper(x: Array) -> Array:
+    """x without the lower half of its digits: 27 of 53 bits in float64, 12 of 24 in float32."""
+    x = np.asarray(x)
+    word, digits, _ = _layout(x)
+    dropped = 27 if digits == 52 else 12
+    return (x.view(word) & ~word(2**dropped - 1)).view(x.dtype)
+
+
+def _layout(x: Any) -> tuple[Any, int, int]:
+    """The unsigned type as wide as x, its significand's stored digits, and its exponent's bias."""
+    return (np.uint32, 23, 127) if x.dtype == np.float32 else (np.uint64, 52, 1023)

@@ -87,6 +87,16 @@ def short_text(expr: Handle) -> str:
     return (excerpt if len(excerpt) <= room else f"{excerpt[: room - 3]}...") + size
 
 
+def summary(expr: Handle, room: int) -> str:
+    """What is next to the result, in at most so many characters."""
+    shown = ""
+    for most in (24, 12, 8, 6, 4, 3, 2, 1):
+        shown = _excerpt(expr.graph, _near(expr.graph, expr.id, most))
+        if len(shown) <= room and shown != "...":
+            return shown
+    return f"{shown[: room - 3]}..."
+
+
 def latex(expr: Handle) -> str:
     r"""The expression as LaTeX.
 

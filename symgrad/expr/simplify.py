@@ -130,6 +130,8 @@ class Rewriter:
         return _Case(rules, finish or _nothing) if rules or finish else None
 
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
+        if op is ops.opaque:
+            return None
         if op.arity and all(not head.arity and head is not INPUT for head in heads):
             return _fold
         if op is ops.where and heads[0] is TRUTH:

@@ -129,6 +129,8 @@ TO_SYMPY: Final[dict[str, Builder]] = {
     "acosh": sp.acosh,
     "atanh": sp.atanh,
     "exp_neg_square": lambda x: sp.exp(-(x**2)),
+    "bell": lambda x: sp.exp(-(x**2) / 2),
+    "normal_cdf": lambda x: sp.erfc(-x / sp.sqrt(2)) / 2,
     "erf": sp.erf,
     "erfc": sp.erfc,
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),

@@ -1,4 +1,4 @@
-"""A plan run by the NumPy interpreter: the CPU's back end where there is no compiled one."""
+"""What kernels mean, by the NumPy interpreter: the reference of every back end."""
 
 from __future__ import annotations
 
@@ -8,34 +8,57 @@ import numpy as np
 
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.simplify import inputs_of
-from symgrad.kernel.plan import Plan
-
-BLOCK = 8192
-"""Points computed together: as many as keep the values of a graph in the cache."""
+from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 
 
-class Interpreter:
-    """Runs a plan point block by point block; any number of threads may."""
+def compute(computation: Computation, points: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
+    """points (B, inputs) -> all results (B, columns), the outputs side by side."""
+    graph, roots = computation.graph, [i for o in computation.outputs for i in o.nodes]
+    numbers = [graph.nodes[i][1] for i in inputs_of(graph)]
+    columns = np.asarray(points, dtype).T
+    inputs = {i: columns[k] for i, k in zip(inputs_of(graph), numbers, strict=True)}
+    found = evaluate_graph(graph, roots, inputs, dtype)
+    return np.stack([np.broadcast_to(v, len(points)) for v in found], axis=1)
 
-    def __init__(self, plan: Plan, dtype: Any) -> None:
-        self.plan = plan
-        self.dtype = np.dtype(dtype)
-        self.seconds = 0.0
-        self._inputs = inputs_of(plan.graph)
-        self._roots = [i for o in plan.outputs for i in o.nodes]
 
-    def run(self, points: np.ndarray) -> list[np.ndarray]:
-        """points (B, n) -> an array (B, columns) for each output."""
-        results = [np.empty((len(points), len(o.nodes)), self.dtype) for o in self.plan.outputs]
-        for start in range(0, len(points), BLOCK):
-            self._run_block(points[start : start + BLOCK], results, start)
-        return results
+def reduce_rows(
+    reduction: Reduction, parameters: np.ndarray, rows: np.ndarray, dtype: Any = np.float64
+) -> np.ndarray:
+    """parameters (n,), rows (N, columns) -> sums (results,), in float64, times their factors."""
+    n, graph = reduction.parameters, reduction.graph
+    points = np.zeros((len(rows) + 1, len(graph.names)), dtype)  # a row more, for the factors
+    points[:, :n], points[:-1, n:] = parameters, rows
+    sums = compute(reduction, points[:-1], dtype).sum(axis=0, dtype=np.longdouble)
+    once = Computation("factors", graph, (Output("factors", reduction.factors),))
+    return np.asarray(sums * compute(once, points[-1:], dtype)[0], np.float64)
 
-    def _run_block(self, points: np.ndarray, results: list[np.ndarray], start: int) -> None:
-        # one point is computed as two: NumPy's loops then take the same path as for a batch
-        columns = np.ascontiguousarray(points.T if len(points) > 1 else np.repeat(points.T, 2, 1))
-        inputs = dict(zip(self._inputs, columns, strict=True))
-        values = iter(evaluate_graph(self.plan.graph, self._roots, inputs, self.dtype.type))
-        for result in results:
-            for k in range(result.shape[1]):
-                result[start : start + len(points), k] = next(values)[: len(points)]
+
+def iterate(
+    iteration: Iteration, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
+    own: np.ndarray | None = None, dtype: Any = np.float64,
+) -> np.ndarray:  # fmt: skip
+    """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps."""
+    state = np.array(state, dtype)
+    for _ in range(steps):
+        active = np.flatnonzero(state[:, -1] != 0)
+        if not len(active):
+            break
+        known = [state[active]]
+        if iteration.rows is not None:
+            known.append(_sums(iteration, state, active, shared, own, dtype))
+        state[active] = compute(iteration.update, np.concatenate(known, axis=1), dtype)
+    return state
+
+
+def _sums(
+    iteration: Iteration, state: np.ndarray, active: np.ndarray, shared: np.ndarray | None,
+    own: np.ndarray | None, dtype: Any,
+) -> np.ndarray:  # fmt: skip
+    rows = iteration.rows
+    assert rows is not None, "there are no rows to sum over"
+    found: list[np.ndarray] = []
+    for s in active:
+        parts = [a for a in (shared, None if own is None else own[s]) if a is not None]
+        data = np.concatenate(parts, axis=1)
+        found.append(reduce_rows(rows, state[s, : rows.parameters], data, dtype))
+    return np.array(found, dtype)

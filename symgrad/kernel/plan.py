@@ -40,8 +40,17 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A map kernel: every point is computed by itself.
+class Computation:
+    """What a kernel computes at every point, and nothing of how: a graph, and its results."""
+
+    name: str
+    graph: Graph
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class Plan(Computation):
+    """A computation in shaders: every point is computed by itself.
 
     Invariants:
       1. Every node in a part depends only on inputs, constants, nodes bound before it in its
@@ -50,9 +59,6 @@ class Plan:
       2. Every column of every output is stored exactly once.
     """
 
-    name: str
-    graph: Graph
-    outputs: tuple[Output, ...]
     bound: frozenset[int]
     pieces: tuple[Piece, ...]
     scratch: tuple[tuple[int, ...], ...]
@@ -67,3 +73,45 @@ class Plan:
     def __repr__(self) -> str:
         statements = sum(len(part) for piece in self.pieces for part in piece.parts)
         return f"<Plan {self.name}: {statements} statements in {len(self.pieces)} kernels>"
+
+
+@dataclass(frozen=True)
+class Reduction(Computation):
+    """A computation at every row of a table, whose results are summed over the rows.
+
+    The first ``parameters`` inputs are the same for all rows; the others are a row's columns.
+    ``factors`` are nodes of the parameters alone, by which the sums, in order, are multiplied.
+    """
+
+    parameters: int
+    factors: tuple[int, ...]
+
+    @property
+    def columns(self) -> int:
+        """The numbers in a row."""
+        return len(self.graph.names) - self.parameters
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """A computation that is repeated for each of many problems, each with a state of its own.
+
+    A step is: where the state's last number, the flag, is not 0, the state becomes
+    ``update(state, sums)``; elsewhere it stays. ``sums`` are those of ``rows`` over the rows of the
+    problem's data, times their factors, at the first ``rows.parameters`` numbers of the state.
+
+    Invariants:
+      1. The inputs of ``update`` are the state and then the sums, if there are rows; it has one
+         output, the next state, of as many columns as the state.
+      2. Of a row's columns the first ``shared`` are the same for all problems.
+    """
+
+    update: Computation
+    state: int
+    rows: Reduction | None = None
+    shared: int = 0
+
+    @property
+    def own(self) -> int:
+        """The columns of which each problem has its own."""
+        return self.rows.columns - self.shared if self.rows else 0

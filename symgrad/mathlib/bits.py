@@ -7,9 +7,14 @@ lose NaN. Nothing here relies on more than they leave alone: bits, selections, e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Condition, Expr
+
+
+MAGIC: Final = 12582912.0
+"""1.5 * 2**23: the last bits of a float32 sum with it are those of a whole number."""
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -19,6 +24,15 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
         value = c if value is None else value * x + c
     assert isinstance(value, Expr), "a polynomial has at least two coefficients"
     return value
+
+
+def held(x: Expr) -> Expr:
+    """x times a 1 that no compiler knows to be 1, so that it is rounded where it stands.
+
+    Compilers do not multiply sums out, so a sum in such a product is not taken apart; where the
+    product is added to something, it costs nothing, for both are one instruction.
+    """
+    return x * ops.opaque(Expr(x.graph, x.graph.constant(1.0)))
 
 
 def leading(x: Expr) -> Expr:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,7 @@ from symgrad.expr.node import Graph, Node, Op, reachable
 from symgrad.expr.reference import power_chain
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
+    circular,
     error_function,
     exponential,
     hyperbolic,
@@ -24,8 +26,11 @@ from symgrad.mathlib import (
     quotient,
     trigonometric,
 )
+from symgrad.mathlib.arrange import ordered, share_reductions, without_normal
+from symgrad.mathlib.double import all as double_all
+from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
-MATH: Final = ("accurate", "fast")
+MATH: Final = ("accurate", "fast", "strict")
 """The choices of ``math=``."""
 
 Formula = Callable[..., Expr]
@@ -34,13 +39,18 @@ INLINE: Final[tuple[Formula, ...]] = (
     inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
-    order.minimum, order.maximum, order.sign, quotient.remainder, quotient.fmod,
+    order.minimum, order.maximum, order.sign,
+    quotient.remainder, quotient.fmod, quotient.wide_div,
     powers.pow, powers.cbrt, powers.hypot,
-    exponential.expm1, exponential.log1p, exponential.log10, exponential.exp_neg_square,
+    exponential.exp, exponential.exp2, exponential.expm1,
+    exponential.log, exponential.log2, exponential.log10, exponential.log1p,
+    exponential.exp_neg_square, exponential.bell,
     hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
+    circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
+    circular.sine, circular.cosine, circular.tangent, circular.sin, circular.cos, circular.tan,
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
-    error_function.erf, error_function.erfc,
+    error_function.erf, error_function.erfc, error_function.normal_cdf,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 
@@ -59,6 +69,8 @@ class Function:
     root: int
     arguments: tuple[int, ...]
     doc: str
+    bound: float = inf
+    """The largest |x| for which it is right; beyond, a back end has the operation of its own."""
 
 
 @cache
@@ -66,14 +78,24 @@ def functions(math: str) -> Mapping[Op, Function]:
     """The operations to be emitted as functions; some call others of them, never in a circle.
 
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
-    that carries a WGSL text is then left to the device.
+    that carries a WGSL text is then left to the device. With ``math="strict"``, in the order that
+    `ordered` gives them.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    formulas = [f for f in FORMULAS if math == "accurate" or not ops.TABLE[f.__name__].wgsl]
-    return MappingProxyType({ops.TABLE[f.__name__]: _function(f) for f in formulas})
+    formulas = [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
+    made = [define(f) for f in formulas]
+    return MappingProxyType({f.op: _ordered(f) if math == "strict" else f for f in made})
+
+
+@cache
+def double() -> Mapping[Op, Function]:
+    """The operations as functions in float64, for back ends that round each one as written."""
+    made = {ops.TABLE[f.__name__]: define(f) for f in double_all.FORMULAS}
+    bounded = {op: replace(made[op], bound=TRIG_BOUND) for op in (ops.sin, ops.cos, ops.tan)}
+    return MappingProxyType(made | bounded)
 
 
 @cache
@@ -90,14 +112,36 @@ def inlined(math: str) -> Mapping[Op, Definition]:
     )
 
 
+def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Graph, list[int]]:
+    """A simplified graph as back ends get it.
+
+    In float32, sines and cosines of one argument share its reduction, and with ``math="strict"``
+    every sum and product is rounded where it stands. In float64, the normal distribution is written
+    with the error function.
+    """
+    _require(math)
+    if dtype != "float32":
+        return without_normal(graph, roots)
+    if math == "fast":
+        return graph, list(roots)
+    graph, lowered = share_reductions(graph, roots)
+    return ordered(graph, lowered) if math == "strict" else (graph, lowered)
+
+
+def _ordered(function: Function) -> Function:
+    graph, (root,) = ordered(function.graph, [function.root])
+    return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
+
+
 def _require(math: str) -> None:
     if math not in MATH:
-        choices = " or ".join(f'"{name}"' for name in MATH)
+        choices = ", ".join(f'"{name}"' for name in MATH[:-1]) + f' or "{MATH[-1]}"'
         raise InputError(f"math={math!r} is not a choice: use {choices}")
 
 
 @cache
-def _function(formula: Formula) -> Function:
+def define(formula: Formula) -> Function:
+    """The function of a formula that is named as its operation."""
     op = ops.TABLE[formula.__name__]
     traced, root = _trace(formula)
     graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
@@ -113,6 +157,17 @@ def _trace(formula: Formula) -> tuple[Graph, int]:
     code = formula.__code__
     names = code.co_varnames[: code.co_argcount]
     return graph, formula(*[Expr(graph, graph.input(name)) for name in names]).id
+
+
+@cache
+def primitive(math: str) -> Mapping[Op, Definition]:
+    """The definitions that leave nothing but operations of the device: for an interpreter."""
+    own = {op: _expansion(_formula(op)) for op in functions(math)}
+    return MappingProxyType({**own, **inlined(math)})
+
+
+def _formula(op: Op) -> Formula:
+    return next(f for f in FORMULAS if f.__name__ == op.name)
 
 
 def _expansion(formula: Formula) -> Definition:

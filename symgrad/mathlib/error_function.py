@@ -8,7 +8,6 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.exponential import split_square
 
 ERF: Final = (
     0.12837917, -0.37612626, 0.112835854, -0.026853813, 0.0051883277, -0.00080101937, 7.8538615e-05,
@@ -16,10 +15,19 @@ ERF: Final = (
 """erf(x)/x - 1 in x**2, |x| <= 1: erf to 0.05 * 2**-24 of its value (tools/fit.py)."""
 
 ERFC_TAIL: Final = (
-    1.2769784, -0.09276358, -0.16603039, 0.16404232, -0.054218363, -0.0079473695, 0.008694692,
-    0.00094879844, -0.0013191424,
+    0.85516715, -0.23768087, -0.095556, 0.0139009105, 0.025391726, 0.01003009, -0.00404559,
+    0.0037091272, -0.012174332, 0.0054495903,
 )  # fmt: skip
-"""erfc(a) exp(a**2) (1 + 2a) in t = (a - 2)/(a + 2), 0.5 <= a <= 10.1: to 0.39 * 2**-24."""
+"""erfc(a) exp(a**2) (a + 1) in t = (a - 1)/(a + 1), 0.81 <= a <= 10.1: to 0.15 * 2**-24."""
+
+NORMAL_TAIL: Final = (
+    0.617342, -0.19509952, -0.057495736, 0.017898835, 0.017653923, 0.0038950148, -0.0024523763,
+    -0.0017071331, -0.003387749, 0.002298857,
+)  # fmt: skip
+"""Phi(-a) exp(a**2/2) (a + 1.5) in t = (a - 1.5)/(a + 1.5), 1.145 <= a <= 14.4: to 0.21 * 2**-24."""
+
+FAR: Final = 0.81
+"""From here on erfc is computed itself, not from erf."""
 
 
 def _near(x: Expr) -> Expr:
@@ -28,23 +36,36 @@ def _near(x: Expr) -> Expr:
     return ops.where(ops.abs(x) < 1e-4, x * (2.0 / math.sqrt(math.pi)), value)
 
 
-def _tail(a: Expr) -> Expr:
-    """erfc(a) = exp(-a**2) W(t)/(1 + 2a), t = (a - 2)/(a + 2), for a >= 1/2; 0 from a = 10.1 on."""
-    a = ops.where(a < 10.1, a, 10.1)
-    w = polynomial((a - 2.0) / (a + 2.0), ERFC_TAIL) / (1.0 + 2.0 * a)
-    e, d = split_square(a)
-    return e * (w + w * d)
+def _tail(a: Expr, centre: float, end: float, coefficients: tuple[float, ...]) -> Expr:
+    """W(t)/(a + centre), t = (a - centre)/(a + centre), a at most at the end."""
+    a = ops.where(a < end, a, end)
+    below = a + centre
+    return polynomial((a - centre) / below, coefficients) / below
+
+
+def _far_erfc(a: Expr) -> Expr:
+    """erfc(a) = exp(-a**2) W(t)/(a + 1) for a >= 0.81."""
+    return ops.exp_neg_square(a) * _tail(a, 1.0, 10.1, ERFC_TAIL)
 
 
 def erf(x: Expr) -> Expr:
     """A polynomial for |x| < 1; 1 - erfc(|x|) with the sign of x beyond."""
     a = ops.abs(x)
-    return keep_nan(ops.where(a < 1.0, _near(x), ops.copysign(1.0 - _tail(a), x)), x)
+    return keep_nan(ops.where(a < 1.0, _near(x), ops.copysign(1.0 - _far_erfc(a), x)), x)
 
 
 def erfc(x: Expr) -> Expr:
-    """1 - erf(x) for |x| < 1/2; beyond, exp(-a**2) W(a), a = |x|, and 2 minus that for x < 0."""
+    """1 - erf(x) for |x| < 0.81; beyond, exp(-a**2) W(a), a = |x|, and 2 minus that for x < 0."""
     a = ops.abs(x)
-    tail = _tail(a)
+    tail = _far_erfc(a)
     far = ops.where(x < 0.0, 2.0 - tail, tail)
-    return keep_nan(ops.where(a < 0.5, 1.0 - _near(x), far), x)
+    return keep_nan(ops.where(a < FAR, 1.0 - _near(x), far), x)
+
+
+def normal_cdf(x: Expr) -> Expr:
+    """(1 + erf(x/sqrt(2)))/2 for |x| < 1.145; beyond, exp(-a**2/2) W(a), a = |x|, or 1 less it."""
+    a = ops.abs(x)
+    tail = ops.bell(a) * _tail(a, 1.5, 14.4, NORMAL_TAIL)
+    far = ops.where(x < 0.0, tail, 1.0 - tail)
+    near = 0.5 + 0.5 * _near(x * math.sqrt(0.5))
+    return keep_nan(ops.where(a < math.sqrt(2.0) * FAR, near, far), x)

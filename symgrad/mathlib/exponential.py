@@ -1,4 +1,10 @@
-"""Exponentials and logarithms near the places where the device's own lose all their digits."""
+"""Exponentials and logarithms: a reduction by powers of 2, then a polynomial, and no branch.
+
+exp(x) is 2**(2k) exp(r) for a whole number k: the two factors 2**k are normal for all results, so
+overflow and gradual underflow are the multiplications' own. r lies about 0.45 ln 2, not 0, for a
+polynomial rounds better where its value is not below 0.68. The logarithm of
+x = 2**k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), is k ln 2 + log(1 + f).
+"""
 
 from __future__ import annotations
 
@@ -6,62 +12,147 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.mathlib.bits import keep_nan, keep_tiny, leading, polynomial
+from symgrad.expr.expression import Expr, Word
+from symgrad.mathlib.bits import MAGIC, held, leading, polynomial, whole
+
+EXP: Final = (0.49999934, 0.1666666, 0.04167755, 0.0083246995, 0.0013478664, 0.00026575543)
+"""(exp(x) - 1 - x)/x**2 on [-0.55 ln 2, 1.45 ln 2]: exp to 0.23 * 2**-24 (tools/fit.py)."""
+
+EXP2: Final = (
+    0.6931472, 0.2402262, 0.05550408, 0.009620646, 0.0013319808, 0.00014947592, 2.0432835e-05,
+)  # fmt: skip
+"""(2**x - 1)/x on [-0.55, 1.45]: 2**x to 0.26 * 2**-24."""
+
+LOG: Final = (
+    -0.4999999, 0.3333395, -0.25001755, 0.1996207, -0.16570495, 0.14917998, -0.14307643, 0.0873493,
+)  # fmt: skip
+"""(log(1 + x) - x)/x**2 on [sqrt(1/2) - 1, sqrt(2) - 1]: log(1 + x) to 0.59 * 2**-24."""
+
+LOG2: Final = (
+    0.442695, -0.72134733, 0.48091063, -0.36070368, 0.28791618, -0.2389446, 0.21571596,
+    -0.20727162, 0.12583838,
+)  # fmt: skip
+"""log2(1 + x)/x - 1 there: log2(1 + x) to 0.62 * 2**-24."""
+
+LOG10: Final = (
+    -0.0032055292, -0.21714719, 0.14476854, -0.10858263, 0.08667141, -0.07192949, 0.06493697,
+    -0.062394977, 0.03788113,
+)  # fmt: skip
+"""log10(1 + x)/x - 7/16 there: log10(1 + x) to 0.55 * 2**-24."""
 
 EXPM1: Final = (
-    0.5, 0.16666667, 0.04166666, 0.008333142, 0.0013889305, 0.00019973583, 2.4790832e-05,
+    0.5, 0.16666672, 0.04166662, 0.00833263, 0.0013890425, 0.00020095627, 2.4781166e-05,
 )  # fmt: skip
-"""(exp(x) - 1 - x)/x**2 on [-0.5, 0.5]: expm1 to 0.02 * 2**-24 of its value (tools/fit.py)."""
+"""(exp(x) - 1 - x)/x**2 on [-ln 2, ln 2]: expm1 to 0.09 * 2**-24 of its value."""
 
-LOG1P: Final = (
-    0.33333313, -0.2500001, 0.2000212, -0.16667986, 0.14219521, -0.12405753, 0.11888588,
-    -0.116748184, 0.06744588,
-)  # fmt: skip
-"""(log(1 + x) - x + x**2/2)/x**3 on [sqrt(1/2) - 1, sqrt(2) - 1]: log1p to 0.07 * 2**-24."""
+TWO_LN2: Final = (1.38629150390625, 2.8572136e-06)
+"""2 ln 2: its 16 leading bits, whose product with k is exact, and the rest."""
+LOG10_2: Final = (0.301025390625, 4.605039e-06)
+"""log10(2): its 12 leading bits, whose product with k is exact, and the rest."""
 
-EXP_SMALL: Final = (0.99999976, 0.5000002, 0.16676992, 0.041655358)
-"""(exp(x) - 1)/x on [-0.1, 0.1]: exp to 0.12 * 2**-24."""
+
+def _whole(x: Expr, unit: float, low: float) -> tuple[Expr, Expr]:
+    """The whole number k with x - k*unit in [low, low + 1]*unit, limited to ±126, and 2**k.
+
+    The limits come first and for k only: what is made of x itself keeps NaN, and grows beyond.
+    """
+    share = ops.saturate(x * (1.0 / (252.0 * unit)) + (0.5 - (low + 0.5) / 252.0))
+    sum_ = share * 252.0 + (MAGIC - 126.0)
+    power = ops.bits_float((ops.float_bits(sum_) << 23) + 0x3F800000)
+    return held(sum_) - MAGIC, power
+
+
+def _raised(value: Expr, power: Expr) -> Expr:
+    """value * power**2; as power * power may overflow, the first product is opaque."""
+    return ops.opaque(value * power) * power
+
+
+def exp(x: Expr) -> Expr:
+    """2**(2k) exp(r), r = x - 2k ln 2 in two steps, exp(r) a polynomial."""
+    k, power = _whole(x, 2.0 * math.log(2.0), -0.275)
+    r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
+    value = _raised(1.0 + r * (1.0 + r * polynomial(r, EXP)), power)
+    return ops.where(x < -104.0, 0.0, value)
+
+
+def exp2(x: Expr) -> Expr:
+    """2**(2k) 2**r, r = x - 2k, 2**r a polynomial."""
+    k, power = _whole(x, 2.0, -0.275)
+    r = x - 2.0 * k
+    return ops.where(x < -150.0, 0.0, _raised(1.0 + r * polynomial(r, EXP2), power))
 
 
 def expm1(x: Expr) -> Expr:
-    """exp(x) - 1; below 1/2 in absolute value a polynomial, so that no digit cancels."""
-    near = x + (x * x) * polynomial(x, EXPM1)
-    return keep_tiny(ops.where(ops.abs(x) < 0.5, near, ops.exp(x) - 1.0), x, 2.0**-27)
+    """2**(2k) (exp(r) - 1) + (2**(2k) - 1), r = x - 2k ln 2, exp(r) - 1 a polynomial."""
+    k, power = _whole(x, 2.0 * math.log(2.0), -0.5)
+    r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
+    inverse = ops.bits_float(ops.word_sub(0x7F000000, ops.float_bits(power)))
+    scaled = power * (r + (r * r) * polynomial(r, EXPM1)) + (power - inverse)
+    value = ops.where(x < -104.0, -1.0, ops.opaque(scaled) * power)
+    return ops.where(ops.abs(x) < 2.0**-27, x, value)
 
 
-def _log_near_one(f: Expr) -> Expr:
-    """log(1 + f) for sqrt(1/2) <= 1 + f <= sqrt(2)."""
-    square = f * f
-    return f + (f * square * polynomial(f, LOG1P) - 0.5 * square)
+def _exponent(x: Expr) -> tuple[Expr, Expr]:
+    """k and f of x = 2**k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for a positive finite x."""
+    subnormal = x < 2.0**-126
+    normal = ops.where(subnormal, whole(ops.float_bits(x)), x)
+    bits: Word = ops.float_bits(normal) + (0x3F800000 - 0x3F3504F3)
+    k = ops.bits_float((bits >> 23) + 0x4B000000)  # 2**23 + k + 127
+    m = ops.bits_float((bits & 0x7FFFFF) + 0x3F3504F3)
+    return k - ops.where(subnormal, 8388608.0 + 276.0, 8388608.0 + 127.0), m - 1.0
 
 
-def log1p(x: Expr) -> Expr:
-    """log(1 + x); a polynomial where 1 + x lies between sqrt(1/2) and sqrt(2)."""
-    far = ops.where(x > -1.0, ops.log(1.0 + x), ops.where(x == -1.0, -math.inf, math.nan))
-    near = (x > -0.2929) & (x < 0.4142)
-    return keep_tiny(ops.where(near, _log_near_one(x), far), x, 2.0**-27)
+def _logarithm(x: Expr, value: Expr) -> Expr:
+    """The value for a positive finite x; -inf at 0, inf at inf, else NaN."""
+    outside = ops.where(x == 0.0, -math.inf, ops.where(x > 0.0, x, math.nan))
+    return ops.where((ops.float_bits(x) - 1) < 0x7F7FFFFF, value, outside)
+
+
+def log(x: Expr) -> Expr:
+    """k ln 2 + log(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    k, f = _exponent(x)
+    return _logarithm(x, k * math.log(2.0) + (f + (f * f) * polynomial(f, LOG)))
+
+
+def log2(x: Expr) -> Expr:
+    """k + log2(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    k, f = _exponent(x)
+    return _logarithm(x, k + (f + f * polynomial(f, LOG2)))
 
 
 def log10(x: Expr) -> Expr:
-    """log(x)/log(10), the logarithm a polynomial in x - 1 near 1."""
-    near = (x > 0.7072) & (x < 1.4142)
-    value = ops.where(near, _log_near_one(x - 1.0), ops.log(x)) * (1.0 / math.log(10.0))
-    outside = ops.where(x == 0.0, -math.inf, math.nan)
-    return keep_nan(ops.where(x > 0.0, value, outside), x)
+    """k log10(2) + log10(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    k, f = _exponent(x)
+    near = f * 0.4375 + f * polynomial(f, LOG10)
+    return _logarithm(x, k * LOG10_2[0] + (k * LOG10_2[1] + near))
 
 
-def split_square(x: Expr) -> tuple[Expr, Expr]:
-    """The pair (e, d) with exp(-x**2) = e (1 + d), for |x| < 12.
-
-    e = exp(-h**2) and 1 + d = exp(-(x - h)(x + h)), h the 12 leading bits of x: h**2 is exact.
-    """
-    h = leading(x)
-    rest = (h - x) * (x + h)
-    return ops.exp(-(h * h)), rest * polynomial(rest, EXP_SMALL)
+def log1p(x: Expr) -> Expr:
+    """k ln 2 + log(1 + f), 1 + x = 2**k (1 + f), f with what rounding took from 1 + x."""
+    u = ops.opaque(1.0 + x)
+    lost = x - held(u - 1.0)
+    bits: Word = ops.float_bits(u) + (0x3F800000 - 0x3F3504F3)
+    k = ops.bits_float((bits >> 23) + 0x4B000000) - (8388608.0 + 127.0)
+    twice = ops.bits_float(ops.word_sub(0x7F800000, bits & 0x7F800000))  # 2**-k, doubled
+    f = (ops.bits_float((bits & 0x7FFFFF) + 0x3F3504F3) - 1.0) + (0.5 * lost) * twice
+    value = _logarithm(u, k * math.log(2.0) + (f + (f * f) * polynomial(f, LOG)))
+    return ops.where(ops.abs(x) < 2.0**-27, x, value)
 
 
 def exp_neg_square(x: Expr) -> Expr:
-    """exp(-x**2) = exp(-h**2) exp(-(x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
-    e, d = split_square(x)
-    return keep_nan(ops.where(ops.abs(x) < 12.0, e * (1.0 + d), 0.0), x)
+    """exp(-x**2) as exp(-h**2 - (x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
+    return ops.where(ops.abs(x) > 10.3, 0.0, _gaussian(x, 1.0))
+
+
+def bell(x: Expr) -> Expr:
+    """exp(-x**2/2) as exp(-h**2/2 - (x - h)(x + h)/2), h the 12 leading bits of x."""
+    return ops.where(ops.abs(x) > 14.5, 0.0, _gaussian(x, 0.5))
+
+
+def _gaussian(x: Expr, share: float) -> Expr:
+    """exp(-share x**2), the share 1 or 1/2."""
+    h = leading(x)
+    k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
+    rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]
+    r = held((h * h) * -share - k * TWO_LN2[0]) + rest
+    return _raised(1.0 + (r + (r * r) * polynomial(r, EXP)), power)

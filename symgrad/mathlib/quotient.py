@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
+
+
+LARGE: Final = 2.0**126
+"""Above it the reciprocal is subnormal, so that devices without subnormals divide to 0."""
+
+
+def wide_div(a: Expr, b: Expr) -> Expr:
+    """a/b, both divided by 4 where 1/b is subnormal, for devices multiply by it and flush it."""
+    scale = ops.where(ops.abs(b) > LARGE, 0.25, 1.0)
+    return (a * scale) / (b * scale)
 
 
 def _take(r: Expr, b: Expr) -> Expr:
@@ -26,9 +37,9 @@ def _take(r: Expr, b: Expr) -> Expr:
 def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
     """|a| and |b|, multiplied so that their parts and remainder stay normal, and the way back."""
     a, b = ops.abs(a), ops.abs(b)
-    small = (a < 2.0**40) & (b < 2.0**40)
-    scale = ops.where(small, 2.0**80, 1.0)
-    return a * scale, b * scale, ops.where(small, 2.0**-80, 1.0)
+    small, large = (a < 2.0**40) & (b < 2.0**40), b > LARGE
+    scale = ops.where(small, 2.0**80, ops.where(large, 0.25, 1.0))
+    return a * scale, b * scale, ops.where(small, 2.0**-80, ops.where(large, 4.0, 1.0))
 
 
 def _modulus(a: Expr, b: Expr) -> Expr:

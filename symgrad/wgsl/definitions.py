@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from symgrad.expr.node import INPUT, Op, reachable
+from symgrad.expr import ops
+from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.schedule import bind
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
@@ -38,27 +39,49 @@ def _calls(function: Function) -> set[Op]:
     return {graph.nodes[i][0] for i in reachable(graph, [function.root])}
 
 
+def _rare(function: Function, functions: Mapping[Op, Function]) -> tuple[int, ...]:
+    """The condition and the call of a body that begins with "if (condition) { return call; }".
+
+    It does where the body chooses, last of all, between a call and something else.
+    """
+    nodes = function.graph.nodes
+    node = nodes[function.root]
+    return node[1:3] if node[0] is ops.where and nodes[node[2]][0] in functions else ()
+
+
 def _function(function: Function, functions: Mapping[Op, Function]) -> Iterator[str]:
-    graph, root = function.graph, function.root
+    graph = function.graph
     names = {op: f.name for op, f in functions.items()}
     texts: dict[int, Text] = {
         i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments
     }
-    order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
-    bound = bind(graph, order, [root])
     parameters = ", ".join(
         f"{texts[i][0]}: {TYPES[kind]}"
         for i, kind in zip(function.arguments, function.op.signature, strict=False)
     )
     yield f"// {function.doc}"
     yield f"fn {function.name}({parameters}) -> {TYPES[function.op.result]} {{"
-    for i in order:
-        assert graph.nodes[i][0] is not INPUT, "arguments are no operations"
-        expression = render(graph, i, texts, names)
-        if i in bound and i != root:
-            yield f"  let t{i} = {expression[0]};"
-            expression = (f"t{i}", PRIMARY)
-        texts[i] = expression
+    root = function.root
+    if rare := _rare(function, functions):
+        yield from _statements(graph, rare, texts, names)
+        yield f"  if ({texts[rare[0]][0]}) {{ return {texts[rare[1]][0]}; }}"
+        root = graph.nodes[root][3]
+    yield from _statements(graph, [root], texts, names)
     yield f"  return {texts[root][0] if root in texts else literal(graph.nodes[root])[0]};"
     yield "}"
     yield ""
+
+
+def _statements(
+    graph: Graph, roots: Sequence[int], texts: dict[int, Text], names: Mapping[Op, str]
+) -> Iterator[str]:
+    """What the roots need and has no text yet; their own texts are expressions."""
+    order = [i for i in reachable(graph, roots) if graph.nodes[i][0].arity and i not in texts]
+    bound = bind(graph, order, roots) - set(roots)
+    for i in order:
+        assert graph.nodes[i][0] is not INPUT, "arguments are no operations"
+        expression = render(graph, i, texts, names)
+        if i in bound:
+            yield f"  let t{i} = {expression[0]};"
+            expression = (f"t{i}", PRIMARY)
+        texts[i] = expression

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from symgrad.expr import ops
+from symgrad.expr.facts import Facts
 from symgrad.expr.node import INPUT, Graph, Op, Place
 from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
-from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
+from symgrad.mathlib.quotient import LARGE
+from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render, render_wide
 from symgrad.wgsl.names import names_of_inputs, printable
 from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
 
@@ -66,6 +69,7 @@ class _Body:
         self.used: set[Op] = set()
         self.private: list[str] = []
         self._texts: dict[int, Text] = {}
+        self._facts = Facts(plan.graph)
         self._rows = {i: r for r in piece.fetches for i in plan.scratch[r]}
         self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
         self._shared = self._nodes_of_several_parts()
@@ -100,13 +104,28 @@ class _Body:
             if i in self._rows or graph.nodes[i][0] is INPUT:
                 yield from self._load(i)
                 continue
-            self.used.add(graph.nodes[i][0])
-            expression = render(graph, i, self._texts, self.calls)
+            expression = self._expression(i)
             if i in bound:
                 line = f"  {self._declare(i, f't{i}')} = {expression[0]};"
                 yield line + self._comment(i, len(line))
             else:
                 self._texts[i] = expression
+
+    def _expression(self, i: int) -> Text:
+        graph = self.plan.graph
+        if ops.wide_div in self.calls and self._may_divide_by_much(i):
+            self.used.add(ops.wide_div)
+            return render_wide(graph, i, self._texts, self.calls[ops.wide_div])
+        self.used.add(graph.nodes[i][0])
+        return render(graph, i, self._texts, self.calls)
+
+    def _may_divide_by_much(self, i: int) -> bool:
+        """Whether node i is a division by what may be too large for a device's reciprocal."""
+        node = self.plan.graph.nodes[i]
+        if node[0] not in (ops.div, ops.reciprocal):
+            return False
+        low, high = self._facts.interval(node[-1])
+        return low < -LARGE or high > LARGE
 
     def _declare(self, i: int, name: str) -> str:
         self._texts[i] = (name, PRIMARY)

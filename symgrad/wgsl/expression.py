@@ -121,6 +121,13 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
     return form_of(op.wgsl)(*args)
 
 
+def render_wide(graph: Graph, i: int, texts: Mapping[int, Text], name: str) -> Text:
+    """The quotient or reciprocal of node i as a call of the function of `ops.wide_div`."""
+    node = graph.nodes[i]
+    args = [texts[a][0] if a in texts else literal(graph.nodes[a])[0] for a in node[1:]]
+    return f"{name}({', '.join(args if len(args) == 2 else ['1.0f', *args])})", PRIMARY
+
+
 def _is_zero(graph: Graph, i: int) -> bool:
     value = graph.value(i)
     return value is not None and float(np.float32(value)) == 0.0

@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.expr.node import Graph
 
-_OURS: Final = re.compile(r"^(t\d+|s\d+|sg_.*|part_\d+)$")
+_OURS: Final = re.compile(r"^(t\d+|s\d+|held_\d+_\d+|sg_.*|part_\d+)$")
 
 _WORDS: Final = """
     x params Params tile scratch main stride point cell first local group rows k

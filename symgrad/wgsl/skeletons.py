@@ -34,10 +34,19 @@ class Skeleton:
     text: Callable[[int], str]
 
     @cached_property
-    def tiles(self) -> list[list[Store]]:
-        """The stores that go through the tile: runs of neighbouring columns, cut to its size."""
+    def rounds(self) -> list[list[list[Store]]]:
+        """The stores that go through the tile: runs of neighbouring columns, cut to its size.
+
+        What fits in it together is one round, which needs one barrier.
+        """
         runs = [run for run in _runs(self.piece.stores) if self._is_wide(run)]
-        return [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
+        cut = [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
+        rounds: list[list[list[Store]]] = []
+        for run in cut:
+            if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
+                rounds.append([])
+            rounds[-1].append(run)
+        return rounds
 
     @cached_property
     def direct(self) -> list[Store]:
@@ -51,7 +60,7 @@ class Skeleton:
     @cached_property
     def row_length(self) -> int:
         """Floats from one row of the tile to the next: no multiple of 4, for the banks' sake."""
-        columns = max((len(t) for t in self.tiles), default=0)
+        columns = max((sum(map(len, runs)) for runs in self.rounds), default=0)
         return columns if columns % 4 and columns < UNROLLED else columns | 1
 
 
@@ -103,7 +112,7 @@ def preamble(skeleton: Skeleton) -> Iterator[str]:
         yield _binding(k + 2, output.name, "f32")
     if skeleton.plan.scratch:
         yield _binding(len(outputs) + 2, "scratch", "vec4<f32>")
-    if skeleton.tiles:
+    if skeleton.rounds:
         yield f"var<workgroup> tile: array<f32, {WORKGROUP * skeleton.row_length}>;"
     yield ""
     if skeleton.plan.scratch:
@@ -160,13 +169,34 @@ def _stores(skeleton: Skeleton) -> Iterator[str]:
         yield "  if (cell < params.count) {"
         yield from direct
         yield "  }"
-    for k, tile in enumerate(skeleton.tiles):
-        if k:
+    if skeleton.rounds:
+        yield f"  let rows = min({WORKGROUP}u, params.count - first);"
+    for runs in skeleton.rounds[1:]:
+        yield from (_held(skeleton, s) for run in runs for s in run)
+    for number, runs in enumerate(skeleton.rounds):
+        if number:
             yield "  workgroupBarrier();"
-        for c, store in enumerate(tile):
-            yield f"  tile[{_row(skeleton)} + {c}u] = {skeleton.text(store.node)};"
+        for c, s in enumerate(s for run in runs for s in run):
+            value = _held_name(s) if number else skeleton.text(s.node)
+            yield f"  tile[{_row(skeleton)} + {c}u] = {value};"
         yield "  workgroupBarrier();"
-        yield from _drain(skeleton, tile, names[tile[0].output], widths[tile[0].output], k)
+        start = 0
+        for run in runs:
+            yield from _drain(skeleton, run, start, names[run[0].output], widths[run[0].output])
+            start += len(run)
+
+
+def _held(skeleton: Skeleton, s: Store) -> str:
+    """A value that is needed behind a barrier, as a value that compilers cannot take apart.
+
+    llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
+    """
+    value = f"bitcast<f32>(bitcast<u32>({skeleton.text(s.node)}) ^ params.zero)"
+    return f"  let {_held_name(s)} = {value};"
+
+
+def _held_name(s: Store) -> str:
+    return f"held_{s.output}_{s.column}"
 
 
 def _row(skeleton: Skeleton) -> str:
@@ -181,21 +211,19 @@ def _direct(skeleton: Skeleton, names: Sequence[str], widths: Sequence[int]) -> 
 
 
 def _drain(
-    skeleton: Skeleton, tile: Sequence[Store], name: str, width: int, number: int
+    skeleton: Skeleton, run: Sequence[Store], start: int, name: str, width: int
 ) -> Iterator[str]:
-    """The workgroup writes a tile, neighbours to neighbouring addresses."""
-    columns = len(tile)
-    if not number:
-        yield f"  let rows = min({WORKGROUP}u, params.count - first);"
+    """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours."""
+    columns = len(run)
 
     def copy(k: str) -> str:
         index = f"({k})" if " " in k else k
         row, column = f"{index} / {columns}u", f"{index} % {columns}u"
         target = f"first * {width}u + {k}"
         if columns != width:
-            target = f"(first + {row}) * {width}u + {tile[0].column}u + {column}"
+            target = f"(first + {row}) * {width}u + {run[0].column}u + {column}"
         length = skeleton.row_length
-        source = k if columns == length else f"{row} * {length}u + {column}"
+        source = k if columns == length else f"{row} * {length}u + {start}u + {column}"
         return f"{name}[{target}] = tile[{source}];"
 
     if columns > UNROLLED:

@@ -28,7 +28,13 @@ from symgrad.expr.sympy_bridge import (
 from symgrad.expr.variables import symbols, var
 
 INF, NAN = math.inf, math.nan
-BITS: Final = {"float_bits", "bits_float", "word_add", "word_and", "word_div"}
+BITS: Final = {
+    "float_bits", "bits_float", "word_add", "word_and", "word_div",
+    "word_sub", "word_mul", "word_or", "word_xor", "word_shift_left", "word_shift_right",
+    "word_lt", "word_where", "word_float", "saturate", "wide_div",
+    "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
+    "scalb", "exponent", "significand", "upper",
+}  # fmt: skip
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES and op.name not in BITS]
 FINITE: Final = [
     pytest.param(op, p, id=f"{op.name}{p}")

@@ -1,8 +1,7 @@
-"""The interpreter: a plan run with NumPy, block by block, in either precision."""
+"""The meaning of kernels: computations, sums over rows and repeated steps, in NumPy."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,70 +9,54 @@ import pytest
 
 from symgrad.expr import functions
 from symgrad.expr.trace import trace
-from symgrad.kernel import interpret
-from symgrad.kernel.interpret import Interpreter
-from symgrad.kernel.plan import Output, Plan
-from symgrad.kernel.schedule import schedule
+from symgrad.kernel.interpret import compute, iterate, reduce_rows
+from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 
 
-def plan() -> Plan:
-    t = trace(
-        lambda v: [v[0] * v[1], functions.exp(v[0]), 3.0, v[1], functions.pow(abs(v[0]), v[1])], 3
-    )
-    return schedule("f", t.graph, [Output("a", t.outputs[:1]), Output("b", t.outputs[1:])])
+def computation(f: Any, n: int) -> Computation:
+    t = trace(f, n)
+    return Computation("f", t.graph, (Output("a", t.outputs[:1]), Output("b", t.outputs[1:])))
 
 
-def batch(count: int, dtype: Any = np.float32) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(count, 3)).astype(dtype)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_stand_side_by_side(dtype: Any) -> None:
+    made = computation(lambda v: [v[0] * v[1], functions.exp(v[0]), 3.0], 3)
+    x = np.random.default_rng(0).normal(size=(7, 3)).astype(dtype)
+    found = compute(made, x, dtype)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.stack([x[:, 0] * x[:, 1], np.exp(x[:, 0]),
+                                                   np.full(7, 3.0)], axis=1))  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "count", [0, 1, 2, 7, interpret.BLOCK, interpret.BLOCK + 1, 3 * interpret.BLOCK]
-)
-def test_results(count: int, dtype: str) -> None:
-    x = batch(count, dtype)
-    a, b = Interpreter(plan(), dtype).run(x)
-    assert (a.shape, b.shape, a.dtype) == ((count, 1), (count, 4), np.dtype(dtype))
-    np.testing.assert_array_equal(a[:, 0], x[:, 0] * x[:, 1])
-    np.testing.assert_array_equal(b[:, 1:3], np.stack([np.full(count, 3.0), x[:, 1]], 1))
-    assert a.flags.writeable and a.flags.c_contiguous and not np.shares_memory(b, x)
+@pytest.mark.parametrize("count", [0, 1, 10])
+def test_rows_are_summed_and_the_sums_multiplied(count: int) -> None:
+    t = trace(lambda v: [v[0] * v[2], v[1] + 0.0 * v[2]], 3)
+    factors = (t.inputs[1], t.graph.constant(2.0))
+    outputs = (Output("loss", t.outputs[:1]), Output("grad", t.outputs[1:]))
+    made = Reduction("r", t.graph, outputs, 2, factors)
+    rows = np.arange(count, dtype=np.float64)[:, None]
+    found = reduce_rows(made, np.array([3.0, 5.0]), rows)
+    np.testing.assert_array_equal(found, [3.0 * rows.sum() * 5.0, 5.0 * count * 2.0])
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 9, 17, 33, 100])
-def test_a_row_of_a_batch_is_the_point_alone(count: int) -> None:
-    run = Interpreter(plan(), "float32").run
-    x = batch(count)
-    whole = run(x)
-    for k in range(count):
-        for together, alone in zip(whole, run(x[k : k + 1]), strict=True):
-            np.testing.assert_array_equal(
-                together[k : k + 1].view(np.uint32), alone.view(np.uint32)
-            )
+def test_a_problem_rests_where_its_flag_is_zero() -> None:
+    t = trace(lambda v: [v[0] + 1.0, functions.where(v[0] + 1.0 < 3.0, 1.0, 0.0)], 2)
+    update = Computation("u", t.graph, (Output("state", t.outputs),))
+    start = np.array([[0.0, 1.0], [-5.0, 1.0], [9.0, 0.0]])
+    found = iterate(Iteration(update, 2), start, 6)
+    np.testing.assert_array_equal(found, [[3.0, 0.0], [1.0, 1.0], [9.0, 0.0]])
 
 
-def test_memory_order_does_not_matter() -> None:
-    run = Interpreter(plan(), "float32").run
-    x = batch(50)
-    for other in (np.asfortranarray(x), np.repeat(x, 2, 0)[::2], x[::-1][::-1]):
-        for a, b in zip(run(x), run(other), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_threads() -> None:
-    run = Interpreter(plan(), "float32").run
-    inputs = [batch(2000) + k for k in range(4)]
-    expected = [run(x) for x in inputs]
-    found: list[Any] = [None] * 4
-
-    def work(k: int) -> None:
-        for _ in range(5):
-            found[k] = run(inputs[k])
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    for a, b in zip(found, expected, strict=True):
-        assert all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
+def test_steps_see_the_sums_over_shared_and_own_columns() -> None:
+    """Fitting y = a x by one step of Newton's method: a is the quotient of two sums."""
+    inner = trace(lambda v: [v[1] * v[1], v[1] * (v[2] - v[0] * v[1])], 3)
+    outputs = (Output("sums", inner.outputs),)
+    ones = (inner.graph.constant(1.0),) * 2
+    rows = Reduction("r", inner.graph, outputs, 1, ones)
+    outer = trace(lambda v: [v[0] + v[3] / v[2], 0.0], 4)
+    update = Computation("u", outer.graph, (Output("state", outer.outputs),))
+    x = np.array([[1.0], [2.0], [3.0]])
+    y = np.stack([2.0 * x, -1.5 * x])
+    start = np.array([[7.0, 1.0], [0.0, 1.0]])
+    found = iterate(Iteration(update, 2, rows, 1), start, 5, x, y)
+    np.testing.assert_allclose(found[:, 0], [2.0, -1.5], rtol=1e-14)

@@ -33,7 +33,7 @@ KEYWORDS = set(
         """
         let var fn return if for struct true false f32 u32 i32 bool vec3 vec4 array
         private workgroup uniform storage read read_write select min max abs exp exp2 log
-        log2 sin cos tan sqrt inverseSqrt floor ceil round trunc fma bitcast
+        log2 sin cos tan sqrt inverseSqrt saturate floor ceil round trunc fma bitcast
         workgroupBarrier compute workgroup_size group binding builtin workgroup_id
         local_invocation_index clamp asin acos atan atan2 sinh cosh tanh pow sign
         """,

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.wgsl import skeletons
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 
@@ -212,3 +213,14 @@ def test_long_kernels_are_cut_and_still_right(gpu: Gpu, cut: dict[str, int]) -> 
     want_loss, want_grads = made.to("cpu").run(points)
     np.testing.assert_allclose(loss, want_loss, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(grads, want_grads, rtol=1e-5, atol=1e-5 * np.abs(want_grads).max())
+
+
+def test_values_survive_the_barriers_between_tiles(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llvmpipe moves operations behind a barrier and gets them wrong: cosh' came out as 4e-39."""
+    monkeypatch.setattr(skeletons, "TILE_COLUMNS", 2)
+    kernel = sg.fused_jacobian(1, lambda v: [sg.atan(v[0]), sg.cosh(v[0])], device="gpu")
+    assert kernel.wgsl.count("workgroupBarrier") == 3
+    _, jacobian = kernel.run([[0.7]])
+    np.testing.assert_allclose(jacobian[0, :, 0], [1 / 1.49, np.sinh(0.7)], rtol=1e-6)

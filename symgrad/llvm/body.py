@@ -1,0 +1,201 @@
+"""The arithmetic of a kernel as LLVM functions, however long it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from symgrad.expr.node import INPUT, Op
+from symgrad.kernel.plan import Computation
+from symgrad.llvm.definitions import INLINED, closure, definitions, name_of
+from symgrad.llvm.instruction import Shape, Writer, lone_products
+from symgrad.mathlib.define import Function
+
+LONG = 2_000
+"""Operations from which a kernel is cut into functions that are compiled with little effort."""
+
+LONG_BATCH = 800
+"""The same for vectors, whose compilation takes longer, and gains less."""
+
+FUNCTION = 300
+"""Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module of LLVM; ``effort`` is the compiler's level of optimisation.
+
+    ``workspace`` is how many bytes of scratch memory one call of its function needs.
+    """
+
+    text: str
+    workspace: int
+    effort: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One function's share of the nodes, and which of them others need."""
+
+    nodes: Sequence[int]
+    leaves: Sequence[int]
+
+
+class Body:
+    """The arithmetic of a computation for one shape, cut into functions where it is long.
+
+    ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
+    by their numbers, if it is not given.
+    """
+
+    def __init__(
+        self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
+        shape: Shape, places: Mapping[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.places = places
+        self.computation, self.shape, self.functions = computation, shape, functions
+        self.order = order
+        graph = computation.graph
+        self.roots = [i for o in computation.outputs for i in o.nodes]
+        self.calls = {op: name_of(f, shape) for op, f in functions.items()}
+        self.used = Counter(graph.nodes[i][0] for i in self.order)
+        self.parts = self._parts()
+        self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
+        self.products = (
+            lone_products(graph, self.order, [*self.roots, *self.slots])
+            if shape.fused
+            else frozenset[int]()
+        )
+        self.stored = self._stored()
+
+    def definitions(self) -> Iterator[str]:
+        """The functions that are called, to be written where they are called if that is short."""
+        sizes = {op: len(self.functions[op].graph) for op in closure(self.used, self.functions)}
+        inline = sum(size * self.used.get(op, 1) for op, size in sizes.items()) <= INLINED
+        yield from definitions(self.used, self.functions, self.shape, inline)
+
+    @property
+    def effort(self) -> int:
+        """The level of optimisation that compiles it in reasonable time."""
+        return 1 if len(self.parts) == 1 else 0
+
+    def _parts(self) -> list[Part]:
+        nodes, order = self.computation.graph.nodes, self.order
+        long = LONG if self.shape.lanes == 1 else LONG_BATCH
+        length = FUNCTION if len(order) > long else max(1, len(order))
+        pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
+        home = {i: k for k, piece in enumerate(pieces) for i in piece}
+        crossing = {
+            a for k, piece in enumerate(pieces) for i in piece for a in nodes[i][1:]
+            if home.get(a, k) != k
+        }  # fmt: skip
+        return [Part(piece, [i for i in piece if i in crossing]) for piece in pieces]
+
+    def _stored(self) -> dict[int, list[tuple[int, int]]]:
+        """For each node the outputs, and columns of them, that it goes to."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for o, output in enumerate(self.computation.outputs):
+            for column, i in enumerate(output.nodes):
+                found.setdefault(i, []).append((o, column))
+        return found
+
+    def place(self, i: int) -> int | None:
+        """Where in ``%in`` a value stands that is there from the start."""
+        if self.places is not None:
+            return self.places.get(i)
+        node = self.computation.graph.nodes[i]
+        return node[1] if node[0] is INPUT else None
+
+    @property
+    def columns(self) -> int:
+        """The inputs and the results of a point."""
+        return len(self.computation.graph.names) + len(self.roots)
+
+    def writer(self, names: dict[int, str]) -> Writer:
+        """A writer for whom these values have names."""
+        return Writer(self.computation.graph, self.shape, self.calls, names, self.products)
+
+
+def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:
+    """Functions that read inputs, and write results and what others need, through memory.
+
+    Their names end with a number, unless it is the only one, called "run".
+    """
+    for k in range(len(body.parts)):
+        number = "" if name == "run" else str(k)
+        hint = " noinline" if linkage else ""
+        yield (f"define {linkage}void @{name}{number}(ptr %in, {outputs}, ptr %frame){hint} #0 {{")
+        yield from PartWriter(body, k).lines()
+        yield "  ret void"
+        yield "}"
+        yield ""
+
+
+class PartWriter:
+    """The instructions of one part: each value from outside is loaded where it is first needed."""
+
+    def __init__(self, body: Body, number: int) -> None:
+        self.body, self.part = body, body.parts[number]
+        self.graph, self.shape = body.computation.graph, body.shape
+        self.writer = body.writer({})
+        self.stored = body.stored
+        leaves = [i for i in self.stored if not self.graph.nodes[i][0].arity]
+        self.nodes = [*self.part.nodes, *(leaves if number == 0 else ())]
+
+    def lines(self) -> list[str]:
+        """The instructions."""
+        mine = set(self.part.nodes)
+        for i in self.nodes:
+            operation = self.graph.nodes[i][0].arity > 0
+            for a in self.graph.nodes[i][1:] if operation else (i,):
+                if a not in mine and a not in self.writer.names:
+                    self._load(a)
+            if operation:
+                self.writer.write(i)
+            for o, column in self.stored.get(i, ()):
+                self._store(i, f"%o{o}", column, f"{o}.{column}")
+            if i in self.body.slots:
+                self._store(i, "%frame", self.body.slots[i], "f")
+        return self.writer.lines
+
+    def _load(self, i: int) -> None:
+        at = self.body.place(i)
+        if at is not None:
+            base = "%in"
+        elif i in self.body.slots:
+            base, at = "%frame", self.body.slots[i]
+        else:
+            return
+        kind, align = self._memory(i)
+        self.writer.names[i] = f"%t{i}"
+        self.writer.lines += [
+            f"  %p{i} = getelementptr i8, ptr {base}, i64 {at * self._size}",
+            f"  %t{i} = load {kind}, ptr %p{i}, align {align}",
+        ]
+
+    def _store(self, i: int, base: str, at: int, tag: str) -> None:
+        value = self.writer.operand(i)
+        kind, align = self._memory(i)
+        self.writer.lines += [
+            f"  %q{i}.{tag} = getelementptr i8, ptr {base}, i64 {at * self._size}",
+            f"  store {kind} {value}, ptr %q{i}.{tag}, align {align}",
+        ]
+
+    @property
+    def _size(self) -> int:
+        return self.shape.itemsize * self.shape.lanes
+
+    def _memory(self, i: int) -> tuple[str, int]:
+        letter = self.graph.type(i)
+        return self.shape.types[letter], self._size if letter == "f" else 1
+
+
+def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
+    """The whole text of a module with these functions, and ``workspace`` bytes to work in."""
+    text = "\n".join([
+        *lines,
+        'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }',
+        "!0 = !{i32 1}",
+    ])  # fmt: skip
+    return Source(text + "\n", workspace, effort)

@@ -1,0 +1,79 @@
+"""The library's own functions, as LLVM functions: each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+
+from symgrad.expr.node import Op, reachable
+from symgrad.llvm.instruction import Shape, Writer, lone_products, single
+from symgrad.mathlib.define import Function
+
+INLINED = 6_000
+"""Instructions of calls that are written in place: a call costs more than a short function."""
+
+
+def name_of(function: Function, shape: Shape) -> str:
+    """The name of a function for numbers of this shape."""
+    return f"{function.name}.{shape.suffix}"
+
+
+def closure(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
+    """The operations that are functions, and those that they call."""
+    found: dict[Op, None] = {}
+    stack = [op for op in used if op in functions]
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found[op] = None
+            graph = functions[op].graph
+            heads = dict.fromkeys(graph.nodes[i][0] for i in reachable(graph, [functions[op].root]))
+            stack.extend(h for h in heads if h in functions)
+    return sorted(found, key=lambda op: op.name)
+
+
+def definitions(
+    used: Iterable[Op], functions: Mapping[Op, Function], shape: Shape, inline: bool
+) -> Iterator[str]:
+    """The lines of the functions that these operations need."""
+    calls = {op: name_of(f, shape) for op, f in functions.items()}
+    for op in closure(used, functions):
+        function = functions[op]
+        graph, root = function.graph, function.root
+        order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
+        names = {a: f"%{graph.names[graph.nodes[a][1]]}" for a in function.arguments}
+        parameters = ", ".join(
+            f"{shape.types[kind]} {names[a]}"
+            for a, kind in zip(function.arguments, op.signature, strict=False)
+        )
+        products = lone_products(graph, order, [root]) if shape.fused else frozenset[int]()
+        writer = Writer(graph, shape, calls, names, products)
+        for i in order:
+            writer.write(i)
+        result = shape.types[op.result]
+        hint = "alwaysinline" if inline else "noinline"
+        yield f"define internal {result} @{calls[op]}({parameters}) {hint} #0 {{"
+        yield from writer.lines
+        if isfinite(function.bound):
+            yield from _beyond(function, shape, writer.operand(root))
+        else:
+            yield f"  ret {result} {writer.operand(root)}"
+        yield "}"
+        yield ""
+
+
+def _beyond(function: Function, shape: Shape, near: str) -> Iterator[str]:
+    """The end of a function that is right up to a bound only: the system's, for lanes beyond it."""
+    (x,) = (f"%{function.graph.names[function.graph.nodes[a][1]]}" for a in function.arguments)
+    kind, truth, suffix = shape.float, shape.types["b"], shape.suffix
+    yield f"  %size = call {kind} @llvm.fabs.{suffix}({kind} {x})"
+    yield f"  %far = fcmp ogt {kind} %size, {shape.number(function.bound)}"
+    if shape.lanes > 1:
+        yield f"  %any = call i1 @llvm.vector.reduce.or.v{shape.lanes}i1({truth} %far)"
+    yield f"  br i1 {'%any' if shape.lanes > 1 else '%far'}, label %beyond, label %within"
+    yield "within:"
+    yield f"  ret {kind} {near}"
+    yield "beyond:"
+    yield f"  %system = {single(function.op, shape).format(x)}"
+    yield f"  %both = select {truth} %far, {kind} %system, {kind} {near}"
+    yield f"  ret {kind} %both"

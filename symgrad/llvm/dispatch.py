@@ -1,0 +1,261 @@
+"""A computation on the CPU: compiled for a point or for a batch when first needed, and run."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Final
+
+import cffi
+import numpy as np
+
+from symgrad.expr.node import Op
+from symgrad.kernel.plan import Computation, Reduction
+from symgrad.llvm.body import Source
+from symgrad.llvm.device import Code, compile_source, host
+from symgrad.llvm.emit import emit
+from symgrad.llvm.memory import POOL, is_aligned
+from symgrad.llvm.reduce import emit_reduction
+from symgrad.mathlib.define import Function, double, functions
+
+STREAMED: Final = 2**23
+"""Bytes of results from which they go past the cache."""
+
+PARALLEL: Final = 300_000
+"""Operations and bytes from which the work is shared between threads."""
+
+CHUNKS: Final = 4
+"""Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
+
+ROWS: Final = 2**15
+"""Rows that are summed in one piece: what the sums are does not depend on who computes them."""
+
+_ffi = cffi.FFI()
+
+
+def definitions_for(math: str, dtype: str) -> Mapping[Op, Function]:
+    """The library's functions for a dtype.
+
+    The CPU has none of its own that work on vectors: "fast" is the same as "accurate" here.
+    """
+    if dtype == "float64":
+        return double()
+    return functions("accurate" if math == "fast" else math)
+
+
+class Program:
+    """Runs a computation on all cores. Any number of threads may use it."""
+
+    def __init__(self, computation: Computation, math: str, dtype: str) -> None:
+        self.computation, self.dtype = computation, np.dtype(dtype)
+        self.seconds = 0.0
+        """How long it took to compile what has been run so far."""
+        self._math = math
+        self._columns = [len(o.nodes) for o in computation.outputs]
+        self._weight = len(computation.graph) + self.dtype.itemsize * (
+            len(computation.graph.names) + sum(self._columns)
+        )
+        self._lock = threading.Lock()
+        self._compiled: dict[bool, _Function] = {}
+        self._local = threading.local()
+
+    def function(self, batch: bool) -> _Function:
+        """The compiled function for batches, or for single points."""
+        found = self._compiled.get(batch)
+        if found is None:
+            with self._lock:
+                start = time.perf_counter()
+                shape = host().shape(str(self.dtype), batch, self._math != "strict")
+                source = emit(self.computation, definitions_for(self._math, str(self.dtype)), shape)
+                found = _Function(source, shape.lanes, len(self._columns))
+                self._compiled[batch] = found
+                self.seconds += time.perf_counter() - start
+        return found
+
+    # one point -----------------------------------------------------------------------------------
+
+    def point(self, x: np.ndarray) -> list[np.ndarray]:
+        """x (n,), of the program's dtype -> a fresh array (columns,) for each output."""
+        try:
+            room = self._local.room
+        except AttributeError:
+            room = self._local.room = _Room(self)
+        room.x[:] = x
+        room.call()
+        return [o.copy() for o in room.outputs]
+
+    def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A call that computes these points (B, n) into these arrays (B, columns), every time.
+
+        All are C-contiguous, of the program's dtype, and share no memory.
+        """
+        if len(points) != 1:
+            return lambda: self.run_into(points, results)
+        function = self.function(False)
+        pointer, workspace = function.pointer, function.workspace()
+        addresses = [_ffi.from_buffer(a) for a in (points, *results)]
+        return lambda: pointer(*addresses, workspace)
+
+    # a batch -------------------------------------------------------------------------------------
+
+    def run(self, points: np.ndarray) -> list[np.ndarray]:
+        """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
+        if len(points) == 1:
+            return [c[None] for c in self.point(points[0])]
+        results = [POOL.empty((len(points), c), self.dtype) for c in self._columns]
+        self.run_into(points, results)
+        return results
+
+    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
+        """points (B, n) -> written to C-contiguous arrays (B, columns)."""
+        function = self.function(True)
+        whole = len(points) // function.lanes * function.lanes
+        if whole:
+            self._run_blocks(function, points, results, whole)
+        if whole < len(points):
+            self._run_rest(function, points[whole:], [r[whole:] for r in results])
+
+    def _run_blocks(
+        self, function: _Function, points: np.ndarray, results: Sequence[np.ndarray], count: int
+    ) -> None:
+        pointers = [_ffi.from_buffer(a) for a in (points, *results)]
+        stream = sum(r.nbytes for r in results) >= STREAMED and all(map(is_aligned, results))
+
+        def work(first: int, end: int) -> None:
+            function.pointer(*pointers, function.workspace(), first, end, stream)
+
+        threads = host().threads
+        if threads == 1 or count * self._weight < PARALLEL:
+            work(0, count)
+        else:
+            share_out(work, count, function.lanes, threads)
+
+    def _run_rest(
+        self, function: _Function, points: np.ndarray, results: Sequence[np.ndarray]
+    ) -> None:
+        """The last points, fewer than a vector has lanes, as a block of their own."""
+        block = np.zeros((function.lanes, points.shape[1]), self.dtype)
+        block[: len(points)] = points
+        rooms = [np.empty((function.lanes, c), self.dtype) for c in self._columns]
+        self._run_blocks(function, block, rooms, function.lanes)
+        for result, room in zip(results, rooms, strict=True):
+            result[...] = room[: len(points)]
+
+
+class Sums:
+    """Runs a reduction on all cores: the same bits every time, whatever the number of cores."""
+
+    def __init__(self, reduction: Reduction, math: str, dtype: str) -> None:
+        start = time.perf_counter()
+        self.reduction, self.dtype = reduction, np.dtype(dtype)
+        shape = host().shape(dtype, True, math != "strict")
+        source = emit_reduction(reduction, definitions_for(math, dtype), shape)
+        self._lanes = shape.lanes
+        self._count = sum(len(o.nodes) for o in reduction.outputs)
+        self._code = compile_source(source)
+        self._bytes = source.workspace
+        kind = "void (*)(void *, void *, void *, void *, int64_t, int64_t)"
+        self._pointer: Any = _ffi.cast(kind, self._code.address)
+        self.seconds = time.perf_counter() - start
+
+    def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """parameters (n,), rows (N, columns), both C-contiguous -> sums (results,) in float64."""
+        whole = len(rows) // self._lanes * self._lanes
+        ends = [*range(0, whole, ROWS), whole]
+        partial = np.zeros((len(ends), self._count))
+        p, x = _ffi.from_buffer(parameters), _ffi.from_buffer(rows)
+
+        def work(first: int, end: int) -> None:
+            room = self._workspace()
+            for k in range(first, end):
+                sums = _ffi.from_buffer(partial[k])
+                self._pointer(p, x, sums, room, ends[k], ends[k + 1])
+
+        if len(ends) > 1:
+            share_out(work, len(ends) - 1, 1, host().threads)
+        if whole < len(rows):
+            block = np.zeros((self._lanes, rows.shape[1]), self.dtype)
+            block[: len(rows) - whole] = rows[whole:]
+            sums, x = _ffi.from_buffer(partial[-1]), _ffi.from_buffer(block)
+            self._pointer(p, x, sums, self._workspace(), 0, len(rows) - whole)
+        return partial.sum(axis=0)
+
+    def _workspace(self) -> Any:
+        return _ffi.from_buffer(POOL.empty((self._bytes,), np.dtype(np.uint8)))
+
+
+class _Function:
+    """A compiled function, as Python calls it without the interpreter's lock."""
+
+    def __init__(self, source: Source, lanes: int, outputs: int) -> None:
+        self.code: Code = compile_source(source)
+        self.lanes = lanes
+        arrays = ", ".join(["void *"] * (outputs + 2))
+        loop = ", int64_t, int64_t, bool" if lanes > 1 else ""
+        self.pointer: Any = _ffi.cast(f"void (*)({arrays}{loop})", self.code.address)
+        self._bytes = source.workspace
+
+    def workspace(self) -> Any:
+        """Scratch memory for one call."""
+        if not self._bytes:
+            return _ffi.NULL
+        room = POOL.empty((self._bytes,), np.dtype(np.uint8))
+        return _ffi.from_buffer(room)
+
+
+class _Room:
+    """Where a thread puts a point, and finds its results: their addresses are known once."""
+
+    def __init__(self, program: Program) -> None:
+        function = program.function(False)
+        self.x = np.empty(len(program.computation.graph.names), program.dtype)
+        self.outputs = [np.empty(len(o.nodes), program.dtype) for o in program.computation.outputs]
+        addresses = [_ffi.from_buffer(a) for a in (self.x, *self.outputs)]
+        pointer, workspace = function.pointer, function.workspace()
+        self.call: Callable[[], None] = lambda: pointer(*addresses, workspace)
+        self._function = function
+
+
+# threads ------------------------------------------------------------------------------------------
+
+_executor: ThreadPoolExecutor | None = None
+
+
+def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
+    """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
+    global _executor
+    if _executor is None:
+        _executor = ThreadPoolExecutor(threads, "symgrad")
+    blocks = count // lanes
+    pieces = min(blocks, CHUNKS * threads)
+    ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
+    pending = itertools.pairwise(ends)
+    lock = threading.Lock()
+
+    def worker() -> None:
+        while True:
+            with lock:
+                piece = next(pending, None)
+            if piece is None:
+                return
+            work(*piece)
+
+    others = [_executor.submit(worker) for _ in range(threads - 1)]
+    worker()
+    wait(others)
+    for other in others:
+        other.result()
+
+
+def _forget_threads() -> None:
+    """A child process has none of its parent's threads."""
+    global _executor
+    _executor = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

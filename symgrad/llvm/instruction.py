@@ -1,0 +1,234 @@
+"""Nodes as LLVM instructions, on single numbers or on vectors of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op
+
+NAMES: Final = {"float32": "float", "float64": "double"}
+DIGITS: Final = {"float32": 23, "float64": 52}
+BITS: Final = {"float32": 32, "float64": 64}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What instructions work on: ``lanes`` numbers of ``dtype`` at once.
+
+    ``fused`` says whether a product and a sum become one instruction: where the CPU has it, and
+    always or never for the same graph, so that a point alone gives the bits it gives in a batch.
+    """
+
+    dtype: str
+    lanes: int
+    fused: bool
+
+    def vector(self, scalar: str) -> str:
+        """The type of as many of these."""
+        return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"
+
+    def splat(self, scalar: str, text: str) -> str:
+        """The constant, in every lane."""
+        return text if self.lanes == 1 else f"splat ({scalar} {text})"
+
+    @cached_property
+    def float(self) -> str:
+        """The type of a value."""
+        return self.vector(NAMES[self.dtype])
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The types of values by their letters in signatures."""
+        return {"f": self.float, "b": self.vector("i1"), "i": self.vector("i32"),
+                "u": self.vector("i32")}  # fmt: skip
+
+    @property
+    def suffix(self) -> str:
+        """How the names of intrinsics end."""
+        scalar = f"f{BITS[self.dtype]}"
+        return scalar if self.lanes == 1 else f"v{self.lanes}{scalar}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return BITS[self.dtype] // 8
+
+    def number(self, value: float) -> str:
+        """A constant of the shape's dtype, rounded to it."""
+        with np.errstate(over="ignore"):
+            rounded = float(np.dtype(self.dtype).type(value))
+        (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
+        return self.splat(NAMES[self.dtype], f"0x{bits:016X}")
+
+    def word(self, value: int) -> str:
+        """A word as wide as a number."""
+        return self.splat(f"i{BITS[self.dtype]}", str(value))
+
+    @cached_property
+    def vocabulary(self) -> dict[str, str]:
+        """What the texts of the op table's rows may name beside their arguments."""
+        digits, bits = DIGITS[self.dtype], BITS[self.dtype]
+        bias = (1 << (bits - digits - 2)) - 1
+        return {
+            "f": self.float, "b": self.types["b"], "u": self.types["u"], "m": self.suffix,
+            "w": self.vector(f"i{bits}"), "true": self.splat("i1", "true"),
+            "zero": self.number(0.0), "half": self.number(0.5), "one": self.number(1.0),
+            "infinity": self.number(np.inf),
+            "digits": self.word(digits), "exponents": self.word(2 * bias + 1),
+            "one_word": self.word(bias << digits),
+            "unscaled": self.word(((1 << (digits + 1)) - 1) ^ (1 << digits) | (1 << (bits - 1))),
+            "leading": self.word((1 << bits) - (1 << (digits // 2 + 1))),
+            "biased": self.number(1.5 * 2.0**digits + bias),
+            "whole": self.word((bias + digits) << digits),
+            "whole_bias": self.number(2.0**digits + bias),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of an operation's text: the name that later ones use, or "" for the last."""
+
+    name: str
+    text: str
+
+
+@cache
+def steps_of(op: Op, shape: Shape) -> tuple[Step, ...]:
+    """The instructions of an operation, with ``{0}``, ``{1}``, .. and earlier names left open."""
+    assert op.llvm, f"no LLVM for {op.name}: neither instructions nor a definition"
+    steps: list[Step] = []
+    opened = {str(k): f"{{v{k}}}" for k in range(op.arity)}
+    for text in op.llvm.split("; "):
+        name, equals, body = text.partition(" = ")
+        if not equals:
+            name, body = "", text
+        known = {s.name: f"{{{s.name}_}}" for s in steps}
+        words = shape.vocabulary | known
+        steps.append(Step(name, body.format(*opened.values(), **words)))
+    return tuple(steps)
+
+
+@cache
+def single(op: Op, shape: Shape) -> str:
+    """The text of an operation of one instruction, or "" if it has more."""
+    steps = steps_of(op, shape)
+    return steps[0].text.replace("{v", "{") if len(steps) == 1 else ""
+
+
+def constant(node: Node, shape: Shape) -> str:
+    """A constant leaf."""
+    value = Graph.leaf_value(node)
+    if node[0] is CONST:
+        return shape.number(float(value))
+    if node[0] is TRUTH:
+        return shape.splat("i1", "true" if value else "false")
+    return shape.splat("i32", str(int(value) if node[0] is INTEGER else int(value) & 0xFFFFFFFF))
+
+
+class Writer:
+    """Writes the instructions of nodes, one after the other, and knows the name of each value."""
+
+    def __init__(
+        self, graph: Graph, shape: Shape, calls: Mapping[Op, str], names: dict[int, str],
+        products: frozenset[int],
+    ) -> None:  # fmt: skip
+        self.graph, self.shape, self.calls, self.names = graph, shape, calls, names
+        self.lines: list[str] = []
+        self._products = products
+
+    def operand(self, i: int) -> str:
+        """The name of a value, or a constant."""
+        name = self.names.get(i)
+        if name is None:
+            node = self.graph.nodes[i]
+            assert not node[0].arity and node[0] is not INPUT, f"node {i} was never computed"
+            name = self.names[i] = constant(node, self.shape)
+        return name
+
+    def write(self, i: int) -> None:
+        """The instructions of node i, whose arguments have been written."""
+        node = self.graph.nodes[i]
+        op = node[0]
+        if i in self._products:
+            return
+        if op is ops.opaque:
+            self.names[i] = self.operand(node[1])
+        elif op in self.calls:
+            self._call(i, self.calls[op], node)
+        elif not ((op is ops.add or op is ops.sub) and self._fuse(i, node)):
+            self._steps(i, op, [self.operand(a) for a in node[1:]])
+
+    def _name(self, i: int) -> str:
+        name = self.names[i] = f"%t{i}"
+        return name
+
+    def _steps(self, i: int, op: Op, arguments: Sequence[str]) -> None:
+        name = self._name(i)
+        text = single(op, self.shape)
+        if text:
+            self.lines.append(f"  {name} = {text.format(*arguments)}")
+            return
+        known = {f"v{k}": a for k, a in enumerate(arguments)}
+        for step in steps_of(op, self.shape):
+            target = f"{name}.{step.name}" if step.name else name
+            self.lines.append(f"  {target} = {step.text.format(**known)}")
+            known[f"{step.name}_"] = target
+
+    def _call(self, i: int, function: str, node: Node) -> None:
+        kinds = node[0].signature
+        arguments = ", ".join(
+            f"{self.shape.types[kind]} {self.operand(a)}"
+            for kind, a in zip(kinds, node[1:], strict=False)
+        )
+        result = self.shape.types[node[0].result]
+        self.lines.append(f"  {self._name(i)} = call {result} @{function}({arguments})")
+
+    def _fuse(self, i: int, node: Node) -> bool:
+        """a * b + c in one instruction, where the product is used nowhere else."""
+        op, first, second = node
+        if second in self._products:
+            product, rest = second, self.operand(first)
+            negated = op is ops.sub
+        elif first in self._products:
+            product, rest = first, self.operand(second)
+            negated = False
+            if op is ops.sub:
+                self.lines.append(f"  %n{i} = fneg {self.shape.float} {rest}")
+                rest = f"%n{i}"
+        else:
+            return False
+        a, b = (self.operand(k) for k in self.graph.nodes[product][1:])
+        if negated:
+            self.lines.append(f"  %n{i} = fneg {self.shape.float} {a}")
+            a = f"%n{i}"
+        self._steps(i, ops.fma, [a, b, rest])
+        return True
+
+
+def lone_products(graph: Graph, order: Sequence[int], kept: Iterable[int]) -> frozenset[int]:
+    """The products that one sum uses and nothing else; of two in one sum, the second.
+
+    ``kept`` are values that are needed as they are.
+    """
+    nodes = graph.nodes
+    uses = [0] * len(nodes)
+    for i in kept:
+        uses[i] = 2
+    for i in order:
+        for a in nodes[i][1:]:
+            uses[a] += 1
+    found: set[int] = set()
+    for i in order:
+        if nodes[i][0] is ops.add or nodes[i][0] is ops.sub:
+            for a in (nodes[i][2], nodes[i][1]):
+                if nodes[a][0] is ops.mul and uses[a] == 1:
+                    found.add(a)
+                    break
+    return frozenset(found)

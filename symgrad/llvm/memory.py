@@ -1,0 +1,57 @@
+"""Arrays for results: aligned to vectors, and used again once the user has let go of them.
+
+Fresh pages of memory cost more than the arithmetic of most kernels: the system clears each when it
+is first touched. So the memory of large results is kept, and handed out again when no array refers
+to it any more; CPython's reference count of the owner tells.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any, Final
+
+import numpy as np
+
+ALIGNMENT: Final = 64
+LARGE: Final = 2**20
+"""Bytes from which memory is kept."""
+
+MOST_KEPT: Final = 8
+"""Arrays that are kept, at most."""
+
+
+class Pool:
+    """Memory that is handed out as arrays. Any number of threads may ask."""
+
+    def __init__(self) -> None:
+        self._owners: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """An array of this shape that shares its memory with no other that is alive."""
+        size = int(np.prod(shape)) * dtype.itemsize
+        owner = self._owner(size) if size >= LARGE else np.empty(size + ALIGNMENT, np.uint8)
+        start = -owner.__array_interface__["data"][0] % ALIGNMENT
+        return owner[start : start + size].view(dtype).reshape(shape)
+
+    def _owner(self, size: int) -> np.ndarray:
+        with self._lock:
+            owners = self._owners
+            for k in range(len(owners)):
+                fits = size + ALIGNMENT <= owners[k].nbytes <= 2 * size
+                if fits and sys.getrefcount(owners[k]) == 2:  # the list's, and the call's own
+                    return owners[k]
+            if len(owners) >= MOST_KEPT:
+                del owners[0]  # lives on for as long as the user's arrays do
+            owners.append(np.empty(size + ALIGNMENT, np.uint8))
+            return owners[-1]
+
+
+POOL: Final = Pool()
+"""The memory of all results of this process."""
+
+
+def is_aligned(array: np.ndarray) -> bool:
+    """Whether whole vectors may be streamed to it."""
+    return array.__array_interface__["data"][0] % ALIGNMENT == 0

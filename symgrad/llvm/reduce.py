@@ -1,0 +1,276 @@
+"""Reduction -> LLVM IR: sums over rows, in vectors of rows, and now and then into float64.
+
+A vector holds one column of as many rows as it has lanes. Each result has an accumulator of the
+kernel's dtype, emptied into one of float64 every `EMPTIED` blocks, so that rounding errors do not
+grow with the number of rows. What depends on the parameters alone is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from symgrad.expr.node import INPUT, Op
+from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.stage import Stages, stages
+from symgrad.llvm.body import LONG_BATCH, Body, Source, module, write_parts
+from symgrad.llvm.emit import columns_loop
+from symgrad.llvm.instruction import NAMES, Shape
+from symgrad.llvm.skeletons import Lines, load_columns
+from symgrad.mathlib.define import Function
+
+EMPTIED = 32
+"""Blocks of rows after which accumulators are added to float64."""
+
+LINE = 64
+"""Bytes of a line of the cache."""
+
+IN_REGISTERS = 24
+"""Results up to which accumulators stay in registers."""
+
+
+def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape: Shape) -> Source:
+    """The module whose function ``run`` sums the results over rows.
+
+    ``run(parameters, rows, sums, workspace, first, end)`` writes to ``sums`` (results,), float64,
+    the sums over the rows from ``first`` to ``end``. It reads whole blocks of rows.
+    """
+    assert shape.lanes > 1, "rows are summed in vectors"
+    split = stages(reduction)
+    places = {i: k for k, i in enumerate(split.carried)}
+    places |= {i: len(places) + k for k, i in enumerate(_row_inputs(reduction))}
+    body = Body(reduction, split.each, functions, shape, places)
+    once = _Once(reduction, split, functions, shape)
+    short = len(split.each) <= LONG_BATCH and len(body.roots) <= IN_REGISTERS
+    return (_in_registers if short else _in_memory)(reduction, body, once)
+
+
+def _row_inputs(reduction: Reduction) -> list[int]:
+    """The input nodes that are columns, in order."""
+    found = {n[1]: i for i, n in enumerate(reduction.graph.nodes) if n[0] is INPUT}
+    return [found[k] for k in range(reduction.parameters, len(reduction.graph.names))]
+
+
+class _Once:
+    """What needs no row: functions, on single numbers, that write it and the factors to memory."""
+
+    def __init__(
+        self, reduction: Reduction, split: Stages, functions: Mapping[Op, Function], shape: Shape
+    ) -> None:
+        single = Shape(shape.dtype, 1, shape.fused)
+        outputs = Output("carried", tuple(split.carried)), Output("factors", reduction.factors)
+        made = Computation("once", reduction.graph, outputs)
+        self.body = Body(made, split.once, functions, single)
+        self.carried = split.carried
+        parts = write_parts(self.body, "ptr %o0, ptr %o1", "once", "internal ")
+        self.lines = [*self.body.definitions(), *parts]
+        self.calls = [
+            f"  call void @once{k}(ptr %p, ptr %carried, ptr %factors, ptr %once)"
+            for k in range(len(self.body.parts))
+        ]
+
+    def rooms(self) -> dict[str, int]:
+        """The bytes that its memory takes: of what is carried, of factors, and between parts."""
+        size = self.body.shape.itemsize
+        counts = len(self.carried), len(self.body.roots) - len(self.carried), len(self.body.slots)
+        return dict(zip(("carried", "factors", "once"), (size * c for c in counts), strict=True))
+
+
+def _placed(rooms: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Where each room begins, at whole lines of the cache, and where the last one ends."""
+    found: dict[str, int] = {}
+    end = 0
+    for name, size in rooms.items():
+        found[name] = end
+        end += -(-size // LINE) * LINE
+    return found, end
+
+
+def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
+    shape, count, lanes = body.shape, len(body.roots), body.shape.lanes
+    write = Lines(shape)
+    names: dict[int, str] = {}
+    spread: list[str] = []
+    for k, i in enumerate(once.carried):
+        names[i] = f"%c{i}"
+        spread += _splat(f"c{i}", "%carried", str(k), shape)
+    for k in range(count):
+        write.do(f"%a{k} = phi {shape.float} [ {shape.number(0.0)}, %outer ], "
+                 f"[ %a{k}.next, %next ]")  # fmt: skip
+    mask = _mask(write)
+    columns = load_columns(write, _block(write, reduction.columns), reduction.columns)
+    names |= dict(zip(_row_inputs(reduction), columns, strict=True))
+    writer = body.writer(names)
+    for i in body.order:
+        writer.write(i)
+    write.lines += writer.lines
+    for k, i in enumerate(body.roots):
+        total = write.value(f"fadd {shape.float} %a{k}, {writer.operand(i)}")
+        write.do(f"%a{k}.next = select <{lanes} x i1> {mask}, {shape.float} {total}, "
+                 f"{shape.float} %a{k}")  # fmt: skip
+    write.do("br label %next")
+    block = list(write.lines)
+    write.lines.clear()
+    for k in range(count):
+        write.store(f"%a{k}.next", "%acc", k * lanes, True)
+    size = shape.itemsize * lanes
+    rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
+    lines = _function(shape, count, rooms, [*once.calls, *spread], block, write.lines)
+    return module([*once.lines, *body.definitions(), *lines], end, body.effort)
+
+
+def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
+    """A number of an array, in every lane of ``%NAME``."""
+    scalar, vector = NAMES[shape.dtype], shape.float
+    return [
+        f"  %{name}.at = getelementptr {scalar}, ptr {base}, i64 {index}",
+        f"  %{name}.x = load {scalar}, ptr %{name}.at",
+        f"  %{name}.one = insertelement {vector} poison, {scalar} %{name}.x, i64 0",
+        f"  %{name} = shufflevector {vector} %{name}.one, {vector} poison, "
+        f"<{shape.lanes} x i32> zeroinitializer",
+    ]
+
+
+def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
+    """Inputs, results and accumulators as arrays of vectors in the workspace."""
+    shape, count, lanes = body.shape, len(body.roots), body.shape.lanes
+    size, carried = shape.itemsize * lanes, len(once.carried)
+    sizes = {f"o{k}": len(o.nodes) * size for k, o in enumerate(reduction.outputs)}
+    rooms, end = _placed(once.rooms() | {
+        "in": (carried + reduction.columns) * size, **sizes, "acc": count * size,
+        "wide": 8 * count * lanes, "frame": len(body.slots) * size,
+    })  # fmt: skip
+    write = Lines(shape)
+    mask = _mask(write)
+    columns = write.element("%in", carried * lanes)
+    columns_loop(write, "rows", _block(write, reduction.columns), reduction.columns, columns, True)
+    outputs = ", ".join(f"ptr %{k}" for k in sizes)
+    for k in range(len(body.parts)):
+        write.do(f"call void @part{k}(ptr %in, {outputs}, ptr %frame)")
+    write.lines += _each("add", count, "next", [
+        f"  %add.at = mul i64 %add.k, {lanes}",
+        f"  %add.from = getelementptr {NAMES[shape.dtype]}, ptr %o0, i64 %add.at",
+        f"  %add.to = getelementptr {NAMES[shape.dtype]}, ptr %acc, i64 %add.at",
+        f"  %add.x = load {shape.float}, ptr %add.from",
+        f"  %add.y = load {shape.float}, ptr %add.to",
+        f"  %add.sum = fadd {shape.float} %add.y, %add.x",
+        f"  %add.new = select <{lanes} x i1> {mask}, {shape.float} %add.sum, "
+        f"{shape.float} %add.y",
+        f"  store {shape.float} %add.new, ptr %add.to",
+    ])  # fmt: skip
+    spread = _each("spread", carried, "spread.end", [
+        *_splat("spread.all", "%carried", "%spread.k", shape),
+        f"  %spread.at = mul i64 %spread.k, {lanes}",
+        f"  %spread.to = getelementptr {NAMES[shape.dtype]}, ptr %in, i64 %spread.at",
+        f"  store {shape.float} %spread.all, ptr %spread.to",
+    ])  # fmt: skip
+    prepared = [*once.calls, *(spread if carried else ["  br label %spread.end"]), "spread.end:"]
+    lines = _function(shape, count, rooms, prepared, write.lines, [])
+    parts = write_parts(body, outputs, "part", "internal ")
+    return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+
+
+def _each(name: str, count: int, after: str, lines: Sequence[str]) -> list[str]:
+    """A loop in which ``%NAME.k`` runs from 0 to ``count``, and that goes on to ``after``."""
+    return [
+        f"  br label %{name}.before",
+        f"{name}.before:",
+        f"  br label %{name}",
+        f"{name}:",
+        f"  %{name}.k = phi i64 [ 0, %{name}.before ], [ %{name}.next, %{name} ]",
+        *lines,
+        f"  %{name}.next = add i64 %{name}.k, 1",
+        f"  %{name}.more = icmp slt i64 %{name}.next, {count}",
+        f"  br i1 %{name}.more, label %{name}, label %{after}",
+    ]
+
+
+def _block(write: Lines, columns: int) -> str:
+    """The address of the block's first row."""
+    return write.element("%x", write.value(f"mul i64 %b, {columns}"))
+
+
+def _mask(write: Lines) -> str:
+    """Which lanes of the block are rows."""
+    lanes = write.shape.lanes
+    kind = f"<{lanes} x i32>"
+    left = write.value("sub i64 %end, %b")
+    few = write.value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
+    count = write.value(f"trunc i64 {few} to i32")
+    one = write.value(f"insertelement {kind} poison, i32 {count}, i64 0")
+    every = write.value(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
+    numbers = ", ".join(f"i32 {k}" for k in range(lanes))
+    return write.value(f"icmp slt {kind} <{numbers}>, {every}")
+
+
+def _function(
+    shape: Shape, count: int, rooms: Mapping[str, int], prepared: Sequence[str],
+    block: Sequence[str], emptied: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """The loops around a block of rows, and the sums of the lanes in the end."""
+    lanes, kind, scalar = shape.lanes, shape.float, NAMES[shape.dtype]
+    wide = f"<{lanes} x double>"
+    more = "fpext {} {} to {}" if shape.dtype == "float32" else "bitcast {} {} to {}"
+
+    def at(name: str, room: str, scalar: str) -> list[str]:
+        return [
+            f"  %{name}.{room}.at = mul i64 %{name}.k, {lanes}",
+            f"  %{name}.{room} = getelementptr {scalar}, ptr %{room}, i64 %{name}.{room}.at",
+        ]
+
+    both = [("acc", NAMES[shape.dtype]), ("wide", "double")]
+    clear = [line for room, scalar in both for line in at("clear", room, scalar)]
+    empty = [line for room, scalar in both for line in at("empty", room, scalar)]
+    return [
+        "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end) #0 {",
+        *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
+        *prepared,
+        *_each("clear", count, "clear.end", [
+            *clear,
+            f"  store {kind} {shape.number(0.0)}, ptr %clear.acc",
+            f"  store {wide} zeroinitializer, ptr %clear.wide",
+        ]),
+        "clear.end:",
+        "  br label %outer",
+        "outer:",
+        "  %o = phi i64 [ %first, %clear.end ], [ %o.next, %empty.end ]",
+        f"  %o.next = add i64 %o, {EMPTIED * lanes}",
+        "  %limit = call i64 @llvm.smin.i64(i64 %o.next, i64 %end)",
+        "  br label %block",
+        "block:",
+        "  %b = phi i64 [ %o, %outer ], [ %b.next, %next ]",
+        *block,
+        "next:",
+        f"  %b.next = add i64 %b, {lanes}",
+        "  %inside = icmp slt i64 %b.next, %limit",
+        "  br i1 %inside, label %block, label %full",
+        "full:",
+        *emptied,
+        *_each("empty", count, "empty.end", [
+            *empty,
+            f"  %empty.x = load {kind}, ptr %empty.acc",
+            f"  store {kind} {shape.number(0.0)}, ptr %empty.acc",
+            f"  %empty.y = load {wide}, ptr %empty.wide",
+            "  %empty.more64 = " + more.format(kind, "%empty.x", wide),
+            f"  %empty.sum = fadd {wide} %empty.y, %empty.more64",
+            f"  store {wide} %empty.sum, ptr %empty.wide",
+        ]),
+        "empty.end:",
+        "  %again = icmp slt i64 %o.next, %end",
+        "  br i1 %again, label %outer, label %finish",
+        "finish:",
+        *_each("total", count, "done", [
+            *at("total", "wide", "double"),
+            f"  %total.x = load {wide}, ptr %total.wide",
+            f"  %total.sum = call double @llvm.vector.reduce.fadd.v{lanes}f64("
+            f"double -0.0, {wide} %total.x)",
+            f"  %total.at = getelementptr {scalar}, ptr %factors, i64 %total.k",
+            f"  %total.factor = load {scalar}, ptr %total.at",
+            "  %total.factor64 = " + more.format(scalar, "%total.factor", "double"),
+            "  %total.all = fmul double %total.sum, %total.factor64",
+            "  %total.to = getelementptr double, ptr %sums, i64 %total.k",
+            "  store double %total.all, ptr %total.to",
+        ]),
+        "done:",
+        "  ret void",
+        "}",
+    ]  # fmt: skip

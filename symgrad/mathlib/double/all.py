@@ -1,0 +1,29 @@
+"""Every definition in float64, each named as its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from symgrad.mathlib import order
+from symgrad.mathlib.double import (
+    error_function,
+    exponential,
+    hyperbolic,
+    inverse,
+    logarithm,
+    powers,
+    quotient,
+    trigonometric,
+)
+
+FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
+    order.minimum, order.maximum, order.sign, quotient.remainder, quotient.fmod,
+    exponential.exp, exponential.exp2, exponential.expm1, exponential.exp_neg_square,
+    logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p,
+    trigonometric.sin, trigonometric.cos, trigonometric.tan,
+    inverse.asin, inverse.acos, inverse.atan, inverse.atan2,
+    hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
+    hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
+    powers.pow, powers.cbrt, powers.hypot, error_function.erf, error_function.erfc,
+)  # fmt: skip

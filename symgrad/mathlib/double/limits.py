@@ -1,0 +1,16 @@
+"""Limits: arguments kept in a range, and tiny ones that are their own value. NaN passes through."""
+
+from __future__ import annotations
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+
+
+def within(x: Expr, low: float, high: float) -> Expr:
+    """x limited to [low, high]; NaN stays NaN."""
+    return ops.where(x > high, high, ops.where(x < low, low, x))
+
+
+def keep_tiny(value: Expr, x: Expr, tiny: float) -> Expr:
+    """x itself where |x| < tiny, so that -0.0 and subnormals stay; else the value."""
+    return ops.where(ops.abs(x) < tiny, x, value)

@@ -1,0 +1,60 @@
+"""Sums, products and quotients as a value and what its rounding lost: twice float64's digits.
+
+A pair (high, low) stands for high + low. It is *rounded* if low is at most about a ULP of high:
+`fast_sum` makes it so. The formulas hold in IEEE arithmetic, also where a product that is used once
+is fused with a sum: all products whose errors matter are exact (Dekker 1971; Knuth, TAOCP 2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+
+Pair = tuple[Expr, Expr | float]
+
+
+def fast_sum(a: Any, b: Any) -> Pair:
+    """a + b rounded, and what was lost: |a| >= |b|, or a = 0, or both a whole of few units."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def two_sum(a: Any, b: Any) -> Pair:
+    """a + b rounded, and what was lost, for any a and b."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def square(a: Expr) -> Pair:
+    """a * a: the square of the leading half of a, and the rest to 2**-79 of the whole."""
+    high = ops.upper(a)
+    return high * high, (a - high) * (a + high)
+
+
+def product(a: Expr, b: Expr) -> Pair:
+    """a * b: the product of the leading halves, and the rest to 2**-78 of the whole."""
+    a_high, b_high = ops.upper(a), ops.upper(b)
+    return a_high * b_high, a_high * (b - b_high) + (a - a_high) * b
+
+
+def divide(a: Pair, b: Pair) -> Pair:
+    """a / b with one division: half of the quotient's digits, and the rest to 2**-75 of the whole.
+
+    b is rounded, 1/b normal, and |a| at least 2**-900 or 0.
+    """
+    inverse = ops.reciprocal(b[0])
+    high = ops.upper(a[0] * inverse)
+    b_high = ops.upper(b[0])
+    left = (a[0] - high * b_high) - high * (b[0] - b_high)
+    return high, (left + (a[1] - high * b[1])) * inverse
+
+
+def root(a: Pair) -> Pair:
+    """The square root of a rounded pair that is positive or 0: rounded, and the rest."""
+    value = ops.sqrt(a[0])
+    high, low = square(value)
+    left = ((a[0] - high) - low) + a[1]
+    return value, left / ops.where(a[0] > 0.0, 2.0 * value, 1.0)

@@ -1,0 +1,180 @@
+"""What a kernel may answer: each value of a graph as an interval, from the errors of its parts.
+
+Every operation is allowed its own error, and the errors of its arguments go through it: it is
+evaluated in float64 at the ends and in the middle of their intervals. Where a value is well
+conditioned the interval is a few ULP wide; where it is not, as wide as it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.evaluate import leaf
+from symgrad.expr.node import INPUT, Graph, Op, reachable
+
+ULPS: Final = 4.0
+"""The error that an operation may have, in the normal range."""
+
+EXTREME: Final = 2.0**-16
+"""The relative error that it may have where a magnitude is near the ends of float32's range."""
+
+FLUSHED: Final = 2.0**-126
+"""Below this, a device may return 0."""
+
+LARGEST: Final = float(np.finfo(np.float32).max) / 2
+"""From here on, a device may overflow."""
+
+EXACT: Final = frozenset(
+    {ops.neg, ops.abs, ops.sign, ops.floor, ops.ceil, ops.round, ops.trunc, ops.minimum,
+     ops.maximum, ops.relu, ops.copysign, ops.stop_gradient}
+)  # fmt: skip
+SINGULAR: Final = {
+    ops.div: 1, ops.reciprocal: 0, ops.rsqrt: 0, ops.integer_pow: 0, ops.pow: 0, ops.fmod: 1,
+    ops.remainder: 1, ops.copysign: 1, ops.log: 0, ops.log2: 0, ops.log10: 0, ops.atan2: 0,
+}  # fmt: skip
+"""Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
+
+WRAPPED: Final = {ops.fmod: np.trunc, ops.remainder: np.floor}
+"""Remainders, and the whole quotient that they take away."""
+
+LARGEST_QUOTIENT: Final = 2.0**45
+"""Beyond it, a remainder may be NaN."""
+
+
+@dataclass
+class Interval:
+    """Values between low and high; NaN for certain where both are.
+
+    Invariants:
+      1. ``known`` is False where nothing is certain: the value may be anything, NaN included.
+      2. ``finite`` is True where everything on the way to the value is known and finite.
+    """
+
+    low: Any
+    high: Any
+    known: Any
+    finite: Any
+
+    def contains(self, values: Any) -> Any:
+        """Whether values may be the answer."""
+        inside = (self.low <= values) & (values <= self.high)
+        return inside | (np.isnan(self.low) & np.isnan(values)) | ~self.known
+
+    @property
+    def relative_width(self) -> Any:
+        """How much is left open, relative to the size; infinite where nothing is known."""
+        size = np.maximum(np.maximum(np.abs(self.low), np.abs(self.high)), FLUSHED)
+        same = (self.low == self.high) | np.isnan(self.low)
+        with np.errstate(invalid="ignore"):
+            return np.where(self.known, np.where(same, 0.0, (self.high - self.low) / size), np.inf)
+
+
+def intervals(graph: Graph, roots: Sequence[int], points: Any) -> list[Interval]:
+    """The intervals of the roots at points (B, n)."""
+    found: dict[int, Interval] = {}
+    with np.errstate(all="ignore"):
+        for i in reachable(graph, roots):
+            node = graph.nodes[i]
+            if node[0] is INPUT:
+                values = points[:, node[1]].astype(np.float64)
+                found[i] = _interval(values, values, np.ones(len(points), bool))
+            elif not node[0].arity:
+                found[i] = _constant(leaf(node, np.float64), len(points))
+            else:
+                found[i] = _apply(node[0], [found[a] for a in node[1:]])
+    return [found[i] for i in roots]
+
+
+def _interval(low: Any, high: Any, known: Any, arguments: Sequence[Interval] = ()) -> Interval:
+    finite = known & np.isfinite(low) & np.isfinite(high)
+    return Interval(
+        low, high, known, np.logical_and.reduce([finite, *[a.finite for a in arguments]])
+    )
+
+
+def _constant(value: Any, count: int) -> Interval:
+    """A number, and what float32 makes of it."""
+    possible = [value]
+    if isinstance(value, np.float64):
+        possible += [np.float64(np.float32(value)), *[0.0] * bool(abs(value) < FLUSHED)]
+    low, high = np.min(possible), np.max(possible)
+    return _interval(np.full(count, low), np.full(count, high), np.ones(count, bool))
+
+
+def _apply(op: Op, arguments: list[Interval]) -> Interval:
+    if op is ops.where:
+        return _choice(*arguments)
+    known = np.logical_and.reduce([a.known for a in arguments])
+    if op in SINGULAR:
+        a = arguments[SINGULAR[op]]
+        known = known & ((a.low > 0) | (a.high < 0))
+    if op in WRAPPED:
+        known = known & (np.abs(arguments[0].high / arguments[1].high) < LARGEST_QUOTIENT)
+    values = np.array([_value(op, xs) for xs in product(*map(_samples, arguments))])
+    known = known & (np.isnan(values).all(axis=0) | ~np.isnan(values).any(axis=0))
+    low, high = values.min(axis=0), values.max(axis=0)
+    if op.result == "f":
+        low, high = _widened(op, low, high, arguments)
+    return _interval(low, high, known, arguments)
+
+
+def _value(op: Op, arguments: Sequence[Any]) -> Any:
+    if op is ops.integer_pow:
+        return op.reference(arguments[0], arguments[1][0])
+    return op.reference(*arguments)
+
+
+def _samples(a: Interval) -> list[Any]:
+    """Both ends and the middle, or the one value where there is one everywhere."""
+    if np.array_equal(a.low, a.high, equal_nan=a.low.dtype == np.float64):
+        return [a.low]
+    if a.low.dtype == bool:
+        return [a.low, a.high]
+    return [a.low, np.where(a.low == a.high, a.low, 0.5 * a.low + 0.5 * a.high), a.high]
+
+
+def _widened(op: Op, low: Any, high: Any, arguments: list[Interval]) -> tuple[Any, Any]:
+    """The hull of the samples with the error of the operation, and what lies beyond the range."""
+    if op in WRAPPED:
+        low, high = _unwrapped(op, low, high, *arguments)
+    size = np.maximum(np.abs(low), np.abs(high))
+    error = np.where(np.isfinite(size), _error(op, size, arguments), 0.0)
+    low, high = low - error, high + error
+    low = np.where(low > LARGEST, LARGEST, np.where(low < -LARGEST, -np.inf, low))
+    return low, np.where(high < -LARGEST, -LARGEST, np.where(high > LARGEST, np.inf, high))
+
+
+def _error(op: Op, size: Any, arguments: list[Interval]) -> Any:
+    """What an operation may be off by when its value is of this size."""
+    flushed = np.where((size < 2 * FLUSHED) & (size > 0), FLUSHED, 0.0)
+    if op in EXACT:
+        return flushed
+    if op is ops.logaddexp:  # a sum of the larger argument and something positive
+        size = np.maximum(size, np.max([np.abs(a.low) for a in arguments], axis=0))
+    extreme = (size < 1e-30) | (size > 1e30)
+    return np.where(extreme, EXTREME, ULPS * 2.0**-23) * size + flushed
+
+
+def _unwrapped(op: Op, low: Any, high: Any, a: Interval, b: Interval) -> tuple[Any, Any]:
+    """A remainder, which may be anything of its range where the whole quotient is not certain."""
+    ends = [WRAPPED[op](x / y) for x, y in product((a.low, a.high), (b.low, b.high))]
+    sure = (np.min(ends, axis=0) == np.max(ends, axis=0)) | np.isnan(low)
+    size = np.maximum(np.abs(b.low), np.abs(b.high))
+    return np.where(sure, low, -size), np.where(sure, high, size)
+
+
+def _choice(condition: Interval, a: Interval, b: Interval) -> Interval:
+    """Only what may be chosen counts; a NaN on one of two possible sides leaves all open."""
+    sure = condition.known & (condition.low == condition.high)
+    chosen = condition.low
+    nan = np.isnan(a.low) != np.isnan(b.low)
+    known = np.where(sure, np.where(chosen, a.known, b.known), a.known & b.known & ~nan)
+    low = np.where(sure, np.where(chosen, a.low, b.low), np.minimum(a.low, b.low))
+    high = np.where(sure, np.where(chosen, a.high, b.high), np.maximum(a.high, b.high))
+    return _interval(low, high, known, (condition, a, b))

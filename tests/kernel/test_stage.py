@@ -1,0 +1,73 @@
+"""What no row changes is computed once, and reductions mean the same with less to do at each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.expr import ops
+from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.stage import hoisted, stages
+
+
+def bells(p: Any, r: Any) -> Any:
+    return (sum(p[k] * np.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for k in (0, 3)) - r[1]) ** 2
+
+
+def choice(p: Any, r: Any) -> Any:
+    return sg.where(p[0] > p[1], -3.0 * p[2] * (r[0] / (p[3] + p[4])), p[5] * r[1] * r[1] - r[0])
+
+
+def plain(p: Any, r: Any) -> Any:
+    return p[0] * p[1] + 0.0 * sum(p)
+
+
+def reduction(f: Any, n: int = 6, columns: int = 2) -> Reduction:
+    made = sg.fused_forward_backward(n + columns, lambda v: f(v[:n], v[n:]), device="cpu")
+    computed = made._computation
+    loss, grad = computed.outputs
+    outputs = (loss, Output("grad", grad.nodes[:n]))
+    ones = (computed.graph.constant(1.0),) * (1 + n)
+    return Reduction("r", computed.graph, outputs, n, ones)
+
+
+@pytest.mark.parametrize("f", [bells, choice, plain])
+def test_the_sums_are_the_same(f: Any) -> None:
+    draw = np.random.default_rng(0)
+    before = reduction(f)
+    after = hoisted(before)
+    p, rows = draw.uniform(0.5, 1.5, 6), draw.uniform(-1, 1, (20, 2))
+    want = reduce_rows(before, p, rows)
+    np.testing.assert_allclose(reduce_rows(after, p, rows), want, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_divide_by_nothing_that_they_do_not_change() -> None:
+    made = hoisted(reduction(bells))
+    nodes, split = made.graph.nodes, stages(made)
+    assert not any(nodes[i][0] in (ops.div, ops.reciprocal) for i in split.each)
+    assert any(nodes[i][0] is ops.reciprocal for i in split.once)
+
+
+def test_factors_of_whole_results_are_applied_to_the_sums() -> None:
+    made = hoisted(reduction(lambda p, r: -p[0] * (p[1] * r[0])))
+    (inner,) = made.outputs[0].nodes
+    assert made.graph.nodes[inner][0].name == "input"
+    assert stages(made).each == []
+
+
+def test_every_operation_is_in_one_stage_and_after_its_arguments() -> None:
+    made = hoisted(reduction(choice))
+    split, nodes = stages(made), made.graph.nodes
+    known = {i for i, node in enumerate(nodes) if not node[0].arity}
+    for i in split.once:
+        assert known.issuperset(nodes[i][1:])
+        known.add(i)
+    carried = set(split.carried) | {i for i, node in enumerate(nodes) if not node[0].arity}
+    assert all(made.graph.type(i) == "f" for i in split.carried)
+    for i in split.each:
+        assert carried.issuperset(nodes[i][1:])
+        carried.add(i)

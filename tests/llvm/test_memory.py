@@ -1,0 +1,49 @@
+"""Results share memory with nothing that is alive, and large memory is used again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from symgrad.llvm.memory import LARGE, MOST_KEPT, Pool, is_aligned
+
+SHAPE = (LARGE // 4 + 3, 1)
+FLOAT = np.dtype(np.float32)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_arrays_are_aligned_and_writable() -> None:
+    pool = Pool()
+    for shape in ((3, 5), SHAPE):
+        array = pool.empty(shape, FLOAT)
+        assert is_aligned(array)
+        assert array.shape == shape
+        array[...] = 1.0
+
+
+def test_what_is_alive_is_not_given_twice() -> None:
+    pool = Pool()
+    arrays = [pool.empty(SHAPE, FLOAT) for _ in range(2 * MOST_KEPT)]
+    for k, array in enumerate(arrays):
+        array[...] = k
+    assert all(np.all(array == k) for k, array in enumerate(arrays))
+
+
+def test_a_view_keeps_the_memory_alive() -> None:
+    pool = Pool()
+    first = pool.empty(SHAPE, FLOAT)
+    view, where = first[10:20], address(first)
+    del first
+    assert address(pool.empty(SHAPE, FLOAT)) != where
+    del view
+    assert address(pool.empty(SHAPE, FLOAT)) in (where, address(pool.empty(SHAPE, FLOAT)))
+
+
+def test_memory_is_used_again() -> None:
+    pool = Pool()
+    first = pool.empty(SHAPE, FLOAT)
+    where = address(first)
+    del first
+    assert address(pool.empty(SHAPE, FLOAT)) == where

@@ -1,0 +1,99 @@
+"""Sums over rows on the CPU: any number of rows, columns and results, the same bits every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel.test_stage import bells, choice, plain, reduction
+
+from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.plan import Reduction
+from symgrad.kernel.stage import hoisted
+from symgrad.llvm import dispatch, reduce
+from symgrad.llvm.dispatch import Sums
+
+
+def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(count)
+    return (
+        draw.uniform(0.5, 1.5, n).astype(np.float32),
+        draw.uniform(-1, 1, (count, columns)).astype(np.float32),
+    )
+
+
+def agree(made: Reduction, p: np.ndarray, rows: np.ndarray, dtype: str = "float32") -> None:
+    p, rows = p.astype(dtype), rows.astype(dtype)
+    found = Sums(made, "accurate", dtype).run(p, rows)
+    want = reduce_rows(made, p.astype(np.float64), rows.astype(np.float64))
+    sizes = reduce_rows(made, p.astype(np.float64), rows[:1].astype(np.float64)) if len(rows) else 0
+    slack = 2e-7 if dtype == "float32" else 1e-15
+    scale = np.abs(want) + np.abs(sizes) * np.sqrt(len(rows)) + 1e-30
+    assert np.all(np.abs(found - want) <= 4 * slack * scale)
+
+
+@pytest.mark.parametrize("f", [bells, choice, plain])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000, 100_003])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
+    agree(hoisted(reduction(f)), *data(count), dtype)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 9, 17, 40])
+@pytest.mark.parametrize("registers", [24, 0])
+def test_any_number_of_columns(
+    columns: int, registers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "IN_REGISTERS", registers)
+
+    def f(p: Any, r: Any) -> Any:
+        return sum((r[k] - p[k % 6]) ** 2 for k in range(columns))
+
+    agree(hoisted(reduction(f, 6, columns)), *data(500, columns))
+
+
+def test_many_results() -> None:
+    def network(p: Any, r: Any) -> Any:
+        hidden = np.tanh(p[:60].reshape(30, 2) @ r[:2] + p[60:90])
+        return (hidden @ p[90:120] - r[2]) ** 2
+
+    agree(hoisted(reduction(network, 120, 3)), *data(777, 3, 120))
+
+
+def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, rows = data(300_000)
+    sums = Sums(hoisted(reduction(bells)), "accurate", "float32")
+    want = sums.run(p, rows)
+    host = dispatch.host()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(dispatch, "host", lambda n=threads: type(host)(
+            host.name, host.features, host.vector_bits, host.fused, n))  # fmt: skip
+        np.testing.assert_array_equal(sums.run(p, rows), want)
+
+
+def test_errors_do_not_grow_with_the_rows() -> None:
+    p, rows = data(2_000_000)
+    made = hoisted(reduction(bells))
+    found = Sums(made, "accurate", "float32").run(p, rows)
+    want = reduce_rows(made, p.astype(np.float64), rows.astype(np.float64))
+    assert np.max(np.abs(found - want) / np.abs(want)) < 2e-7
+
+
+def test_what_is_beyond_the_rows_does_not_count() -> None:
+    made = hoisted(reduction(lambda p, r: p[0] / r[0]))  # padding rows are 0: 1/0
+    agree(made, *data(5))
+
+
+def test_a_row_of_nan_spoils_the_sum_as_it_should() -> None:
+    p, rows = data(40)
+    rows[33, 0] = np.nan
+    found = Sums(hoisted(reduction(lambda p, r: p[0] * r[0] * r[1])), "accurate", "float32")
+    assert np.isnan(found.run(p, rows)[0])
+
+
+def test_strict_mathematics_fuses_nothing() -> None:
+    p, rows = data(1000)
+    made = hoisted(reduction(bells))
+    strict = Sums(made, "strict", "float32").run(p, rows)
+    np.testing.assert_allclose(strict, Sums(made, "accurate", "float32").run(p, rows), rtol=1e-5)

@@ -1,0 +1,245 @@
+"""Where the float64 functions are tested, and how far they may be from the true values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import mpmath as mp
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.evaluate import evaluate_graph, leaf
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import INPUT, Graph, reachable
+from symgrad.expr.simplify import inputs_of, simplify
+from symgrad.mathlib.double.all import FORMULAS
+
+Array = Any
+NAMES: Final = [f.__name__ for f in FORMULAS]
+FORMULA: Final = dict(zip(NAMES, FORMULAS, strict=True))
+INF: Final = np.inf
+TINY: Final = float(np.finfo(np.float64).tiny)
+CONTEXT: Final = mp.mp.clone()
+CONTEXT.dps = 40
+
+BOUNDS: Final[dict[str, float]] = {
+    "minimum": 0.0, "maximum": 0.0, "sign": 0.0, "remainder": 0.501, "fmod": 0.0,
+    "exp": 0.75, "exp2": 0.65, "expm1": 0.85, "exp_neg_square": 0.75,
+    "log": 0.85, "log2": 0.85, "log10": 0.72, "log1p": 0.88,
+    "sin": 0.82, "cos": 0.82, "tan": 0.92, "asin": 0.8, "acos": 0.75, "atan": 0.76, "atan2": 0.76,
+    "sinh": 0.87, "cosh": 0.86, "tanh": 0.82, "asinh": 0.86, "acosh": 0.86, "atanh": 0.86,
+    "pow": 0.7, "cbrt": 0.51, "hypot": 0.51, "erf": 0.82, "erfc": 0.85,
+}  # fmt: skip
+"""Largest error found among millions of arguments, in ULP, a little rounded up."""
+
+
+@cache
+def graph_of(name: str) -> tuple[Graph, int]:
+    """The definition as a back end takes it: traced and simplified."""
+    formula = FORMULA[name]
+    graph = Graph()
+    graph.tracing = False
+    names = formula.__code__.co_varnames[: formula.__code__.co_argcount]
+    root = formula(*[Expr(graph, graph.input(n)) for n in names])
+    simple, (top,) = simplify(graph, [root.id])
+    return simple, top
+
+
+def arity(name: str) -> int:
+    """The number of arguments."""
+    return FORMULA[name].__code__.co_argcount
+
+
+def evaluate(name: str, *arguments: Array) -> Array:
+    """The function in float64."""
+    graph, root = graph_of(name)
+    inputs = dict(zip(inputs_of(graph), arguments, strict=True))
+    return evaluate_graph(graph, [root], inputs, np.float64)[0]
+
+
+def contracted(name: str, *arguments: Array) -> Array:
+    """The function in float64, each product that is used once fused with the sum that uses it."""
+    graph, root = graph_of(name)
+    order = reachable(graph, [root])
+    uses = Counter(a for i in order if graph.nodes[i][0].arity for a in graph.nodes[i][1:])
+    values: dict[int, Array] = dict(zip(inputs_of(graph), arguments, strict=True))
+
+    def factors(i: int) -> tuple[Array, Array] | None:
+        node = graph.nodes[i]
+        fused = node[0] is ops.mul and uses[i] == 1
+        return (values[node[1]], values[node[2]]) if fused else None
+
+    with np.errstate(all="ignore"):
+        for i in order:
+            op, *args = graph.nodes[i]
+            sign = -1.0 if op is ops.sub else 1.0
+            if not op.arity:
+                values[i] = values[i] if op is INPUT else leaf(graph.nodes[i], np.float64)
+            elif op in (ops.add, ops.sub) and (pair := factors(args[0])):
+                values[i] = _fma(*pair, sign * values[args[1]])
+            elif op in (ops.add, ops.sub) and (pair := factors(args[1])):
+                values[i] = _fma(sign * pair[0], pair[1], values[args[0]])
+            else:
+                values[i] = op.reference(*[values[a] for a in args])
+    return np.broadcast_to(values[root], arguments[0].shape)
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c rounded once, nearly always: the product in two exact pieces."""
+    (a_high, a_low), (b_high, b_low) = _cut(a), _cut(b)
+    product = a * b
+    lost = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    total = product + c
+    part = total - product
+    lost = lost + ((product - (total - part)) + (c - part))
+    return np.where(np.isfinite(lost), total + lost, total)
+
+
+def _cut(a: Array) -> tuple[Array, Array]:
+    """a as a sum of two numbers of at most 26 bits (Veltkamp)."""
+    scaled = a * 134217729.0
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _power(x: Any, p: Any) -> Any:
+    """x**p of real numbers: mpmath's own is complex for x < 0."""
+    if x < 0:
+        return CONTEXT.power(-x, p) * (-1) ** int(p)
+    return CONTEXT.power(x, p)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    with CONTEXT.workprec(2300):
+        r = abs(a) - abs(b) * CONTEXT.floor(abs(a) / abs(b))
+        r = abs(b) - r if r and (a < 0) != (b < 0) else r
+        return r if b > 0 else -r
+
+
+def _fmod(a: Any, b: Any) -> Any:
+    with CONTEXT.workprec(2300):
+        r = abs(a) - abs(b) * CONTEXT.floor(abs(a) / abs(b))
+        return r if a > 0 else -r
+
+
+TRUE: Final[dict[str, Callable[..., Any]]] = {
+    "minimum": min, "maximum": max, "sign": CONTEXT.sign, "remainder": _remainder, "fmod": _fmod,
+    "exp2": lambda x: CONTEXT.power(2, x), "log2": lambda x: CONTEXT.log(x) / CONTEXT.ln2,
+    "exp_neg_square": lambda x: CONTEXT.exp(-x * x), "pow": _power,
+    "cbrt": lambda x: CONTEXT.sign(x) * CONTEXT.cbrt(abs(x)),
+    "log10": lambda x: CONTEXT.log(x) / CONTEXT.ln10,
+    **{
+        n: getattr(CONTEXT, n)
+        for n in [
+            "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+            "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "hypot", "erf", "erfc",
+        ]
+    },
+}  # fmt: skip
+"""The true functions, of mpmath numbers."""
+
+
+def errors(name: str, *arguments: Array, fuse: bool = False) -> Array:
+    """The errors in units of the last place, 0 where the true value is neither normal nor inf."""
+    return errors_of(name, (contracted if fuse else evaluate)(name, *arguments), *arguments)
+
+
+def errors_of(name: str, values: Array, *arguments: Array) -> Array:
+    """The errors of these values of the function, in the same units."""
+    return np.array(
+        [
+            _error(g, TRUE[name](*map(CONTEXT.mpf, a)))
+            for g, *a in zip(values.tolist(), *[v.tolist() for v in arguments], strict=True)
+        ]
+    )
+
+
+def _error(got: float, want: Any) -> float:
+    nearest = float(want)
+    if not np.isfinite(nearest):
+        return 0.0 if got == nearest else INF
+    if not np.isfinite(got):
+        return INF if abs(nearest) < 1.797693134862315e308 else 0.0
+    last = np.spacing(abs(nearest))
+    if abs(nearest) < TINY:
+        return 0.0 if abs(CONTEXT.mpf(got) - want) <= 2 * last else INF
+    return float(abs(CONTEXT.mpf(got) - want) / last)
+
+
+LIMITS: Final[dict[str, tuple[float, float]]] = {
+    "exp": (-746.0, 710.0), "exp2": (-1076.0, 1025.0), "expm1": (-40.0, 710.0),
+    "exp_neg_square": (-28.0, 28.0), "log": (0.0, INF), "log2": (0.0, INF), "log10": (0.0, INF),
+    "log1p": (-1.0, INF), "sin": (-(2.0**24), 2.0**24), "cos": (-(2.0**24), 2.0**24),
+    "tan": (-(2.0**24), 2.0**24), "asin": (-1.0, 1.0), "acos": (-1.0, 1.0),
+    "sinh": (-711.0, 711.0), "cosh": (-711.0, 711.0), "tanh": (-22.0, 22.0),
+    "acosh": (1.0, INF), "atanh": (-1.0, 1.0), "erf": (-6.5, 6.5), "erfc": (-6.5, 28.0),
+}  # fmt: skip
+"""Where the functions are defined, or not constant, if not everywhere."""
+
+
+def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
+    """Arguments for a function: over all magnitudes, near 1, near multiples of pi/2, at ends."""
+    draw = np.random.default_rng(seed)
+    if name == "pow":
+        return _bases_and_exponents(draw, count)
+    arguments = [_spread(draw, count) for _ in range(arity(name))]
+    if len(arguments) == 2:
+        a, b = arguments
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            b[:count] = a[:count] * np.exp(draw.uniform(-9, 9, count))
+            b[count : 2 * count] = a[count : 2 * count] * np.exp(draw.uniform(-40, 0, count))
+        usable = np.isfinite(a) & np.isfinite(b) & (a != 0) & (b != 0)
+        return a[usable], b[usable]
+    x = arguments[0]
+    if name in LIMITS:
+        low, high = LIMITS[name]
+        ends = [e for e in LIMITS[name] if np.isfinite(e)]
+        more = [draw.uniform(max(low, -2000.0), min(high, 2000.0), 2 * count)]
+        more += [e - np.sign(e) * 2.0 ** draw.uniform(-54, 2, count) for e in ends]
+        x = np.concatenate([x, *more])
+        x = x[(x >= low) & (x <= high) & np.isfinite(x)]
+    return (x[(x != 0) | np.full(len(x), name not in ("log", "log2", "log10"))],)
+
+
+def _spread(draw: np.random.Generator, count: int) -> Array:
+    signs = draw.choice([-1.0, 1.0], count)
+    multiples = np.concatenate([np.arange(1.0, 40.0), np.floor(2.0 ** draw.uniform(0, 23, count))])
+    parts = [
+        signs * 2.0 ** draw.uniform(-1022, 1024, count),
+        signs * np.exp(draw.uniform(np.log(1e-9), np.log(800.0), count)),
+        signs * draw.uniform(0.0, 1.5, count),
+        draw.uniform(-10.0, 10.0, count),
+        signs * (1.0 + draw.uniform(-1.0, 1.0, count) * 2.0 ** draw.uniform(-53.0, 0.0, count)),
+        multiples * (np.pi / 2) * draw.choice([-1.0, 1.0], len(multiples)),
+        np.arange(-20.0, 21.0) * np.log(2.0) / 2,
+        signs * 2.0 ** draw.uniform(-1074, -1022, count),
+        draw.uniform(-750.0, 750.0, count),
+    ]
+    return np.concatenate(parts)
+
+
+def _bases_and_exponents(draw: np.random.Generator, count: int) -> tuple[Array, Array]:
+    """Powers over the whole range of float64, and whole exponents of negative bases."""
+    bases = np.abs(_spread(draw, count))
+    bases = bases[(bases > 0) & np.isfinite(bases) & (bases != 1.0)]
+    wanted = draw.uniform(-1074.0, 1024.0, len(bases)) * draw.choice([1.0, 0.01], len(bases))
+    exponents = np.clip(wanted / np.log2(bases), -1e18, 1e18)
+    negative = draw.random(len(bases)) < 0.2
+    return np.where(negative, -bases, bases), np.where(negative, np.round(exponents), exponents)
+
+
+def nearest_to_zero() -> Array:
+    """The float64 numbers below 2**24 that come nearest to multiples of pi/2, for each exponent."""
+    found: list[float] = []
+    with CONTEXT.workdps(80):
+        for e in range(-53, -28):
+            rest = CONTEXT.ldexp(2 / CONTEXT.pi, e)
+            before, last = 0, 1  # denominators of the convergents of 2**e * 2/pi
+            while last < 2**53:
+                rest = 1 / (rest - int(rest))
+                before, last = last, int(rest) * last + before
+                found += [last * j * 2.0**e for j in range(1, 20) if last * j < 2**53]
+    return np.array([x for x in found if 0.7 < x <= 2.0**24])

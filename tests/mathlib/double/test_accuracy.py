@@ -1,0 +1,47 @@
+"""The float64 functions against mpmath at 40 digits: every one within its bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .cases import BOUNDS, NAMES, errors, evaluate, grid, nearest_to_zero
+
+
+def test_every_function_has_a_bound() -> None:
+    assert set(BOUNDS) == set(NAMES)
+    assert max(BOUNDS.values()) <= 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_is_within_the_bound(name: str) -> None:
+    arguments = grid(name)
+    if name in ("fmod", "remainder"):
+        reached = np.abs(arguments[0] / arguments[1]) < 2.0**72
+        arguments = tuple(a[reached] for a in arguments)
+    found = errors(name, *arguments)
+    worst = int(np.argmax(found))
+    assert found[worst] <= BOUNDS[name], (found[worst], [float(a[worst]) for a in arguments])
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_arguments_next_to_multiples_of_half_pi(name: str) -> None:
+    """Where the reduction cancels most: to 2**-59, at convergents of 2**e * 2/pi."""
+    x = nearest_to_zero()
+    least = min(np.abs(evaluate("sin", x)).min(), np.abs(evaluate("cos", x)).min())
+    assert 2.0**-61 < least < 2.0**-59
+    assert errors(name, x).max() <= 0.51
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fusing_products_with_sums_does_no_harm(name: str) -> None:
+    arguments = grid(name, 100, seed=2)
+    if name in ("fmod", "remainder"):
+        reached = np.abs(arguments[0] / arguments[1]) < 2.0**72
+        arguments = tuple(a[reached] for a in arguments)
+    assert errors(name, *arguments, fuse=True).max() <= BOUNDS[name]
+
+
+def test_results_are_float64() -> None:
+    for name in NAMES:
+        assert evaluate(name, *grid(name, 10)).dtype == np.float64

@@ -1,0 +1,148 @@
+"""The float64 functions at NaN, infinities, signed zeros, subnormals and the ends of domains."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.expr import ops
+
+from .cases import NAMES, arity, evaluate
+
+UNARY = [n for n in NAMES if arity(n) == 1]
+BINARY = [n for n in NAMES if arity(n) == 2]
+ODD = ["expm1", "log1p", "sinh", "tanh", "asinh", "atanh", "asin", "atan", "erf", "cbrt", "sin",
+       "tan"]  # fmt: skip
+NAN, INF = math.nan, math.inf
+LARGEST, SMALLEST = 1.797693134862315708e308, 5e-324
+
+TABLE: list[tuple[str, tuple[float, ...], float]] = [
+    ("pow", (0.0, 0.0), 1.0), ("pow", (NAN, 0.0), 1.0), ("pow", (1.0, NAN), 1.0),
+    ("pow", (-2.0, 3.0), -8.0), ("pow", (-2.0, 2.0), 4.0), ("pow", (-2.0, 0.5), NAN),
+    ("pow", (0.0, -1.0), INF), ("pow", (-0.0, -1.0), -INF), ("pow", (-0.0, 3.0), -0.0),
+    ("pow", (-0.0, 2.5), 0.0), ("pow", (INF, 0.5), INF), ("pow", (INF, -0.5), 0.0),
+    ("pow", (-INF, 3.0), -INF), ("pow", (-INF, -3.0), -0.0), ("pow", (-INF, 0.5), INF),
+    ("pow", (0.5, INF), 0.0), ("pow", (0.5, -INF), INF), ("pow", (1.5, -INF), 0.0),
+    ("pow", (-1.0, INF), 1.0), ("pow", (10.0, 2.0), 100.0), ("pow", (2.0, -1074.0), SMALLEST),
+    ("pow", (2.0, 1023.0), 2.0**1023), ("pow", (2.0, 1024.0), INF), ("pow", (2.0, -1075.5), 0.0),
+    ("pow", (-1.0, 2.0**53), 1.0), ("pow", (-1.0, 2.0**53 - 1), -1.0), ("pow", (9.0, 0.5), 3.0),
+    ("pow", (1.0000000000000002, 1e300), INF), ("pow", (0.9999999999999999, 1e300), 0.0),
+    ("atan2", (0.0, 0.0), 0.0), ("atan2", (-0.0, 0.0), -0.0), ("atan2", (0.0, -0.0), math.pi),
+    ("atan2", (-0.0, -1.0), -math.pi), ("atan2", (INF, -INF), 0.75 * math.pi),
+    ("atan2", (INF, INF), 0.25 * math.pi), ("atan2", (-INF, 1.0), -0.5 * math.pi),
+    ("atan2", (1.0, INF), 0.0), ("atan2", (1.0, -INF), math.pi), ("atan2", (-1.0, INF), -0.0),
+    ("atan2", (1e-200, 1e200), 0.0), ("atan2", (1e308, 1e308), 0.25 * math.pi),
+    ("atan2", (SMALLEST, SMALLEST), 0.25 * math.pi), ("atan2", (1e-300, 1.0), 1e-300),
+    ("atan2", (SMALLEST, 1.0), SMALLEST), ("atan2", (3.0, 0.0), 0.5 * math.pi),
+    ("hypot", (1.7e308, 0.0), 1.7e308), ("hypot", (3e-310, 4e-310), 5e-310),
+    ("hypot", (INF, NAN), INF), ("hypot", (NAN, -INF), INF), ("hypot", (0.0, -0.0), 0.0),
+    ("hypot", (LARGEST, LARGEST), INF), ("hypot", (3.0, -4.0), 5.0),
+    ("remainder", (-7.5, 2.0), 0.5), ("remainder", (7.5, -2.0), -0.5),
+    ("remainder", (5.0, 0.0), NAN), ("remainder", (-5.0, INF), INF), ("remainder", (5.0, INF), 5.0),
+    ("remainder", (6.0, -3.0), -0.0), ("remainder", (1e20, 3.0), 1e20 % 3.0),
+    ("fmod", (-7.5, 2.0), -1.5), ("fmod", (INF, 2.0), NAN), ("fmod", (-6.0, 3.0), -0.0),
+    ("fmod", (5.5, INF), 5.5),
+    ("fmod", (1e-310, 3e-320), math.fmod(1e-310, 3e-320)), ("fmod", (0.0, 0.0), NAN),
+    ("fmod", (LARGEST, 1e290), math.fmod(LARGEST, 1e290)), ("minimum", (NAN, 1.0), NAN),
+    ("minimum", (1.0, NAN), NAN), ("maximum", (NAN, 1.0), NAN), ("maximum", (1.0, NAN), NAN),
+    ("sign", (-0.0,), 0.0), ("sign", (-INF,), -1.0),
+    ("exp", (0.0,), 1.0), ("exp", (-0.0,), 1.0), ("exp", (INF,), INF), ("exp", (-INF,), 0.0),
+    ("exp", (709.8,), INF), ("exp", (709.78,), 1.7928227943945155e308), ("exp", (-745.2,), 0.0),
+    ("exp", (-745.0,), SMALLEST), ("exp2", (10.0,), 1024.0), ("exp2", (-1074.0,), SMALLEST),
+    ("exp2", (1024.0,), INF), ("exp2", (INF,), INF), ("exp2", (-INF,), 0.0),
+    ("expm1", (-INF,), -1.0), ("expm1", (INF,), INF), ("expm1", (709.8,), INF),
+    ("expm1", (SMALLEST,), SMALLEST), ("expm1", (-1e-310,), -1e-310),
+    ("log", (1.0,), 0.0), ("log", (0.0,), -INF), ("log", (-0.0,), -INF), ("log", (-1.0,), NAN),
+    ("log", (INF,), INF), ("log", (SMALLEST,), -744.4400719213812), ("log", (-INF,), NAN),
+    ("log2", (8.0,), 3.0), ("log2", (SMALLEST,), -1074.0), ("log2", (0.0,), -INF),
+    ("log2", (-1.0,), NAN), ("log2", (INF,), INF), ("log10", (0.0,), -INF), ("log10", (1.0,), 0.0),
+    ("log10", (-1.0,), NAN), ("log10", (INF,), INF), ("log10", (1e22,), 22.0),
+    ("log1p", (-1.0,), -INF), ("log1p", (-2.0,), NAN), ("log1p", (INF,), INF),
+    ("log1p", (-INF,), NAN), ("log1p", (SMALLEST,), SMALLEST), ("sin", (INF,), NAN),
+    ("sin", (SMALLEST,), SMALLEST), ("cos", (0.0,), 1.0), ("cos", (-INF,), NAN),
+    ("tan", (INF,), NAN), ("tan", (-1e-310,), -1e-310),
+    ("asin", (1.0,), 0.5 * math.pi), ("asin", (-1.0,), -0.5 * math.pi), ("asin", (1.5,), NAN),
+    ("asin", (-INF,), NAN), ("acos", (1.0,), 0.0), ("acos", (-1.0,), math.pi),
+    ("acos", (0.0,), 0.5 * math.pi), ("acos", (-1.5,), NAN), ("atan", (INF,), 0.5 * math.pi),
+    ("atan", (-INF,), -0.5 * math.pi), ("atan", (1.0,), 0.25 * math.pi),
+    ("acosh", (1.0,), 0.0), ("acosh", (0.5,), NAN), ("acosh", (-INF,), NAN), ("acosh", (INF,), INF),
+    ("acosh", (LARGEST,), 710.4758600739439), ("asinh", (-INF,), -INF),
+    ("asinh", (LARGEST,), 710.4758600739439), ("atanh", (1.0,), INF), ("atanh", (-1.0,), -INF),
+    ("atanh", (2.0,), NAN), ("atanh", (INF,), NAN), ("sinh", (710.0,), 1.1169973830808557e308),
+    ("sinh", (-INF,), -INF), ("sinh", (711.0,), INF), ("cosh", (710.0,), 1.1169973830808557e308),
+    ("cosh", (0.0,), 1.0), ("cosh", (-INF,), INF), ("cosh", (711.0,), INF), ("tanh", (100.0,), 1.0),
+    ("tanh", (-INF,), -1.0), ("cbrt", (-27.0,), -3.0), ("cbrt", (-INF,), -INF),
+    ("cbrt", (2.0**-1074,), 2.0**-358), ("cbrt", (1e300,), 1e100), ("erf", (INF,), 1.0),
+    ("erf", (-INF,), -1.0), ("erf", (1e-310,), 1.1283791670955e-310), ("erfc", (-INF,), 2.0),
+    ("erfc", (INF,), 0.0), ("erfc", (0.0,), 1.0), ("exp_neg_square", (-INF,), 0.0),
+    ("exp_neg_square", (0.0,), 1.0), ("exp_neg_square", (1e300,), 0.0),
+]  # fmt: skip
+
+
+def run(name: str, *arguments: Any) -> Any:
+    return evaluate(name, *[np.atleast_1d(np.float64(a)) for a in arguments])
+
+
+@pytest.mark.parametrize(("name", "arguments", "value"), TABLE)
+def test_value(name: str, arguments: tuple[float, ...], value: float) -> None:
+    got = run(name, *arguments)[0]
+    assert np.isclose(got, value, rtol=3e-16, atol=0, equal_nan=True)
+    assert math.isnan(value) or np.signbit(got) == np.signbit(value)
+
+
+def test_every_function_has_an_edge() -> None:
+    assert {row[0] for row in TABLE} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_nan_stays_nan(name: str) -> None:
+    assert np.isnan(run(name, NAN)[0])
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_nan_in_either_argument_stays_nan(name: str) -> None:
+    assert np.all(np.isnan(run(name, [NAN, 2.0], [2.0, NAN])))
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_zero_keeps_its_sign(name: str) -> None:
+    assert list(np.signbit(run(name, [0.0, -0.0]))) == [False, True]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_all_pairs_of_edges_agree_with_the_op_table(name: str) -> None:
+    values = [0.0, SMALLEST, 1e-310, 1e-300, 0.5, 1.0, 2.0, 3.0, 2.5, 1e10, 1e300, LARGEST, INF]
+    edges = np.array([*values, *(-v for v in values)])
+    a, b = (v.ravel() for v in np.meshgrid(edges, edges))
+    if name in ("remainder", "fmod"):
+        with np.errstate(all="ignore"):
+            reached = ~(np.abs(a) >= 2.0**72 * np.abs(b)) | (b == 0.0)
+        a, b = a[reached], b[reached]
+    got = run(name, a, b)
+    with np.errstate(all="ignore"):
+        want = ops.TABLE[name].reference(a, b)
+    np.testing.assert_allclose(got, want, rtol=5e-16, atol=1e-323)
+    same = (got != 0) | (name in ("minimum", "maximum", "remainder"))
+    assert np.all(same | (np.signbit(got) == np.signbit(want)))
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_a_remainder_out_of_reach_is_nan_or_right(name: str) -> None:
+    a = np.array([1e30, 1e200, LARGEST, 1e300])
+    b = np.array([3.0, 0.5, SMALLEST, 7.0])
+    got = run(name, a, b)
+    with np.errstate(all="ignore"):
+        assert np.all(np.isnan(got) | (got == ops.TABLE[name].reference(a, b)))
+
+
+def test_logarithms_and_exponentials_of_powers_are_exact() -> None:
+    k = np.arange(-1074.0, 1024.0)
+    np.testing.assert_array_equal(run("log2", np.ldexp(1.0, k.astype(int))), k)
+    np.testing.assert_array_equal(run("exp2", k), np.ldexp(1.0, k.astype(int)))
+    tens = np.arange(0, 23)
+    np.testing.assert_array_equal(run("log10", 10.0**tens), tens)
+    cubes = np.arange(-300.0, 300.0)
+    np.testing.assert_array_equal(run("cbrt", cubes**3), cubes)

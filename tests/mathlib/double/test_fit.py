@@ -1,0 +1,35 @@
+"""The coefficients of the float64 functions are those that tools/fit.py derives."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from symgrad.mathlib.double import (
+    error_function,
+    exponential,
+    hyperbolic,
+    inverse,
+    logarithm,
+    powers,
+    trigonometric,
+)
+
+FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "fit.py"))
+MODULES: dict[str, ModuleType] = {
+    "EXP": exponential, "EXPM1": exponential, "EXP2": exponential, "LOG": logarithm,
+    "LOG2": powers, "SIN": trigonometric, "COS": trigonometric, "SINH": hyperbolic,
+    "ASIN": inverse, "ATAN": inverse, "INVERSE_CBRT": powers, "ERF": error_function,
+    "ERFC": error_function,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIT["DOUBLE"])
+def test_coefficients_are_derived(name: str) -> None:
+    coefficients, bound = FIT["fit_double"](FIT["DOUBLE"][name])
+    assert coefficients == pytest.approx(getattr(MODULES[name], name), rel=1e-9)
+    assert bound < 0.2 or name == "INVERSE_CBRT"
