@@ -107,13 +107,28 @@ from symgrad.fused import (
     fused_jacobian,
 )
 from symgrad.kernels import Kernel, Stats
+from symgrad.optimize import schedules
+from symgrad.optimize.curve_fit import curve_fit
+from symgrad.optimize.fit_many import fit_many
+from symgrad.optimize.lbfgs import LBFGS
+from symgrad.optimize.least_squares import LevenbergMarquardt
+from symgrad.optimize.method import Method, Rule, Tolerances
+from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.newton import GaussNewton, Newton
+from symgrad.optimize.result import FitError
+from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
+from symgrad.optimize.scipy_minimize import minimize
 from symgrad.targets import Device, device_array, devices
 from symgrad.wgsl.dispatch import DeviceArray
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LBFGS",
+    "Adam",
+    "AdamW",
     "Audit",
+    "Clipped",
     "Condition",
     "Device",
     "DeviceArray",
@@ -122,16 +137,25 @@ __all__ = [
     "DeviceMemoryError",
     "Expr",
     "ExprArray",
+    "FitError",
     "ForeignExpressionError",
+    "GaussNewton",
+    "GradientDescent",
     "InputError",
     "InputTypeError",
     "Jacobian",
     "Kernel",
+    "LevenbergMarquardt",
+    "Method",
+    "Momentum",
+    "Newton",
     "PickleError",
     "Report",
+    "Rule",
     "Stats",
     "Suspect",
     "SymgradError",
+    "Tolerances",
     "TraceError",
     "abs",
     "acos",
@@ -150,6 +174,7 @@ __all__ = [
     "cos",
     "cosh",
     "count_ops",
+    "curve_fit",
     "custom_vjp",
     "device_array",
     "devices",
@@ -160,6 +185,7 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "fit_many",
     "floor",
     "floor_divide",
     "fma",
@@ -194,6 +220,8 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "maximum",
+    "minimize",
+    "minimize_from",
     "minimum",
     "pow",
     "reciprocal",
@@ -201,6 +229,7 @@ __all__ = [
     "remainder",
     "round",
     "rsqrt",
+    "schedules",
     "sigmoid",
     "sign",
     "silu",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from symgrad.demo import run_demo
 from symgrad.errors import InputError, SymgradError
 from symgrad.fused import fused_forward, fused_forward_backward, fused_hessian, fused_jacobian
+from symgrad.mathlib.define import MATH
 from symgrad.nist import available
 from symgrad.screen import open_screen
 from symgrad.targets import choose, devices
@@ -71,7 +72,7 @@ def _add_show(commands: Any) -> None:
     show.add_argument("function", metavar="module:function", help="a module of this folder")
     show.add_argument("n", type=count, help="the number of variables of the function")
     show.add_argument("--kind", choices=KINDS, default="gradient", help="(%(default)s)")
-    show.add_argument("--math", choices=("accurate", "fast"), default="accurate")
+    show.add_argument("--math", choices=MATH, default="accurate")
     show.set_defaults(run=show_kernel)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.data import Request, data_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
@@ -16,25 +17,38 @@ from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
 from symgrad.pipeline import Derive, Options, Wanted, build
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
+from symgrad.rows import columns_of
 
 Function = Callable[..., Any]
 
 
 def fused_forward_backward(
-    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
-    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True,
-) -> Kernel:  # fmt: skip
+    n: Any, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
+) -> Any:  # fmt: skip
     """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
+
+    With ``row`` or ``columns`` the loss is that of one row of data, ``f(p, r)``, summed over all
+    rows in one pass: ``run(p, rows)``. See `DataKernel`.
 
     Args:
         n: the number of variables.
         f: gets an array of n symbolic scalars and returns one scalar expression. It may use
             Python's operators, NumPy's functions and symgrad's, loops, closures; not ``if`` on an
             expression (``sg.where``).
+        row: the number of columns of a row of data. f then gets the parameters and a row.
+        columns: or else their names: ``r.x``. A column may be an index into the parameters:
+            ``p[r.camera, :]``; n is then a shape or a dict of shapes, ``p.cameras[r.camera]``.
+        reduce: "sum" or "mean" of the losses of the rows.
+        weights: a column by which the loss of each row is multiplied; the mean is weighted too.
+        nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
         device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
             the CPU.
-        math: "accurate", or "fast" for the device's own functions wherever it has them.
+        math: "accurate"; "fast" for the device's own functions wherever it has them; or "strict"
+            for sums and products that no compiler fuses or reorders, so that devices give the same
+            bits wherever they do for single operations.
         dtype: "float32", or on the CPU "float64".
         simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.
@@ -42,8 +56,8 @@ def fused_forward_backward(
         comments: whether the source quotes your lines beside the statements they led to.
 
     Returns:
-        A `Kernel`. For x of shape (n,) its ``run`` returns a float and an (n,) array, for x of
-        shape (..., n) arrays of shapes (...,) and (..., n).
+        A `Kernel`, or over data a `DataKernel`. For x of shape (n,) a kernel's ``run`` returns a
+        float and an (n,) array, for x of shape (..., n) arrays of shapes (...,) and (..., n).
 
     Raises:
         TraceError: if f does not return one scalar, or uses an expression as a number.
@@ -56,8 +70,11 @@ def fused_forward_backward(
         >>> loss, grads.tolist()
         (14.0, [2.0, 4.0, 6.0])
     """
-    n = checked_count(n)
     options = options_of(f, name, math, dtype, simplify, comments)
+    if row is not None or columns is not None:
+        kinds = columns_of(row, columns)
+        return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
+    n = checked_count(n)
     return gradient_kernel(n, f, n, options, device, names)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.kernel.plan import Computation
+from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm import dispatch as llvm
 from symgrad.llvm.device import host
 from symgrad.pipeline import Shaders
@@ -105,6 +105,11 @@ def gpu_program(shaders: Shaders, device: Device) -> Program:
 def cpu_program(computation: Computation, math: str, dtype: str) -> llvm.Program:
     """The kernel, to be compiled for this CPU when it is first run."""
     return llvm.Program(computation, math, dtype)
+
+
+def sums(reduction: Reduction, math: str, dtype: str, device: Device) -> llvm.Sums:
+    """A reduction over rows, compiled for the device."""
+    return llvm.Sums(reduction, math, dtype)
 
 
 def require_gpu_dtype(device: Device, dtype: str) -> None:

@@ -144,8 +144,8 @@ def _pow_dx(y: Any, x: Any, p: Any) -> Any:
     exponent = p.graph.value(p.id)
     if exponent is not None and float(2.0 * exponent).is_integer():
         return exponent * x ** (exponent - 1.0)  # exact: the exponent less 1 is not rounded
-    textbook = p * pow(x, p - 1.0)  # p - 1 is rounded: only where y/x says nothing
-    usable = (x != 0.0) & (y != 0.0) & isfinite(y)
+    textbook = p * pow(x, p - 1.0)  # p - 1 is rounded: only where y, subnormal, says too little
+    usable = (x != 0.0) & (abs(y) > 1.2e-38) & isfinite(y)
     return where(p == 0.0, 0.0, where(usable, p * (y / x), textbook))
 
 
@@ -188,7 +188,8 @@ hypot = Op(
     name="hypot", signature="ff->f", reference=np.hypot, cost=14, commutative=True,
     meaning="sqrt(a**2 + b**2) without overflow",
     partials=lambda y, a, b: (_share(a, y), _share(b, y)),
-    edges="the derivative at (0, 0) is (0, 0), that by an infinite argument ±1", points=((3.0, 4.0), (-0.5, 0.1)),
+    edges="the derivative at (0, 0) is (0, 0), that by an infinite argument ±1",
+    points=((3.0, 4.0), (-0.5, 0.1)),
 )  # fmt: skip
 
 # --- exponentials and logarithms ------------------------------------------------------------------
@@ -241,10 +242,23 @@ log1p = Op(
     domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
     points=((1e-3,), (2.0,), (-0.4,)),
 )  # fmt: skip
+
+
+def _logaddexp_partials(_: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """sigmoid(d + r) and sigmoid(-d - r), d = a - b rounded, r the rest (Knuth's two-sum)."""
+    d = opaque(a - b)
+    minus_b = opaque(d - a)
+    rest = opaque(a - opaque(d - minus_b)) - opaque(b + minus_b)
+    rest = stop_gradient(where(isfinite(rest), rest, 0.0))
+    d = where(a == b, 0.0, a - b)
+    first, second = sigmoid(d), sigmoid(-d)
+    return first * (1.0 + rest * second), second * (1.0 - rest * first)
+
+
 logaddexp = Op(
     name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
     meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
-    partials=lambda y, a, b: (sigmoid(d := where(a == b, 0.0, a - b)), sigmoid(-d)),
+    partials=_logaddexp_partials,
     points=((1.5, -0.25), (30.0, 31.0)),
 )  # fmt: skip
 

@@ -69,7 +69,7 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     inputs = tuple(
         graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))]
     )
-    outputs, structure = _flatten(graph, f(variables(graph, inputs)), f)
+    outputs, structure = flatten_result(graph, f(variables(graph, inputs)), f)
     resolve_places(graph)
     graph.tracing = False
     return Trace(graph, inputs, tuple(outputs), structure)
@@ -116,18 +116,19 @@ def _name(kind: Any) -> str:
     return kind if isinstance(kind, str) else kind.__name__
 
 
-def _flatten(graph: Graph, result: Any, f: Any) -> tuple[list[int], Structure]:
+def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Structure]:
+    """The nodes of a function's results, and how they were nested."""
     if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Structure()
     if isinstance(result, np.ndarray):
         if result.ndim == 0:
-            return _flatten(graph, result.item(), f)
+            return flatten_result(graph, result.item(), f)
         return [_output(graph, r) for r in result.flat], Structure("array", result.shape)
     if isinstance(result, Mapping):
-        parts = [_flatten(graph, r, f) for r in result.values()]
+        parts = [flatten_result(graph, r, f) for r in result.values()]
         kind, keys = "dict", tuple(result)
     elif isinstance(result, (list, tuple)):
-        parts = [_flatten(graph, r, f) for r in result]
+        parts = [flatten_result(graph, r, f) for r in result]
         kind, keys = type(result), ()
     else:
         hint = "does it lack a return statement? " if result is None else ""

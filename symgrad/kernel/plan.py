@@ -76,20 +76,39 @@ class Plan(Computation):
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """Inputs of a row that stand in a table, in the line that one of the row's indices names."""
+
+    index: int
+    width: int
+
+
+@dataclass(frozen=True)
 class Reduction(Computation):
     """A computation at every row of a table, whose results are summed over the rows.
 
-    The first ``parameters`` inputs are the same for all rows; the others are a row's columns.
-    ``factors`` are nodes of the parameters alone, by which the sums, in order, are multiplied.
+    Invariants:
+      1. The inputs are the parameters, which are the same for all rows, a row's columns, and then
+         those of each lookup.
+      2. The last outputs belong to the lookups, one each, as wide: they are added up in the lines
+         of a table that the same indices name. The others are summed over all rows.
+      3. ``factors`` are nodes of the parameters alone, one for each of the results that are summed
+         over all rows, by which the sums are multiplied.
     """
 
     parameters: int
     factors: tuple[int, ...]
+    lookups: tuple[Lookup, ...] = ()
 
     @property
     def columns(self) -> int:
         """The numbers in a row."""
-        return len(self.graph.names) - self.parameters
+        return len(self.graph.names) - self.parameters - sum(k.width for k in self.lookups)
+
+    @property
+    def summed(self) -> tuple[Output, ...]:
+        """The outputs that are summed over all rows."""
+        return self.outputs[: len(self.outputs) - len(self.lookups)]
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,8 @@ def hoisted(reduction: Reduction) -> Reduction:
     A quotient by what no row changes becomes a product with its reciprocal, which is rounded once
     more; and a factor that no row changes, of a whole result, is applied to the sum.
     """
-    graph = Graph()
-    graph.tracing = False
     old = reduction.graph
+    graph = _like(old)
     roots = [i for o in reduction.outputs for i in o.nodes]
     order = reachable(old, roots)
     varying = _varying(old, order, reduction.parameters)
@@ -70,6 +69,7 @@ def hoisted(reduction: Reduction) -> Reduction:
     new: dict[int, int] = {}
     for i in order:
         op, *args = old.nodes[i]
+        graph.place = old.places[i]
         if op is INPUT or not op.arity:
             new[i] = graph.intern(old.nodes[i])
         elif op is ops.div and args[0] in varying and args[1] not in varying:
@@ -77,14 +77,22 @@ def hoisted(reduction: Reduction) -> Reduction:
         else:
             new[i] = graph.add(op, *[new[a] for a in args])
     fixed = set(range(len(graph))) - {new[i] for i in varying}
-    peeled = iter([_peel(graph, new[i], fixed) for i in roots])
     outputs: list[Output] = []
     factors: list[int] = []
-    for output in reduction.outputs:
-        pairs = [next(peeled) for _ in output.nodes]
+    for output in reduction.summed:
+        pairs = [_peel(graph, new[i], fixed) for i in output.nodes]
         outputs.append(Output(output.name, tuple(inner for inner, _ in pairs)))
         factors += [factor for _, factor in pairs]
+    for output in reduction.outputs[len(outputs) :]:
+        outputs.append(Output(output.name, tuple(new[i] for i in output.nodes)))
     return replace(reduction, graph=graph, outputs=tuple(outputs), factors=tuple(factors))
+
+
+def _like(graph: Graph) -> Graph:
+    """An empty graph that knows the same lines of the user's program."""
+    made = Graph()
+    made.tracing, made.sources = False, graph.sources
+    return made
 
 
 def _peel(graph: Graph, i: int, fixed: set[int]) -> tuple[int, int]:
@@ -99,3 +107,17 @@ def _peel(graph: Graph, i: int, fixed: set[int]) -> tuple[int, int]:
             i, factor = args[1 - k], graph.add(ops.mul, factor, args[k])
         else:
             return i, factor
+
+
+def arranged(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph of some nodes, its inputs these, numbered in this order, and none else."""
+    made = _like(graph)
+    new = {i: made.input(graph.names[graph.nodes[i][1]]) for i in inputs}
+    for i in reachable(graph, roots):
+        if i in new:
+            continue
+        op, *args = graph.nodes[i]
+        assert op is not INPUT, "an input is left out, but needed"
+        made.place = graph.places[i]
+        new[i] = made.add(op, *[new[a] for a in args]) if op.arity else made.intern(graph.nodes[i])
+    return made, [new[i] for i in roots]

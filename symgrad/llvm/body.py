@@ -55,19 +55,25 @@ class Body:
     ) -> None:  # fmt: skip
         self.places = places
         self.computation, self.shape, self.functions = computation, shape, functions
-        self.order = order
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
         self.calls = {op: name_of(f, shape) for op, f in functions.items()}
-        self.used = Counter(graph.nodes[i][0] for i in self.order)
+        self.used = Counter(graph.nodes[i][0] for i in order)
+        # which products are fused does not depend on the cuts: so a point has the bits of a batch
+        found = lone_products(graph, order, self.roots) if shape.fused else frozenset[int]()
+        self.products = found
+        self.order = [i for i in order if i not in found]
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
-        self.products = (
-            lone_products(graph, self.order, [*self.roots, *self.slots])
-            if shape.fused
-            else frozenset[int]()
-        )
         self.stored = self._stored()
+
+    def needs(self, i: int) -> Sequence[int]:
+        """The values that the instructions of node i take: of a fused product, its factors."""
+        nodes, products = self.computation.graph.nodes, self.products
+        args = nodes[i][1:]
+        if products.isdisjoint(args):
+            return args
+        return [b for a in args for b in (nodes[a][1:] if a in products else (a,))]
 
     def definitions(self) -> Iterator[str]:
         """The functions that are called, to be written where they are called if that is short."""
@@ -81,13 +87,13 @@ class Body:
         return 1 if len(self.parts) == 1 else 0
 
     def _parts(self) -> list[Part]:
-        nodes, order = self.computation.graph.nodes, self.order
+        order = self.order
         long = LONG if self.shape.lanes == 1 else LONG_BATCH
         length = FUNCTION if len(order) > long else max(1, len(order))
         pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
         home = {i: k for k, piece in enumerate(pieces) for i in piece}
         crossing = {
-            a for k, piece in enumerate(pieces) for i in piece for a in nodes[i][1:]
+            a for k, piece in enumerate(pieces) for i in piece for a in self.needs(i)
             if home.get(a, k) != k
         }  # fmt: skip
         return [Part(piece, [i for i in piece if i in crossing]) for piece in pieces]
@@ -148,7 +154,7 @@ class PartWriter:
         mine = set(self.part.nodes)
         for i in self.nodes:
             operation = self.graph.nodes[i][0].arity > 0
-            for a in self.graph.nodes[i][1:] if operation else (i,):
+            for a in self.body.needs(i) if operation else (i,):
                 if a not in mine and a not in self.writer.names:
                     self._load(a)
             if operation:

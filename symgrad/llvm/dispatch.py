@@ -34,6 +34,9 @@ CHUNKS: Final = 4
 ROWS: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
 
+SLOTS: Final = 8
+"""Tables that results are added to side by side, if they go to the lines of tables."""
+
 _ffi = cffi.FFI()
 
 
@@ -155,37 +158,77 @@ class Sums:
         shape = host().shape(dtype, True, math != "strict")
         source = emit_reduction(reduction, definitions_for(math, dtype), shape)
         self._lanes = shape.lanes
-        self._count = sum(len(o.nodes) for o in reduction.outputs)
+        self._count = sum(len(o.nodes) for o in reduction.summed)
         self._code = compile_source(source)
         self._bytes = source.workspace
-        kind = "void (*)(void *, void *, void *, void *, int64_t, int64_t)"
+        more = ", void *, void *" if reduction.lookups else ""
+        kind = f"void (*)(void *, void *, void *, void *, int64_t, int64_t{more})"
         self._pointer: Any = _ffi.cast(kind, self._code.address)
         self.seconds = time.perf_counter() - start
 
     def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """parameters (n,), rows (N, columns), both C-contiguous -> sums (results,) in float64."""
+        """parameters (n,), rows (N, columns), C-contiguous -> the sums (results,) in float64."""
+        return self.run_with_tables(parameters, rows)[0]
+
+    def run_with_tables(
+        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None = None,
+        tables: Sequence[np.ndarray] = (),
+    ) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+        """The sums (results,) in float64, and for each lookup what was added to its table's lines.
+
+        parameters (n,), rows (N, columns), indices (N, count) int32 and tables (lines, width) are
+        C-contiguous, all but the indices of the kernel's dtype.
+        """
+        padded = [np.concatenate([t.ravel(), np.zeros(self._lanes, t.dtype)]) for t in tables]
         whole = len(rows) // self._lanes * self._lanes
         ends = [*range(0, whole, ROWS), whole]
-        partial = np.zeros((len(ends), self._count))
-        p, x = _ffi.from_buffer(parameters), _ffi.from_buffer(rows)
+        pieces = len(ends) - 1
+        partial = np.zeros((pieces + 1, self._count))
+        slots = min(SLOTS, pieces) if tables else pieces
+        added = [np.zeros((max(1, slots), t.size)) for t in padded] if tables else []
 
         def work(first: int, end: int) -> None:
-            room = self._workspace()
-            for k in range(first, end):
-                sums = _ffi.from_buffer(partial[k])
-                self._pointer(p, x, sums, room, ends[k], ends[k + 1])
+            for slot in range(first, end):
+                call = self._call(parameters, rows, indices, padded, [a[slot] for a in added])
+                for k in range(pieces * slot // slots, pieces * (slot + 1) // slots):
+                    call(partial[k], ends[k], ends[k + 1])
 
-        if len(ends) > 1:
-            share_out(work, len(ends) - 1, 1, host().threads)
+        if pieces:
+            share_out(work, slots, 1, host().threads)
         if whole < len(rows):
-            block = np.zeros((self._lanes, rows.shape[1]), self.dtype)
-            block[: len(rows) - whole] = rows[whole:]
-            sums, x = _ffi.from_buffer(partial[-1]), _ffi.from_buffer(block)
-            self._pointer(p, x, sums, self._workspace(), 0, len(rows) - whole)
-        return partial.sum(axis=0)
+            rest = [_padded(a[whole:], self._lanes) for a in (rows, indices) if a is not None]
+            mine = [a[0] for a in added]
+            call = self._call(parameters, rest[0], rest[-1], padded, mine)
+            call(partial[-1], 0, len(rows) - whole)
+        lines = [
+            a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(added, tables, strict=True)
+        ]
+        return partial.sum(axis=0), lines
 
-    def _workspace(self) -> Any:
-        return _ffi.from_buffer(POOL.empty((self._bytes,), np.dtype(np.uint8)))
+    def _call(
+        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
+        tables: Sequence[np.ndarray], added: Sequence[np.ndarray],
+    ) -> Callable[[np.ndarray, int, int], None]:  # fmt: skip
+        """A call that sums up some of the rows."""
+        room = _ffi.from_buffer(POOL.empty((self._bytes,), np.dtype(np.uint8)))
+        p, x = _ffi.from_buffer(parameters), _ffi.from_buffer(rows)
+        more: list[Any] = []
+        if tables:
+            pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
+            places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
+            more = [_ffi.from_buffer(indices), _ffi.from_buffer(places)]
+
+        def call(sums: np.ndarray, first: int, end: int) -> None:
+            self._pointer(p, x, _ffi.from_buffer(sums), room, first, end, *more)
+
+        return call
+
+
+def _padded(rows: np.ndarray, count: int) -> np.ndarray:
+    """The rows, and as many of zeros as make up this count."""
+    found = np.zeros((count, rows.shape[1]), rows.dtype)
+    found[: len(rows)] = rows
+    return found
 
 
 class _Function:

@@ -7,6 +7,7 @@ grow with the number of rows. What depends on the parameters alone is computed o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from symgrad.expr.node import INPUT, Op
@@ -15,6 +16,7 @@ from symgrad.kernel.stage import Stages, stages
 from symgrad.llvm.body import LONG_BATCH, Body, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
+from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
 from symgrad.llvm.skeletons import Lines, load_columns
 from symgrad.mathlib.define import Function
 
@@ -32,7 +34,10 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """The module whose function ``run`` sums the results over rows.
 
     ``run(parameters, rows, sums, workspace, first, end)`` writes to ``sums`` (results,), float64,
-    the sums over the rows from ``first`` to ``end``. It reads whole blocks of rows.
+    the sums over the rows from ``first`` to ``end``. It reads whole blocks of rows. With lookups,
+    ``indices`` (rows, count) int32 and ``tables`` follow: for each lookup the addresses of its
+    table, of the kernel's dtype, and of the one that results are added to, float64; both have a
+    vector's room behind them.
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
@@ -40,7 +45,7 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     places |= {i: len(places) + k for k, i in enumerate(_row_inputs(reduction))}
     body = Body(reduction, split.each, functions, shape, places)
     once = _Once(reduction, split, functions, shape)
-    short = len(split.each) <= LONG_BATCH and len(body.roots) <= IN_REGISTERS
+    short = len(split.each) <= LONG_BATCH and len(reduction.factors) <= IN_REGISTERS
     return (_in_registers if short else _in_memory)(reduction, body, once)
 
 
@@ -86,7 +91,9 @@ def _placed(rooms: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
-    shape, count, lanes = body.shape, len(body.roots), body.shape.lanes
+    shape, lanes = body.shape, body.shape.lanes
+    roots = [i for o in reduction.summed for i in o.nodes]
+    count = len(roots)
     write = Lines(shape)
     names: dict[int, str] = {}
     spread: list[str] = []
@@ -98,15 +105,18 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
                  f"[ %a{k}.next, %next ]")  # fmt: skip
     mask = _mask(write)
     columns = load_columns(write, _block(write, reduction.columns), reduction.columns)
+    columns += load_lookups(write, reduction)
     names |= dict(zip(_row_inputs(reduction), columns, strict=True))
     writer = body.writer(names)
     for i in body.order:
         writer.write(i)
     write.lines += writer.lines
-    for k, i in enumerate(body.roots):
+    for k, i in enumerate(roots):
         total = write.value(f"fadd {shape.float} %a{k}, {writer.operand(i)}")
         write.do(f"%a{k}.next = select <{lanes} x i1> {mask}, {shape.float} {total}, "
                  f"{shape.float} %a{k}")  # fmt: skip
+    added = [writer.operand(i) for o in reduction.outputs[len(reduction.summed) :] for i in o.nodes]
+    add_lookups(write, reduction, mask, added)
     write.do("br label %next")
     block = list(write.lines)
     write.lines.clear()
@@ -114,7 +124,7 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
         write.store(f"%a{k}.next", "%acc", k * lanes, True)
     size = shape.itemsize * lanes
     rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
-    lines = _function(shape, count, rooms, [*once.calls, *spread], block, write.lines)
+    lines = _function(reduction, shape, rooms, [*once.calls, *spread], block, write.lines)
     return module([*once.lines, *body.definitions(), *lines], end, body.effort)
 
 
@@ -132,20 +142,28 @@ def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
 
 def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
     """Inputs, results and accumulators as arrays of vectors in the workspace."""
-    shape, count, lanes = body.shape, len(body.roots), body.shape.lanes
-    size, carried = shape.itemsize * lanes, len(once.carried)
-    sizes = {f"o{k}": len(o.nodes) * size for k, o in enumerate(reduction.outputs)}
+    shape, lanes, carried = body.shape, body.shape.lanes, len(once.carried)
+    count, size = sum(len(o.nodes) for o in reduction.summed), shape.itemsize * lanes
+    inputs = carried + len(_row_inputs(reduction))
     rooms, end = _placed(once.rooms() | {
-        "in": (carried + reduction.columns) * size, **sizes, "acc": count * size,
+        "in": inputs * size, "o0": len(body.roots) * size, "acc": count * size,
         "wide": 8 * count * lanes, "frame": len(body.slots) * size,
     })  # fmt: skip
+    sizes = [len(o.nodes) * size for o in reduction.outputs]
+    starts = itertools.accumulate(sizes[:-1], initial=rooms["o0"])
+    rooms |= {f"o{k}": start for k, start in enumerate(starts)}
     write = Lines(shape)
     mask = _mask(write)
-    columns = write.element("%in", carried * lanes)
-    columns_loop(write, "rows", _block(write, reduction.columns), reduction.columns, columns, True)
-    outputs = ", ".join(f"ptr %{k}" for k in sizes)
+    rows = write.element("%in", carried * lanes)
+    if reduction.columns:
+        columns_loop(write, "rows", _block(write, reduction.columns), reduction.columns, rows, True)
+    for k, column in enumerate(load_lookups(write, reduction)):
+        write.store(column, "%in", (carried + reduction.columns + k) * lanes, True)
+    outputs = ", ".join(f"ptr %o{k}" for k in range(len(sizes)))
     for k in range(len(body.parts)):
         write.do(f"call void @part{k}(ptr %in, {outputs}, ptr %frame)")
+    added = range(count, len(body.roots))
+    add_lookups(write, reduction, mask, [write.load("%o0", k * lanes, True) for k in added])
     write.lines += _each("add", count, "next", [
         f"  %add.at = mul i64 %add.k, {lanes}",
         f"  %add.from = getelementptr {NAMES[shape.dtype]}, ptr %o0, i64 %add.at",
@@ -164,7 +182,7 @@ def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
         f"  store {shape.float} %spread.all, ptr %spread.to",
     ])  # fmt: skip
     prepared = [*once.calls, *(spread if carried else ["  br label %spread.end"]), "spread.end:"]
-    lines = _function(shape, count, rooms, prepared, write.lines, [])
+    lines = _function(reduction, shape, rooms, prepared, write.lines, [])
     parts = write_parts(body, outputs, "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
 
@@ -203,10 +221,12 @@ def _mask(write: Lines) -> str:
 
 
 def _function(
-    shape: Shape, count: int, rooms: Mapping[str, int], prepared: Sequence[str],
+    reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
     block: Sequence[str], emptied: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The loops around a block of rows, and the sums of the lanes in the end."""
+    count = sum(len(o.nodes) for o in reduction.summed)
+    lookups = f", {PARAMETERS}" if reduction.lookups else ""
     lanes, kind, scalar = shape.lanes, shape.float, NAMES[shape.dtype]
     wide = f"<{lanes} x double>"
     more = "fpext {} {} to {}" if shape.dtype == "float32" else "bitcast {} {} to {}"
@@ -221,7 +241,8 @@ def _function(
     clear = [line for room, scalar in both for line in at("clear", room, scalar)]
     empty = [line for room, scalar in both for line in at("empty", room, scalar)]
     return [
-        "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end) #0 {",
+        "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end"
+        f"{lookups}) #0 {{",
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
         *prepared,
         *_each("clear", count, "clear.end", [

@@ -1,4 +1,4 @@
-"""The last changes to a graph before a back end gets it: shared reductions, a fixed order of sums."""
+"""The last changes to a graph before back ends get it: shared reductions, ordered sums."""
 
 from __future__ import annotations
 

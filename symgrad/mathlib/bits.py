@@ -12,7 +12,6 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Condition, Expr
 
-
 MAGIC: Final = 12582912.0
 """1.5 * 2**23: the last bits of a float32 sum with it are those of a whole number."""
 

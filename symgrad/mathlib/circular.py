@@ -8,6 +8,7 @@ multiplied by 2/pi as integers (Payne and Hanek 1983), of which only the bits th
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, Final
 
 from symgrad.expr import ops
@@ -70,7 +71,7 @@ def far_angle(x: Expr) -> Expr:
     first = parts[0] * 2.0**-16
     rest = parts[1] * 2.0**-32 + (parts[2] * 2.0**-48 + parts[3] * 2.0**-64)
     rest = first * HALF_PI_8[1] + rest * (math.pi / 2)
-    value = ops.opaque(first * HALF_PI_8[0]) + rest
+    value = ops.opaque(first * HALF_PI_8[0]) + ops.opaque(rest)
     sign = (high ^ ops.float_bits(x)) & 0x80000000
     signed = ops.bits_float(ops.float_bits(value) ^ sign)
     return ops.where(ops.isfinite(x), signed, math.nan)
@@ -106,15 +107,13 @@ def _bits_of_two_over_pi(start: Word) -> list[Word]:
     ]
     shift = start & 31
     down = ops.word_sub(31, shift)
-    return [(a << shift) | ((b >> 1) >> down) for a, b in zip(beyond, beyond[1:], strict=False)]
+    return [(a << shift) | ((b >> 1) >> down) for a, b in pairwise(beyond)]
 
 
 def _skip(words: Any, count: int, condition: Word) -> list[Word]:
     """The words, without the first ``count`` of them where the condition is not 0."""
     skipped = ops.word_lt(0, condition)
-    return [
-        ops.word_where(skipped, b, a) for a, b in zip(words, words[count:], strict=False)
-    ]
+    return [ops.word_where(skipped, b, a) for a, b in zip(words, words[count:], strict=False)]
 
 
 def _high_product(m: Word, word: Word) -> Word:

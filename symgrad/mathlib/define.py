@@ -55,6 +55,10 @@ FORMULAS: Final[tuple[Formula, ...]] = (
 """The definitions, each named as its operation."""
 
 
+_RARE: Final = frozenset({ops.far_quarters, ops.far_angle})
+"""What is worth a branch: long, and needed by few arguments."""
+
+
 @dataclass(frozen=True)
 class Function:
     """An operation that a back end emits as a function of its own, and calls.
@@ -71,6 +75,18 @@ class Function:
     doc: str
     bound: float = inf
     """The largest |x| for which it is right; beyond, a back end has the operation of its own."""
+
+    @property
+    def rare(self) -> tuple[int, ...]:
+        """The condition and the call of a body that may begin "if (condition) { return call; }".
+
+        It does where the body chooses, last of all, between a call of a formula and something
+        else; empty for all others.
+        """
+        nodes = self.graph.nodes
+        node = nodes[self.root]
+        chooses = node[0] is ops.where and nodes[node[2]][0] in _RARE
+        return node[1:3] if chooses else ()
 
 
 @cache

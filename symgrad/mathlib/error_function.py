@@ -21,10 +21,10 @@ ERFC_TAIL: Final = (
 """erfc(a) exp(a**2) (a + 1) in t = (a - 1)/(a + 1), 0.81 <= a <= 10.1: to 0.15 * 2**-24."""
 
 NORMAL_TAIL: Final = (
-    0.617342, -0.19509952, -0.057495736, 0.017898835, 0.017653923, 0.0038950148, -0.0024523763,
-    -0.0017071331, -0.003387749, 0.002298857,
+    0.5231557, -0.026264524, -0.07944141, -0.031558786, -0.024162922, 0.071603745, -0.10449548,
+    0.12506367, -0.06493503, 0.009967584,
 )  # fmt: skip
-"""Phi(-a) exp(a**2/2) (a + 1.5) in t = (a - 1.5)/(a + 1.5), 1.145 <= a <= 14.4: to 0.21 * 2**-24."""
+"""Phi(-a) exp(a**2/2) (a + 1) in t = (a - 1)/(a + 1), 1.145 <= a <= 14.4: to 0.50 * 2**-24."""
 
 FAR: Final = 0.81
 """From here on erfc is computed itself, not from erf."""
@@ -36,16 +36,16 @@ def _near(x: Expr) -> Expr:
     return ops.where(ops.abs(x) < 1e-4, x * (2.0 / math.sqrt(math.pi)), value)
 
 
-def _tail(a: Expr, centre: float, end: float, coefficients: tuple[float, ...]) -> Expr:
-    """W(t)/(a + centre), t = (a - centre)/(a + centre), a at most at the end."""
+def _tail(a: Expr, end: float, coefficients: tuple[float, ...]) -> Expr:
+    """W(t)/(a + 1), t = (a - 1)/(a + 1), a at most at the end."""
     a = ops.where(a < end, a, end)
-    below = a + centre
-    return polynomial((a - centre) / below, coefficients) / below
+    below = a + 1.0
+    return polynomial((a - 1.0) / below, coefficients) / below
 
 
 def _far_erfc(a: Expr) -> Expr:
     """erfc(a) = exp(-a**2) W(t)/(a + 1) for a >= 0.81."""
-    return ops.exp_neg_square(a) * _tail(a, 1.0, 10.1, ERFC_TAIL)
+    return ops.exp_neg_square(a) * _tail(a, 10.1, ERFC_TAIL)
 
 
 def erf(x: Expr) -> Expr:
@@ -65,7 +65,7 @@ def erfc(x: Expr) -> Expr:
 def normal_cdf(x: Expr) -> Expr:
     """(1 + erf(x/sqrt(2)))/2 for |x| < 1.145; beyond, exp(-a**2/2) W(a), a = |x|, or 1 less it."""
     a = ops.abs(x)
-    tail = ops.bell(a) * _tail(a, 1.5, 14.4, NORMAL_TAIL)
+    tail = ops.bell(a) * _tail(a, 14.4, NORMAL_TAIL)
     far = ops.where(x < 0.0, tail, 1.0 - tail)
     near = 0.5 + 0.5 * _near(x * math.sqrt(0.5))
     return keep_nan(ops.where(a < math.sqrt(2.0) * FAR, near, far), x)

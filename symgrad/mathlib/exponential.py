@@ -68,7 +68,7 @@ def _raised(value: Expr, power: Expr) -> Expr:
 
 
 def exp(x: Expr) -> Expr:
-    """2**(2k) exp(r), r = x - 2k ln 2 in two steps, exp(r) a polynomial."""
+    """4**k times a polynomial for the exponential of r = x - 2k ln 2, subtracted in two steps."""
     k, power = _whole(x, 2.0 * math.log(2.0), -0.275)
     r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
     value = _raised(1.0 + r * (1.0 + r * polynomial(r, EXP)), power)
@@ -76,14 +76,14 @@ def exp(x: Expr) -> Expr:
 
 
 def exp2(x: Expr) -> Expr:
-    """2**(2k) 2**r, r = x - 2k, 2**r a polynomial."""
+    """4**k times a polynomial for the power of r = x - 2k."""
     k, power = _whole(x, 2.0, -0.275)
     r = x - 2.0 * k
     return ops.where(x < -150.0, 0.0, _raised(1.0 + r * polynomial(r, EXP2), power))
 
 
 def expm1(x: Expr) -> Expr:
-    """2**(2k) (exp(r) - 1) + (2**(2k) - 1), r = x - 2k ln 2, exp(r) - 1 a polynomial."""
+    """4**k q + (4**k - 1), q a polynomial for exp(r) - 1, r = x - 2k ln 2."""
     k, power = _whole(x, 2.0 * math.log(2.0), -0.5)
     r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
     inverse = ops.bits_float(ops.word_sub(0x7F000000, ops.float_bits(power)))
@@ -109,26 +109,26 @@ def _logarithm(x: Expr, value: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
-    """k ln 2 + log(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    """k ln 2 + a polynomial for the logarithm of 1 + f, x = 2**k (1 + f)."""
     k, f = _exponent(x)
     return _logarithm(x, k * math.log(2.0) + (f + (f * f) * polynomial(f, LOG)))
 
 
 def log2(x: Expr) -> Expr:
-    """k + log2(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    """k + a polynomial for the logarithm of 1 + f, x = 2**k (1 + f)."""
     k, f = _exponent(x)
     return _logarithm(x, k + (f + f * polynomial(f, LOG2)))
 
 
 def log10(x: Expr) -> Expr:
-    """k log10(2) + log10(1 + f), x = 2**k (1 + f), the second a polynomial."""
+    """0.301 k + a polynomial for the logarithm of 1 + f, x = 2**k (1 + f)."""
     k, f = _exponent(x)
     near = f * 0.4375 + f * polynomial(f, LOG10)
     return _logarithm(x, k * LOG10_2[0] + (k * LOG10_2[1] + near))
 
 
 def log1p(x: Expr) -> Expr:
-    """k ln 2 + log(1 + f), 1 + x = 2**k (1 + f), f with what rounding took from 1 + x."""
+    """The logarithm of 1 + x = 2**k (1 + f), f with what the rounding of 1 + x took."""
     u = ops.opaque(1.0 + x)
     lost = x - held(u - 1.0)
     bits: Word = ops.float_bits(u) + (0x3F800000 - 0x3F3504F3)
@@ -154,5 +154,6 @@ def _gaussian(x: Expr, share: float) -> Expr:
     h = leading(x)
     k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
     rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]
-    r = held((h * h) * -share - k * TWO_LN2[0]) + rest
-    return _raised(1.0 + (r + (r * r) * polynomial(r, EXP)), power)
+    exact = held((h * h) * -share - k * TWO_LN2[0])
+    r = exact + rest  # its rounding does no harm where it is squared
+    return _raised(1.0 + (exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))), power)

@@ -60,7 +60,7 @@ def cosh(x: Expr) -> Expr:
 def tanh(x: Expr) -> Expr:
     """1 - 2e/(1 + e) with the sign of x, e = exp(-2|x|); for |x| < 0.625 a polynomial."""
     a = ops.abs(x)
-    e = ops.exp(-2.0 * a)
+    e = ops.exp(-ops.abs(2.0 * x))  # written as in the derivative, with which it is shared
     r = ops.reciprocal(1.0 + e)
     value = ops.where(a < 0.625, _odd(a, TANH), 1.0 - 2.0 * (e * r))
     return keep_tiny(ops.copysign(value, x), x, TINY)

@@ -9,13 +9,12 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
 
-
 LARGE: Final = 2.0**126
 """Above it the reciprocal is subnormal, so that devices without subnormals divide to 0."""
 
 
 def wide_div(a: Expr, b: Expr) -> Expr:
-    """a/b, both divided by 4 where 1/b is subnormal, for devices multiply by it and flush it."""
+    """a/b, both divided by 4 where 1/b, by which devices multiply, is subnormal and flushed."""
     scale = ops.where(ops.abs(b) > LARGE, 0.25, 1.0)
     return (a * scale) / (b * scale)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from symgrad.expr import ops
 from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.schedule import bind
 from symgrad.mathlib.define import Function
@@ -39,16 +38,6 @@ def _calls(function: Function) -> set[Op]:
     return {graph.nodes[i][0] for i in reachable(graph, [function.root])}
 
 
-def _rare(function: Function, functions: Mapping[Op, Function]) -> tuple[int, ...]:
-    """The condition and the call of a body that begins with "if (condition) { return call; }".
-
-    It does where the body chooses, last of all, between a call and something else.
-    """
-    nodes = function.graph.nodes
-    node = nodes[function.root]
-    return node[1:3] if node[0] is ops.where and nodes[node[2]][0] in functions else ()
-
-
 def _function(function: Function, functions: Mapping[Op, Function]) -> Iterator[str]:
     graph = function.graph
     names = {op: f.name for op, f in functions.items()}
@@ -62,7 +51,7 @@ def _function(function: Function, functions: Mapping[Op, Function]) -> Iterator[
     yield f"// {function.doc}"
     yield f"fn {function.name}({parameters}) -> {TYPES[function.op.result]} {{"
     root = function.root
-    if rare := _rare(function, functions):
+    if rare := function.rare:
         yield from _statements(graph, rare, texts, names)
         yield f"  if ({texts[rare[0]][0]}) {{ return {texts[rare[1]][0]}; }}"
         root = graph.nodes[root][3]

@@ -10,8 +10,8 @@ from symgrad.expr.facts import Facts
 from symgrad.expr.node import INPUT, Graph, Op, Place
 from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
 from symgrad.mathlib.quotient import LARGE
+from symgrad.wgsl.definitions import definitions
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render, render_wide
 from symgrad.wgsl.names import names_of_inputs, printable
 from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
@@ -58,22 +58,75 @@ def _module(head: Iterable[str], body: _Body, functions: Mapping[Op, Function]) 
     return "\n".join(lines) + "\n"
 
 
-class _Body:
-    """The statements of one shader: names, loads where they are first needed, comments."""
+class Writer:
+    """The statements of straight-line code: names, loads where first needed, comments.
+
+    A node in ``bound`` gets a name; the others are folded into the expression of their user.
+    """
+
+    def __init__(
+        self, graph: Graph, bound: frozenset[int], calls: Mapping[Op, str], style: Style
+    ) -> None:
+        self.graph, self.bound, self.calls, self.style = graph, bound, calls, style
+        self.used: set[Op] = set()
+        """The operations that have been written, among them those that are functions."""
+        self.texts: dict[int, Text] = {}
+        self._facts = Facts(graph)
+        self._last: Place | None = None
+
+    def text(self, i: int) -> str:
+        """The value of a node that has been written, or of a constant."""
+        return self.texts[i][0] if i in self.texts else literal(self.graph.nodes[i])[0]
+
+    def write(self, i: int) -> Iterator[str]:
+        """The line that makes the value of an operation, if it has one of its own."""
+        expression = self._expression(i)
+        if i in self.bound:
+            line = f"  {self.declare(i, f't{i}')} = {expression[0]};"
+            yield line + self._comment(i, len(line))
+        else:
+            self.texts[i] = expression
+
+    def declare(self, i: int, name: str) -> str:
+        """The left side of the statement that gives the value of node i its name."""
+        self.texts[i] = (name, PRIMARY)
+        return f"let {name}"
+
+    def _expression(self, i: int) -> Text:
+        if ops.wide_div in self.calls and self._may_divide_by_much(i):
+            self.used.add(ops.wide_div)
+            return render_wide(self.graph, i, self.texts, self.calls[ops.wide_div])
+        self.used.add(self.graph.nodes[i][0])
+        return render(self.graph, i, self.texts, self.calls)
+
+    def _may_divide_by_much(self, i: int) -> bool:
+        """Whether node i is a division by what may be too large for a device's reciprocal."""
+        node = self.graph.nodes[i]
+        if node[0] not in (ops.div, ops.reciprocal):
+            return False
+        low, high = self._facts.interval(node[-1])
+        return low < -LARGE or high > LARGE
+
+    def _comment(self, i: int, width: int) -> str:
+        place = self.graph.place_of(i) if self.style.comments else None
+        if place is None or place == self._last or not place.text:
+            return ""
+        self._last = place
+        return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
+
+
+class _Body(Writer):
+    """The statements of one shader of a plan."""
 
     def __init__(
         self, plan: Plan, piece: Piece, names: list[str], calls: Mapping[Op, str], style: Style
     ) -> None:
-        self.plan, self.piece, self.style, self.calls = plan, piece, style, calls
-        self.names = names
-        self.used: set[Op] = set()
+        super().__init__(plan.graph, plan.bound, calls, style)
+        self.plan, self.piece, self.names = plan, piece, names
         self.private: list[str] = []
-        self._texts: dict[int, Text] = {}
-        self._facts = Facts(plan.graph)
         self._rows = {i: r for r in piece.fetches for i in plan.scratch[r]}
         self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
         self._shared = self._nodes_of_several_parts()
-        self._last: Place | None = None
 
     def _nodes_of_several_parts(self) -> set[int]:
         """What one function makes and another, or the end of the shader, needs."""
@@ -90,73 +143,44 @@ class _Body:
 
     def text(self, i: int) -> str:
         """The value of a node, for a store at the end of the shader."""
-        node = self.plan.graph.nodes[i]
-        if i in self._texts:
-            return self._texts[i][0]
-        return self._address(i) if node[0] is INPUT else literal(node)[0]
+        if i not in self.texts and self.graph.nodes[i][0] is INPUT:
+            return self._address(i)
+        return super().text(i)
 
     def part(self, k: int) -> Iterator[str]:
         """The lines of one function."""
-        graph, bound = self.plan.graph, self.plan.bound
         for i in self._lists[k]:
-            if i in self._texts:
+            if i in self.texts:
                 continue
-            if i in self._rows or graph.nodes[i][0] is INPUT:
+            if i in self._rows or self.graph.nodes[i][0] is INPUT:
                 yield from self._load(i)
-                continue
-            expression = self._expression(i)
-            if i in bound:
-                line = f"  {self._declare(i, f't{i}')} = {expression[0]};"
-                yield line + self._comment(i, len(line))
             else:
-                self._texts[i] = expression
+                yield from self.write(i)
 
-    def _expression(self, i: int) -> Text:
-        graph = self.plan.graph
-        if ops.wide_div in self.calls and self._may_divide_by_much(i):
-            self.used.add(ops.wide_div)
-            return render_wide(graph, i, self._texts, self.calls[ops.wide_div])
-        self.used.add(graph.nodes[i][0])
-        return render(graph, i, self._texts, self.calls)
-
-    def _may_divide_by_much(self, i: int) -> bool:
-        """Whether node i is a division by what may be too large for a device's reciprocal."""
-        node = self.plan.graph.nodes[i]
-        if node[0] not in (ops.div, ops.reciprocal):
-            return False
-        low, high = self._facts.interval(node[-1])
-        return low < -LARGE or high > LARGE
-
-    def _declare(self, i: int, name: str) -> str:
-        self._texts[i] = (name, PRIMARY)
+    def declare(self, i: int, name: str) -> str:
+        """The left side of a statement; what several functions need is a variable of them all."""
+        left = super().declare(i, name)
         if i not in self._shared:
-            return f"let {name}"
-        self.private.append(f"var<private> {name}: {TYPES[self.plan.graph.type(i)]};")
+            return left
+        self.private.append(f"var<private> {name}: {TYPES[self.graph.type(i)]};")
         return name
 
     def _load(self, i: int) -> Iterator[str]:
         if i in self._rows:
             yield from self._fetch(self._rows[i])
         else:
-            name = self.names[self.plan.graph.nodes[i][1]]
-            yield f"  {self._declare(i, name)} = {self._address(i)};"
+            name = self.names[self.graph.nodes[i][1]]
+            yield f"  {self.declare(i, name)} = {self._address(i)};"
 
     def _address(self, i: int) -> str:
-        number, n = self.plan.graph.nodes[i][1], len(self.plan.graph.names)
+        number, n = self.graph.nodes[i][1], len(self.graph.names)
         return "x[point]" if n == 1 else f"x[point * {n}u + {number}u]"
 
     def _fetch(self, row: int) -> Iterator[str]:
         yield f"  let s{row} = scratch[{row}u * stride() + cell];"
         for i, component in zip(self.plan.scratch[row], "xyzw", strict=False):
-            test = " != 0.0f" if self.plan.graph.type(i) == "b" else ""
-            yield f"  {self._declare(i, f't{i}')} = s{row}.{component}{test};"
-
-    def _comment(self, i: int, width: int) -> str:
-        place = self.plan.graph.place_of(i) if self.style.comments else None
-        if place is None or place == self._last or not place.text:
-            return ""
-        self._last = place
-        return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
+            test = " != 0.0f" if self.graph.type(i) == "b" else ""
+            yield f"  {self.declare(i, f't{i}')} = s{row}.{component}{test};"
 
 
 def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) -> list[int]:

@@ -51,7 +51,7 @@ def _typed(op: Op, value: int) -> str:
     return {
         TRUTH: "true" if value else "false",
         INTEGER: f"{value}i",
-        WORD: f"{value & 0xFFFFFFFF:#x}u",
+        WORD: f"{value}u" if 0 <= value < 256 else f"{value & 0xFFFFFFFF:#x}u",
     }[op]
 
 

@@ -15,6 +15,106 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 // the length of a row of scratch: the points, rounded up to whole workgroups
 fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
 
+// sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
+fn sg_sine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t22 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  let t39 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  return bitcast<f32>(bitcast<u32>(select(t39, t22, 0u < (t2 & 1u))) ^ ((t2 & 2u) << 30u));
+}
+
+// 12582912 + k, k modulo 4 the quarter turns nearest to x, for 3,000 < |x| < inf.
+fn sg_far_quarters(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t81 = t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45));
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t95 = t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u));
+  let t101 = (t81 + (select(0u, 1u, (t76 + t7 * t54) < t76) + t95) + 0x20000000u) >> 30u;
+  return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
+}
+
+// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
+fn sg_quarters(x: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
+  return 0.63661975f * x + 1.2582912e+07f;
+}
+
+// x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
+fn sg_far_angle(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t78 = t76 + t7 * t54;
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t96 = select(0u, 1u, t78 < t76) + (t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u)));
+  let t99 = (t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45)) + t96) << 2u;
+  let t102 = t99 | (t78 >> 30u);
+  let t105 = 0u - (t102 >> 31u);
+  let t106 = t102 ^ t105;
+  let t107 = (t78 << 2u) ^ t105;
+  let t117 = 1.5258789e-05f * f32(t106 >> 16u);
+  let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
+}
+
+// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
+fn sg_angle(x: f32, q: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_angle(x); }
+  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t6 = q * t3 - 1.2582912e+07f;
+  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+}
+
+// The sine of x less k quarter turns, and of these.
+fn sg_sin(x: f32) -> f32 {
+  let t1 = sg_quarters(x);
+  return sg_sine(sg_angle(x, t1), t1);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 64u;
@@ -22,13 +122,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let point = min(cell, params.count - 1u);  // past the end: the last point again
   let x0 = x[point * 4u + 0u];
   let t5 = x0 + x0 * x0;                                // z = functions.sin(z * x + z)
-  let t6 = sin(t5);
+  let t6 = sg_sin(t5);
   let x1 = x[point * 4u + 1u];
   let t8 = t6 + x1 * t6;
-  let t9 = sin(t8);
+  let t9 = sg_sin(t8);
   let x2 = x[point * 4u + 2u];
   let t11 = t9 + x2 * t9;
-  let t12 = sin(t11);
+  let t12 = sg_sin(t11);
   scratch[0u * stride() + cell] = vec4<f32>(t12, t11, t9, t8);
   scratch[1u * stride() + cell] = vec4<f32>(t6, t5, 0.0f, 0.0f);
 }
@@ -51,6 +151,121 @@ var<workgroup> tile: array<f32, 128>;
 // the length of a row of scratch: the points, rounded up to whole workgroups
 fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
 
+// 12582912 + k, k modulo 4 the quarter turns nearest to x, for 3,000 < |x| < inf.
+fn sg_far_quarters(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t81 = t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45));
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t95 = t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u));
+  let t101 = (t81 + (select(0u, 1u, (t76 + t7 * t54) < t76) + t95) + 0x20000000u) >> 30u;
+  return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
+}
+
+// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
+fn sg_quarters(x: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
+  return 0.63661975f * x + 1.2582912e+07f;
+}
+
+// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
+fn sg_cosine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
+}
+
+// x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
+fn sg_far_angle(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t78 = t76 + t7 * t54;
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t96 = select(0u, 1u, t78 < t76) + (t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u)));
+  let t99 = (t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45)) + t96) << 2u;
+  let t102 = t99 | (t78 >> 30u);
+  let t105 = 0u - (t102 >> 31u);
+  let t106 = t102 ^ t105;
+  let t107 = (t78 << 2u) ^ t105;
+  let t117 = 1.5258789e-05f * f32(t106 >> 16u);
+  let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
+}
+
+// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
+fn sg_angle(x: f32, q: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_angle(x); }
+  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t6 = q * t3 - 1.2582912e+07f;
+  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+}
+
+// The cosine of x less k quarter turns, and of these.
+fn sg_cos(x: f32) -> f32 {
+  let t1 = sg_quarters(x);
+  return sg_cosine(sg_angle(x, t1), t1);
+}
+
+// sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
+fn sg_sine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t22 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  let t39 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  return bitcast<f32>(bitcast<u32>(select(t39, t22, 0u < (t2 & 1u))) ^ ((t2 & 2u) << 30u));
+}
+
+// The sine of x less k quarter turns, and of these.
+fn sg_sin(x: f32) -> f32 {
+  let t1 = sg_quarters(x);
+  return sg_sine(sg_angle(x, t1), t1);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 64u;
@@ -63,21 +278,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t9 = s0.z;
   let t8 = s0.w;
   let t14 = t12 + x3 * t12;                             // z = functions.sin(z * x + z)
-  let t15 = sin(t14);
-  let t16 = cos(t14);
+  let t15 = sg_sin(t14);
+  let t16 = sg_cos(t14);
   let t17 = t12 * t16;
-  let t21 = (t16 + x3 * t16) * cos(t11);
+  let t21 = (t16 + x3 * t16) * sg_cos(t11);
   let t22 = t9 * t21;
   let x2 = x[point * 4u + 2u];
-  let t26 = (t21 + x2 * t21) * cos(t8);
+  let t26 = (t21 + x2 * t21) * sg_cos(t8);
   scratch[2u * stride() + cell] = vec4<f32>(t26, 0.0f, 0.0f, 0.0f);
   if (cell < params.count) {
     loss[point] = t15;
   }
+  let rows = min(64u, params.count - first);
   tile[local * 2u + 0u] = t22;
   tile[local * 2u + 1u] = t17;
   workgroupBarrier();
-  let rows = min(64u, params.count - first);
   if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 2u + local % 2u] = tile[local]; }
   if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 2u + (64u + local) % 2u] = tile[64u + local]; }
 }
@@ -100,6 +315,106 @@ var<workgroup> tile: array<f32, 128>;
 // the length of a row of scratch: the points, rounded up to whole workgroups
 fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
 
+// 12582912 + k, k modulo 4 the quarter turns nearest to x, for 3,000 < |x| < inf.
+fn sg_far_quarters(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t81 = t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45));
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t95 = t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u));
+  let t101 = (t81 + (select(0u, 1u, (t76 + t7 * t54) < t76) + t95) + 0x20000000u) >> 30u;
+  return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
+}
+
+// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
+fn sg_quarters(x: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
+  return 0.63661975f * x + 1.2582912e+07f;
+}
+
+// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
+fn sg_cosine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
+}
+
+// x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
+fn sg_far_angle(x: f32) -> f32 {
+  let t1 = bitcast<u32>(x);
+  let t3 = t1 & 0x7fffffffu;
+  let t7 = (t3 & 0x7fffffu) | 0x800000u;
+  let t11 = (t3 >> 23u) - 120u;
+  let t15 = 0u < (t11 & 32u);
+  let t21 = select(0x4e441529u, 0xfc2757d1u, t15);
+  let t23 = select(0xfc2757d1u, 0xf534ddc0u, t15);
+  let t31 = 0u < (t11 & 64u);
+  let t38 = 0u < (t11 & 128u);
+  let t40 = select(select(select(0xa2f9836eu, 0x4e441529u, t15), t23, t31), 0xdb629599u, t38);
+  let t41 = select(select(t21, select(0xf534ddc0u, 0xdb629599u, t15), t31), 0x3c439041u, t38);
+  let t44 = t11 & 31u;
+  let t45 = 31u - t44;
+  let t54 = (t40 << t44) | ((t41 >> 1u) >> t45);
+  let t58 = (t41 << t44) | ((select(select(t23, select(0xdb629599u, 0x3c439041u, t15), t31), 0xfe5163abu, t38) >> 1u) >> t45);
+  let t60 = t7 >> 16u;
+  let t62 = t7 & 0xffffu;
+  let t63 = t58 >> 16u;
+  let t64 = t58 & 0xffffu;
+  let t68 = t60 * t64 + ((t62 * t64) >> 16u);
+  let t76 = t60 * t63 + ((t68 >> 16u) + ((t62 * t63 + (0xffffu & t68)) >> 16u));
+  let t78 = t76 + t7 * t54;
+  let t82 = t54 >> 16u;
+  let t83 = t54 & 0xffffu;
+  let t87 = t60 * t83 + ((t62 * t83) >> 16u);
+  let t96 = select(0u, 1u, t78 < t76) + (t60 * t82 + ((t87 >> 16u) + ((t62 * t82 + (0xffffu & t87)) >> 16u)));
+  let t99 = (t7 * ((select(select(select(0u, 0xa2f9836eu, t15), t21, t31), 0xf534ddc0u, t38) << t44) | ((t40 >> 1u) >> t45)) + t96) << 2u;
+  let t102 = t99 | (t78 >> 30u);
+  let t105 = 0u - (t102 >> 31u);
+  let t106 = t102 ^ t105;
+  let t107 = (t78 << 2u) ^ t105;
+  let t117 = 1.5258789e-05f * f32(t106 >> 16u);
+  let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
+}
+
+// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
+fn sg_angle(x: f32, q: f32) -> f32 {
+  if (3000.0f < abs(x)) { return sg_far_angle(x); }
+  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t6 = q * t3 - 1.2582912e+07f;
+  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+}
+
+// The cosine of x less k quarter turns, and of these.
+fn sg_cos(x: f32) -> f32 {
+  let t1 = sg_quarters(x);
+  return sg_cosine(sg_angle(x, t1), t1);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 64u;
@@ -112,14 +427,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t26 = s2.x;
   let t27 = t6 * t26;                                   // z = functions.sin(z * x + z)
   let x1 = x[point * 4u + 1u];
-  let t31 = (t26 + x1 * t26) * cos(t5);
+  let t31 = (t26 + x1 * t26) * sg_cos(t5);
   let x0 = x[point * 4u + 0u];
   let t32 = x0 * t31;
   let t34 = t32 + (t31 + t32);
+  let rows = min(64u, params.count - first);
   tile[local * 2u + 0u] = t34;
   tile[local * 2u + 1u] = t27;
   workgroupBarrier();
-  let rows = min(64u, params.count - first);
   if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 0u + local % 2u] = tile[local]; }
   if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 0u + (64u + local) % 2u] = tile[64u + local]; }
 }

@@ -10,6 +10,18 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 var<workgroup> tile: array<f32, 128>;
 
+// 4**k times a polynomial for the exponential of r = x - 2k ln 2, subtracted in two steps.
+fn sg_exp(x: f32) -> f32 {
+  let t9 = 252.0f * saturate(0.0028624902f * x + 0.49910715f) + 1.2582786e+07f;
+  let t15 = bitcast<f32>((bitcast<u32>(t9) << 23u) + 0x3f800000u);
+  let t17 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t20 = t9 * t17 - 1.2582912e+07f;
+  let t27 = t17 * (x - 1.3862915f * t20) - 2.8572135e-06f * t20;
+  let t40 = t27 * (t27 * (t27 * (0.00026575543f * t27 + 0.0013478664f) + 0.0083246995f) + 0.04167755f) + 0.1666666f;
+  let t49 = bitcast<f32>(bitcast<u32>(t15 * (1.0f + t27 * (1.0f + t27 * (t27 * t40 + 0.49999934f)))) ^ params.zero);
+  return select(t15 * t49, 0.0f, x < (-104.0f));
+}
+
 // The larger of a and b; NaN if either is.
 fn sg_maximum(a: f32, b: f32) -> f32 {
   return select(select(select(b, a, b < a), b, (bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u), a, (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u);
@@ -18,11 +30,17 @@ fn sg_maximum(a: f32, b: f32) -> f32 {
 // 1 - 2e/(1 + e) with the sign of x, e = exp(-2|x|); for |x| < 0.625 a polynomial.
 fn sg_tanh(x: f32) -> f32 {
   let t1 = abs(x);
-  let t4 = exp(-2.0f * t1);
-  let t10 = t1 * t1;
-  let t28 = t10 * (t10 * (t10 * (0.020639088f - 0.0057049873f * t10) - 0.053739715f) + 0.13331442f) - 0.3333328f;
-  let t36 = bitcast<f32>((bitcast<u32>(select(1.0f - 2.0f * (t4 * (1.0f / (t4 + 1.0f))), t1 + t1 * t10 * t28, t1 < 0.625f)) & 0x7fffffffu) | (bitcast<u32>(x) & 0x80000000u));
-  return select(t36, x, (t1 < 1e-04f) | ((bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u));
+  let t6 = sg_exp(-abs(2.0f * x));
+  let t12 = t1 * t1;
+  let t30 = t12 * (t12 * (t12 * (0.020639088f - 0.0057049873f * t12) - 0.053739715f) + 0.13331442f) - 0.3333328f;
+  let t37 = bitcast<f32>((bitcast<u32>(select(1.0f - 2.0f * (t6 * (1.0f / (t6 + 1.0f))), t1 + t1 * t12 * t30, t1 < 0.625f)) & 0x7fffffffu) | (bitcast<u32>(x) & 0x80000000u));
+  return select(t37, x, (t1 < 1e-04f) | ((bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u));
+}
+
+// a/b, both divided by 4 where 1/b, by which devices multiply, is subnormal and flushed.
+fn sg_wide_div(a: f32, b: f32) -> f32 {
+  let t7 = select(1.0f, 0.25f, 8.507059e+37f < abs(b));
+  return a * t7 / (b * t7);
 }
 
 @compute @workgroup_size(64)
@@ -35,10 +53,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t2 = x1 < x0;                                     // return functions.where(x > y, functions.maximum(x, 0.5) * functions.t...
   let t4 = sg_maximum(x0, 0.5f);
   let t5 = sg_tanh(x1);
-  let t7 = x0 / x1;
+  let t7 = sg_wide_div(x0, x1);
   let t8 = select(t7, t4 * t5, t2);
-  let t10 = 1.0f / x1;
-  let t17 = exp(-abs(2.0f * x1));
+  let t10 = sg_wide_div(1.0f, x1);
+  let t17 = sg_exp(-abs(2.0f * x1));
   let t20 = 1.0f / (t17 + 1.0f);
   let t33 = t2 & !(x0 < 0.5f);
   let t34 = select(-(t7 * t10), t4 * (4.0f * (t17 * (t20 * t20))), t2);
@@ -46,10 +64,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (cell < params.count) {
     loss[point] = t8;
   }
+  let rows = min(64u, params.count - first);
   tile[local * 2u + 0u] = t40;
   tile[local * 2u + 1u] = t34;
   workgroupBarrier();
-  let rows = min(64u, params.count - first);
   if (local < rows * 2u) { grad[first * 2u + local] = tile[local]; }
   if (64u + local < rows * 2u) { grad[first * 2u + 64u + local] = tile[64u + local]; }
 }

@@ -25,10 +25,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (cell < params.count) {
     loss[point] = t11;
   }
+  let rows = min(64u, params.count - first);
   tile[local * 2u + 0u] = t23;
   tile[local * 2u + 1u] = t14;
   workgroupBarrier();
-  let rows = min(64u, params.count - first);
   if (local < rows * 2u) { grad[first * 2u + local] = tile[local]; }
   if (64u + local < rows * 2u) { grad[first * 2u + 64u + local] = tile[64u + local]; }
 }

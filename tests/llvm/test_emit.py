@@ -88,3 +88,19 @@ def test_functions_are_written_in_place_or_called(monkeypatch: pytest.MonkeyPatc
 def test_the_source_is_the_same_every_time() -> None:
     made = chain(50)
     assert emitted(made, MANY) == emitted(made, MANY)
+
+
+def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    graph.tracing = False
+    x = [Expr(graph, graph.input(f"x{k}")) for k in range(4)]
+    early = [x[0] * (x[1] + float(k)) for k in range(70)]
+    sums = [x[2]]
+    for product in early:
+        sums.append(sums[-1] * 0.5 + product)
+    made = computation(graph, [sums[-1].id])
+    points = np.random.default_rng(0).random((LANES, 4), dtype=np.float32)
+    (whole,) = run(made, ONE, points)
+    monkeypatch.setattr(emitting, "LONG", 10)
+    monkeypatch.setattr(emitting, "FUNCTION", 32)
+    np.testing.assert_array_equal(run(made, ONE, points)[0], whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -89,7 +90,9 @@ WORST: Final[dict[str, tuple[float, ...]]] = {
 """The worst arguments found by benchmarks/exhaustive.py, and those next to multiples of pi/2."""
 
 
-def evaluate(function: Function, *arguments: Array) -> Array:
+def evaluate(
+    function: Function, *arguments: Array, functions: Mapping[Op, Function] = FUNCTIONS
+) -> Array:
     """The function in float32."""
     graph = function.graph
     values: dict[int, Array] = dict(zip(function.arguments, arguments, strict=True))
@@ -97,16 +100,16 @@ def evaluate(function: Function, *arguments: Array) -> Array:
         for i in reachable(graph, [function.root]):
             node = graph.nodes[i]
             if node[0].arity:
-                values[i] = _apply(node[0], [values[a] for a in node[1:]])
+                values[i] = _apply(node[0], [values[a] for a in node[1:]], functions)
             elif node[0] is not INPUT:
                 kind = np.float32 if node[0] is CONST else {"u": np.uint32}.get(node[0].result, int)
                 values[i] = kind(Graph.leaf_value(node))
     return np.broadcast_to(values[function.root], arguments[0].shape)
 
 
-def _apply(op: Op, arguments: list[Array]) -> Array:
-    if op in FUNCTIONS:
-        return evaluate(FUNCTIONS[op], *arguments)
+def _apply(op: Op, arguments: list[Array], functions: Mapping[Op, Function]) -> Array:
+    if op in functions:
+        return evaluate(functions[op], *arguments, functions=functions)
     return op.reference(*arguments)
 
 
@@ -137,7 +140,7 @@ def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
         near = np.exp(seed.uniform(-9, 9, count)) * seed.choice([-1, 1], count)
         with np.errstate(over="ignore", under="ignore"):
             arguments[1][:count] = np.float32(arguments[0][:count] * near)
-    arguments[0] = np.concatenate([arguments[0], np.float32(WORST.get(name, ()))])
+    arguments[0] = np.concatenate([arguments[0], np.array(WORST.get(name, ()), np.float32)])
     if name in ("sin", "cos", "tan"):
         arguments[0] = np.concatenate([arguments[0], near_quarter_turns()])
     arguments = [np.where(np.abs(a) < TINY, np.float32(1), a) for a in arguments]
@@ -170,11 +173,12 @@ def near_quarter_turns() -> Array:
             below, above, rest = (0, 1), (1, 0), ratio
             while above[1] < 2**24:
                 whole = int(mp.floor(rest))
-                below, above = above, tuple(whole * a + b for a, b in zip(above, below, strict=True))
+                after = above[0] * whole + below[0], above[1] * whole + below[1]
+                below, above = above, after
                 if 0 < above[1] < 2**24:
                     found.append(above[1] * 2.0**exponent)
                 rest = 1 / (rest - whole)
-    return np.float32(found)
+    return np.array(found, np.float32)
 
 
 def _bases_and_exponents(seed: np.random.Generator, bases: Array) -> tuple[Array, Array]:

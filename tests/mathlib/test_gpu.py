@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from symgrad.expr import ops
+from symgrad.expr.node import Op
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
 
@@ -17,7 +19,7 @@ compute = pytest.importorskip("wgpu.utils.compute")
 PARAMS = np.array([0, 0, 0x7F800000, 0x7FC00000], np.uint32)
 
 
-def source(function: Function) -> str:
+def source(function: Function, functions: Mapping[Op, Function]) -> str:
     """A kernel that applies a function to its buffers."""
     count = len(function.arguments)
     buffers = [
@@ -28,7 +30,7 @@ def source(function: Function) -> str:
         "@group(0) @binding(0) var<storage, read> params: Params;",
         *buffers,
         f"@group(0) @binding({count + 1}) var<storage, read_write> out: array<f32>;",
-        *definitions([function.op], FUNCTIONS),
+        *definitions([function.op], functions),
         "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {",
         "  let i = id.x + id.y * 65536u;",
         "  if (i < arrayLength(&out)) {",
@@ -38,18 +40,29 @@ def source(function: Function) -> str:
     ])  # fmt: skip
 
 
-def run(name: str, *arguments: Any) -> Any:
-    function = FUNCTIONS[ops.TABLE[name]]
+def run(name: str, *arguments: Any, functions: Mapping[Op, Function] = FUNCTIONS) -> Any:
+    function = functions[ops.TABLE[name]]
     inputs = {k + 1: np.ascontiguousarray(a, np.float32) for k, a in enumerate(arguments)}
     size, last = len(arguments[0]), len(arguments) + 1
     try:
         found = compute.compute_with_buffers(
-            {0: PARAMS, **inputs}, {last: (size, "f")}, source(function),
+            {0: PARAMS, **inputs}, {last: (size, "f")}, source(function, functions),
             n=(1024, -(-size // 65536), 1),
         )  # fmt: skip
     except RuntimeError as error:
         pytest.skip(f"no GPU: {error}")
     return np.frombuffer(found[last], np.float32)
+
+
+REDUCED = {"exp": [38.0, 87.5, -75.55515], "exp2": [127.3, -99.7], "sin": [2883.46, 355.0, 1e22],
+           "cos": [1570.0, 11.0, 3.4e38], "log1p": [1e-5, -0.4, 5e6]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_reductions_survive_the_compiler(name: str) -> None:
+    """Where reassociation would take them apart, errors would be 10 ULP or more."""
+    x = np.array(REDUCED[name], np.float32)
+    assert np.max(ulps(run(name, x), truth(name, x))) <= BOUNDS[name][1]
 
 
 @pytest.mark.parametrize("name", BOUNDS)

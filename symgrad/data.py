@@ -1,0 +1,385 @@
+"""Losses over data: a loss of one row, summed over many in one pass, with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.expr import differentiate, ops
+from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
+from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.simplify import simplify
+from symgrad.expr.trace import describe
+from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.stage import arranged, hoisted
+from symgrad.mathlib.define import inlined, lower
+from symgrad.pipeline import Options, paused_gc, require_options
+from symgrad.rows import NAN_POLICIES, Columns, is_table, len_of, read, screened
+from symgrad.rows import blocks_of as tables_of
+from symgrad.screen import open_screen
+
+BLOCK = 2**20
+"""Rows of a long table that are read, converted and summed at a time."""
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel over data was asked for."""
+
+    f: Function
+    n: Any
+    columns: Columns
+    reduce: str
+    weights: str | int | None
+    nan_policy: str
+    options: Options
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was summed up, in float64: results, lines of tables, rows, and their weights."""
+
+    sums: np.ndarray
+    lines: tuple[np.ndarray, ...]
+    rows: int
+    weight: float
+
+    def __add__(self, other: Totals) -> Totals:
+        lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
+        weight, rows = self.weight + other.weight, self.rows + other.rows
+        return Totals(self.sums + other.sums, lines, rows, weight)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A loss of one row and its derivatives, ready to be summed."""
+
+    reduction: Reduction
+    used: tuple[int, ...]
+    """The parameters that rows read, the same for all of them, by their places among all."""
+    graded: tuple[int, ...]
+    """Those with a derivative that is not structurally 0."""
+    gathers: tuple[Gather, ...]
+    blocks: tuple[Block, ...]
+    columns: Columns
+    weight: int | None
+
+
+class DataKernel:
+    """A loss over the rows of a table, and its gradient, in one pass over the data.
+
+    ``run(p, rows)`` gives the loss, a float, and its gradient, nested and shaped as the parameters;
+    ``bind(rows)`` keeps the data on the device for many runs.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+        >>> kernel = sg.fused_forward_backward(2, line, row=2, reduce="mean", device="cpu")
+        >>> loss, grads = kernel.run([0.0, 1.0], np.array([[0.0, 1.0], [1.0, 1.0]]))
+        >>> loss, grads.tolist()
+        (0.5, [-1.0, 0.0])
+    """
+
+    def __init__(self, request: Request, device: Any, traced: Traced) -> None:
+        self._request, self._traced = request, traced
+        self.device = targets.choose(device)
+        options = request.options
+        self._sums = targets.sums(traced.reduction, options.math, options.dtype, self.device)
+
+    @property
+    def name(self) -> str:
+        """The name it was given, or that of the traced function."""
+        return self._request.options.name
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of parameters."""
+        return sum(b.size for b in self._traced.blocks)
+
+    @property
+    def columns(self) -> tuple[str, ...] | int:
+        """The names of a row's columns, or their number."""
+        return self._request.columns.names or self._request.columns.count
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the arithmetic and of the gradient."""
+        return np.dtype(self._request.options.dtype)
+
+    def __repr__(self) -> str:
+        names = self._request.columns.names
+        row = ", ".join(names) if names else f"{self._request.columns.count} columns"
+        return (
+            f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
+            f"{self._request.reduce}, {self.dtype} on {self.device}>"
+        )
+
+    def run(self, params: Any, rows: Any, *, progress: bool = False) -> tuple[float, Any]:
+        """The loss over the rows, and its gradient.
+
+        Args:
+            params: the parameters, nested as they were asked for, or all of them in a row.
+            rows: an array (N, columns); with named columns also a structured array, a dict of
+                arrays or a data frame; or an iterator of such tables, which are streamed. A
+                memory-mapped array is read block by block.
+            progress: whether to show how far it has got.
+
+        Raises:
+            InputError: for a table or parameters of a wrong shape, a column that is missing, an
+            index that is out of range, or, if ``nan_policy="raise"``, a NaN.
+        """
+        flat = self._flat(params)
+        total: Totals | None = None
+        for table in self._watched(tables_of(rows, BLOCK), rows, progress):
+            found = self._read(table)
+            part = self._total(flat, found)
+            total = part if total is None else total + part
+        return self._finished(total)
+
+    def bind(self, rows: Any) -> BoundKernel:
+        """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
+        if not is_table(rows):
+            raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
+        return BoundKernel(self, self._read(rows))
+
+    __call__ = run
+
+    # what happens to a table ---------------------------------------------------------------------
+
+    def _watched(self, tables: Any, rows: Any, progress: bool) -> Any:
+        if not progress:
+            return tables
+        count = -(-len_of(rows) // BLOCK) if is_table(rows) else 0
+        return open_screen().progress(tables, count, lambda table: f"{len_of(table):,} rows")
+
+    def _read(self, table: Any) -> _Table:
+        columns = self._traced.columns
+        numbers, indices = read(table, columns, str(self.dtype))
+        numbers, indices = screened(numbers, indices, self._request.nan_policy, columns)
+        for k, gather in zip(columns.indices, self._index_blocks(), strict=True):
+            _require_range(indices[:, columns.indices.index(k)], gather, columns.describe(k))
+        kept = [k for k in range(columns.count) if k not in columns.indices]
+        if len(kept) < columns.count:
+            numbers = np.ascontiguousarray(numbers[:, kept])
+        return _Table(numbers, indices, self._weight(table, numbers, kept))
+
+    def _index_blocks(self) -> list[Block]:
+        """The smallest block that each index column takes from."""
+        found: list[Block] = []
+        for k in self._traced.columns.indices:
+            blocks = [g.block for g in self._traced.gathers if g.column == k]
+            found.append(min(blocks, key=lambda b: b.shape[0]))
+        return found
+
+    def _weight(self, table: Any, numbers: np.ndarray, kept: Sequence[int]) -> float:
+        if self._traced.weight is None:
+            return float(len(numbers))
+        return float(numbers[:, kept.index(self._traced.weight)].sum(dtype=np.float64))
+
+    # numbers in, numbers out ---------------------------------------------------------------------
+
+    def _flat(self, params: Any) -> np.ndarray:
+        """All parameters in a row, in the kernel's dtype."""
+        blocks = self._traced.blocks
+        if isinstance(params, Mapping):
+            missing = [b.name for b in blocks if b.name not in params]
+            if missing or len(params) != len(blocks):
+                raise InputError(f"params needs {', '.join(b.name for b in blocks)}")
+            parts = [_numbers(params[b.name], b.name, b.shape) for b in blocks]
+        else:
+            whole = np.asarray(params)
+            shape = blocks[0].shape if len(blocks) == 1 and whole.ndim > 1 else (self.n_inputs,)
+            parts = [_numbers(whole, "params", shape)]
+        with np.errstate(over="ignore"):
+            return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
+
+    def _total(self, flat: np.ndarray, table: _Table) -> Totals:
+        uniform, tables = self._split(flat)
+        sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+        return Totals(sums, tuple(lines), len(table.numbers), table.weight)
+
+    def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The parameters that are the same for all rows, and the tables of the others."""
+        blocks = [g.block for g in self._traced.gathers]
+        tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
+        return np.ascontiguousarray(flat[list(self._traced.used)]), tables
+
+    def _finished(self, total: Totals | None) -> tuple[float, Any]:
+        if total is None:
+            raise InputError("rows is an iterator without a table")
+        scale = 1.0
+        if self._request.reduce == "mean":
+            if not total.weight:
+                raise InputError("the mean over no rows, or over weights of 0, is not defined")
+            scale = 1.0 / total.weight
+        return self._results(total, scale)
+
+    def _results(self, total: Totals, scale: float) -> tuple[float, Any]:
+        gradient = np.zeros(self.n_inputs)
+        gradient[list(self._traced.graded)] = total.sums[1:]
+        for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
+            b = gather.block
+            gradient[b.start : b.start + b.size] += lines.ravel()
+        return float(total.sums[0] * scale), self._nested(gradient * scale)
+
+    def _nested(self, flat: np.ndarray) -> Any:
+        with np.errstate(over="ignore"):
+            flat = flat.astype(self.dtype)
+        blocks = self._traced.blocks
+        parts = {b.name: flat[b.start : b.start + b.size].reshape(b.shape).copy() for b in blocks}
+        return parts if isinstance(self._request.n, Mapping) else parts["p"]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table as a device takes it: numbers (N, columns) and indices (N, count)."""
+
+    numbers: np.ndarray
+    indices: np.ndarray
+    weight: float
+
+
+class BoundKernel:
+    """A kernel with its data: only parameters go in, and only the loss and gradient come out."""
+
+    def __init__(self, kernel: DataKernel, table: _Table) -> None:
+        self.kernel, self._table = kernel, table
+
+    def __len__(self) -> int:
+        return len(self._table.numbers)
+
+    def __repr__(self) -> str:
+        return f"{self.kernel!r} with {len(self):,} rows"
+
+    def run(self, params: Any) -> tuple[float, Any]:
+        """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
+        kernel = self.kernel
+        return kernel._finished(kernel._total(kernel._flat(params), self._table))
+
+    __call__ = run
+
+
+# making one ---------------------------------------------------------------------------------------
+
+
+def data_kernel(request: Request, device: Any) -> DataKernel:
+    """The kernel of a loss over data."""
+    require_request(request)
+    with paused_gc():
+        return DataKernel(request, device, _traced(request))
+
+
+def require_request(request: Request) -> None:
+    """Refuse what is none of the choices."""
+    require_options(request.options)
+    if request.reduce not in ("sum", "mean"):
+        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean"')
+    if request.nan_policy not in NAN_POLICIES:
+        choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
+        raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")
+
+
+def _traced(request: Request) -> Traced:
+    made, blocks = _trace(request)
+    graph, loss = made.graph, _loss(request, made)
+    gathered = [i for g in made.gathers for i in g.inputs]
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*made.parameters, *gathered])
+    uniform, ends = slopes[: len(made.parameters)], slopes[len(made.parameters) :]
+    graded = tuple(k for k, i in enumerate(uniform) if i is not None)
+    zero = graph.constant(0.0)
+    summed = {"loss": [loss], "grad": [i for i in uniform if i is not None]}
+    return _ready(request, made, blocks, graded, summed, [zero if i is None else i for i in ends])
+
+
+def _trace(request: Request) -> tuple[RowTrace, tuple[Block, ...]]:
+    columns, blocks = request.columns, blocks_of(request.n)
+    return trace_row(request.f, request.n, blocks, columns.count, columns.names), blocks
+
+
+def _loss(request: Request, made: RowTrace) -> int:
+    """The loss of a row, times its weight."""
+    if made.structure.size != 1:
+        raise TraceError(
+            f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
+        )
+    weight = weight_column(request)
+    (loss,) = made.outputs
+    return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
+
+
+def weight_column(request: Request) -> int | None:
+    """The column that holds weights, if one does."""
+    weights, columns = request.weights, request.columns
+    if weights is None:
+        return None
+    if columns.names and weights in columns.names:
+        return columns.names.index(str(weights))
+    if isinstance(weights, int) and 0 <= weights < columns.count:
+        return weights
+    raise InputError(f"weights={weights!r} is no column of a row")
+
+
+def _ready(
+    request: Request, made: RowTrace, blocks: tuple[Block, ...], graded: tuple[int, ...],
+    summed: Mapping[str, Sequence[int]], added: Sequence[int],
+) -> Traced:  # fmt: skip
+    """Simplified, and its inputs in the order that reductions have."""
+    options, columns = request.options, request.columns
+    roots = [*(i for ids in summed.values() for i in ids), *added]
+    graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
+    graph, roots = lower(graph, roots, options.math, options.dtype)
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    new = {old: ids[made.graph.nodes[old][1]] for old in _inputs(made)}
+    needed = set(reachable(graph, roots))
+    used = tuple(k for k, i in enumerate(made.parameters) if new[i] in needed)
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    order = [
+        *[made.parameters[k] for k in used],
+        *[i for k, i in enumerate(made.columns) if k not in indices],
+        *[i for g in made.gathers for i in g.inputs],
+    ]
+    graph, roots = arranged(graph, roots, [new[i] for i in order])
+    ends = iter(roots)
+    outputs = [Output(name, tuple(next(ends) for _ in i)) for name, i in summed.items()]
+    for k, g in enumerate(made.gathers):
+        outputs.append(Output(f"grad_{k}", tuple(next(ends) for _ in g.inputs)))
+    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
+    ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
+    reduction = Reduction(options.name, graph, tuple(outputs), len(used), ones, lookups)
+    if options.math != "strict":
+        reduction = hoisted(reduction)
+    kinds = Columns(columns.count, columns.names, indices)
+    return Traced(reduction, used, graded, made.gathers, blocks, kinds, weight_column(request))
+
+
+def _inputs(made: RowTrace) -> list[int]:
+    return [*made.parameters, *made.columns, *(i for g in made.gathers for i in g.inputs)]
+
+
+def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} is no array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}: {shape} is needed")
+    return array
+
+
+def _require_range(indices: np.ndarray, block: Block, column: str) -> None:
+    """Refuse an index beyond its block; negative ones count from the end, as in NumPy."""
+    lines = block.shape[0]
+    wrong = (indices < -lines) | (indices >= lines)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{column} is {indices[row]} at row {row}: {block.name} has {lines} lines")
+    indices[indices < 0] += lines

@@ -1,0 +1,1 @@
+"""Optimisation: methods as traced functions, many problems at once, and SciPy's verbs."""

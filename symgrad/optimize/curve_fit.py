@@ -1,0 +1,231 @@
+"""`curve_fit` with SciPy's signature: exact derivatives, and all the digits there are."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.optimize.arguments import real
+from symgrad.optimize.levenberg import Box, averaged, condition, minimum, offset, polish
+from symgrad.optimize.result import FitError, scipy_optimize
+from symgrad.optimize.rows import Point, Rows
+from symgrad.targets import choose
+
+METHODS: Final = (None, "lm", "trf", "dogbox")
+
+TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
+"""The relative offset from which an end is no minimum."""
+
+
+def curve_fit(
+    f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
+    absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
+    method: str | None = None, jac: Any = None, *, full_output: bool = False,
+    nan_policy: str | None = None, device: Any = None, dtype: str | None = None, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
+
+    The model is traced and differentiated, so derivatives are exact and no steps are chosen. In
+    float64 on the CPU, the default, hard problems reach about ten digits: see `levenberg`.
+
+    Args:
+        f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
+            for one x, or, if it treats x as a whole, for all of them.
+        xdata: (M,), or (k, M) for k predictors.
+        ydata: (M,).
+        p0: the parameters to start from; by default 1 for each that f names, or within bounds.
+        sigma: standard deviations of ydata, (M,), or their covariance, (M, M), or one number.
+        absolute_sigma: False scales pcov so that the residuals have the deviations they have.
+        check_finite: refuse data that are not finite.
+        bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``.
+        method: "lm", "trf" or "dogbox" are taken and mean the same; "lm" refuses bounds.
+        jac: taken and not needed.
+        full_output: whether to return more.
+        nan_policy: None or "raise", or "omit" to leave out rows with NaN.
+        device: the CPU by default. A GPU evaluates the model in float32 up to the neighbourhood of
+            the minimum, which the CPU reaches in float64.
+        dtype: "float64" by default; "float32" for the model and its derivatives up to the end.
+        kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
+            tolerances (ftol, xtol, gtol) and the like are taken, but the fit always goes on until
+            rounding ends it.
+
+    Returns:
+        ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev`` and the residuals,
+        ``fvec``), a message and a flag.
+
+    Raises:
+        FitError: a RuntimeError, if no minimum is found. InputError: a ValueError, for data that do
+        not fit together. TraceError: if f cannot be traced.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> x = np.linspace(0, 4, 50)
+        >>> popt, pcov = sg.curve_fit(lambda x, a, b: a * np.exp(-b * x), x, 2.5 * np.exp(-1.3 * x))
+        >>> popt.round(6)
+        array([2.5, 1.3])
+    """
+    x, y, flat = _data(xdata, ydata, check_finite, nan_policy)
+    x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy)
+    start, box = _start(f, p0, bounds, method)
+    if len(y) < len(start) and method == "lm":
+        raise InputTypeError(f"{len(start)} parameters cannot be fitted to {len(y)} rows by lm")
+    target = choose(device if device is not None else "cpu")
+    limit = int(kwargs.get("maxfev") or kwargs.get("max_nfev") or 1000)
+    if target.is_gpu and dtype is None:
+        coarse = Rows(f, x, y, scale, len(start), flat, target, "float32")
+        near, target = _fit(coarse, start, box, limit), choose("cpu")
+        clear = offset(near, box) <= TOLERANCE["float32"] and condition(near) < 1e7
+        start = near.p if clear else start
+    kind = dtype or "float64"
+    rows = Rows(f, x, y, scale, len(start), flat, target, kind)
+    end = _fit(rows, start, box, limit)
+    _require_minimum(end, box, kind, rows, limit)
+    pcov = covariance(end, len(y), absolute_sigma)
+    if not full_output:
+        return end.p, pcov
+    message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
+    return end.p, pcov, {"nfev": rows.calls, "fvec": rows.residuals(end.p)}, message, 1
+
+
+def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
+    """The covariance of the parameters, (JᵀJ)⁻¹, scaled by the residuals unless ``absolute``."""
+    n = len(end.p)
+    if condition(end) * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
+        warnings.warn(
+            "Covariance of the parameters could not be estimated",
+            category=scipy_optimize().OptimizeWarning, stacklevel=3,
+        )  # fmt: skip
+        return np.full((n, n), np.inf)
+    units = np.linalg.norm(end.T, axis=0)
+    inverse = np.linalg.inv(end.T / units) / units[:, None]
+    pcov = inverse @ inverse.T
+    return pcov if absolute else pcov * (end.cost / (rows - n))
+
+
+def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int) -> Point:
+    rows.prepare(p)
+    with np.errstate(all="ignore"):
+        if rows.many:
+            p = minimum(rows.quick, rows.quick(p), box, limit, rows.linear).p
+        start = rows.at(p)
+        if not np.isfinite(start.cost):
+            raise FitError(
+                f"the model or a derivative of it is not finite at the start, {p.tolist()}: give "
+                "another p0"
+            )
+        end = polish(rows.at, minimum(rows.at, start, box, limit, rows.linear), box, limit)
+        return averaged(rows.at, end, box, limit) if rows.dtype == "float32" else end
+
+
+def _require_minimum(end: Point, box: Box, dtype: str, rows: Rows, limit: int) -> None:
+    left = offset(end, box)
+    # residuals as small as the rounding of the model have no direction
+    noise = np.finfo(dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
+    if left > TOLERANCE[dtype] and left * np.sqrt(end.cost) > 100.0 * noise:
+        raise FitError(
+            "Optimal parameters not found: no minimum was reached in "
+            f"{rows.calls} evaluations (maxfev = {limit} for each attempt); the best so far is "
+            f"{end.p.tolist()}; give a p0 nearer to the solution, or bounds"
+        )
+
+
+def _in_deviations(rows: Rows) -> np.ndarray:
+    if rows.scale is None:
+        return rows.y
+    return rows.y / rows.scale if rows.scale.ndim == 1 else np.linalg.solve(rows.scale, rows.y)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _data(
+    xdata: Any, ydata: Any, check_finite: bool, nan_policy: str | None
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """x as (k, M), y as (M,), and whether f takes x as (M,)."""
+    x, y = real(xdata, "xdata"), real(ydata, "ydata")
+    if y.size == 0:
+        raise InputError("`ydata` must not be empty!")
+    if nan_policy not in (None, "raise", "omit"):
+        raise InputError(f'nan_policy={nan_policy!r}: use None, "raise" or "omit"')
+    if y.ndim != 1 or x.ndim not in (1, 2) or x.shape[-1] != len(y):
+        raise InputError(
+            f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
+        )
+    finite = np.isfinite(x).all() and np.isfinite(y).all()
+    if check_finite and nan_policy != "omit" and not finite:
+        raise InputError("array must not contain infs or NaNs; nan_policy='omit' leaves NaN out")
+    return np.atleast_2d(x), y, x.ndim == 1
+
+
+def _scale(sigma: Any, count: int) -> np.ndarray | None:
+    """Deviations (M,), or the Cholesky factor (M, M) of a covariance."""
+    if sigma is None:
+        return None
+    found = real(sigma, "sigma")
+    if found.size == 1:
+        return np.full(count, found.item())
+    if found.shape == (count,):
+        return found
+    if found.shape != (count, count):
+        raise InputError("`sigma` has incorrect shape.")
+    try:
+        return np.linalg.cholesky(found)
+    except np.linalg.LinAlgError as error:
+        raise InputError("`sigma` must be positive definite.") from error
+
+
+def _omitted(
+    x: np.ndarray, y: np.ndarray, scale: np.ndarray | None, nan_policy: str | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The data without rows that hold NaN, if these are to be left out."""
+    if nan_policy != "omit":
+        return x, y, scale
+    keep = ~(np.isnan(x).any(axis=0) | np.isnan(y))
+    if scale is not None and scale.ndim == 2:
+        scale = np.linalg.cholesky((scale @ scale.T)[np.ix_(keep, keep)])
+    elif scale is not None:
+        scale = scale[keep]
+    return x[:, keep], y[keep], scale
+
+
+def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray, Box]:
+    """The parameters to start from, and the box they stay in."""
+    if method not in METHODS:
+        raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
+    n = _count(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+    try:
+        box = Box(*(np.broadcast_to(real(b, "bounds"), (n,)).copy() for b in (low, high)))
+    except ValueError as error:
+        raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error
+    if np.any(box.low >= box.high):
+        raise InputError("bounds: each lower bound must be strictly less than each upper bound")
+    bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
+    if method == "lm" and bounded:
+        raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
+    p = _within(box) if p0 is None else np.atleast_1d(real(p0, "p0")).ravel()
+    if np.any(p < box.low) or np.any(p > box.high):
+        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
+    return p, box
+
+
+def _count(f: Any) -> int:
+    """The parameters that f names after x."""
+    names = list(inspect.signature(f).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in names) or len(names) < 2:
+        raise InputError("Unable to determine number of fit parameters: give p0")
+    return len(names) - 1
+
+
+def _within(box: Box) -> np.ndarray:
+    """Where SciPy starts: 1, the middle between two bounds, or 1 away from a single one."""
+    low, high = np.isfinite(box.low), np.isfinite(box.high)
+    with np.errstate(invalid="ignore"):
+        middle = 0.5 * (box.low + box.high)
+    return np.select([low & high, low, high], [middle, box.low + 1, box.high - 1], 1.0)

@@ -1,0 +1,211 @@
+"""What an optimisation method is: a function on expressions, from one state to the next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symgrad.expr import functions, ops
+from symgrad.expr.array import ExprArray, array, balanced
+from symgrad.expr.expression import Condition, Expr
+
+Memory = tuple[Any, ...]
+"""What a method keeps from step to step: numbers and arrays, as expressions where it is traced."""
+
+Rate = float | Callable[[Expr], Any]
+"""A learning rate: a number, or a function of the number of steps done, as in `schedules`."""
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """When a problem counts as solved; None leaves a test out, and saves its operations.
+
+    ``gradient`` bounds the gradient at the point: its largest component, or, for least squares,
+    the largest cosine between a column of the Jacobian and the residuals. ``loss`` bounds its
+    relative decrease in a step that was accepted, ``step`` that of every variable, relative to it.
+    """
+
+    gradient: float | None = None
+    loss: float | None = None
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A box: the lowest and the highest value of each variable, infinite where there is none."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @classmethod
+    def of(cls, low: Any, high: Any, n: int) -> Bounds:
+        """Bounds from numbers or arrays that broadcast to (n,)."""
+        sides = [np.broadcast_to(np.asarray(side, float), (n,)).tolist() for side in (low, high)]
+        return cls(tuple(sides[0]), tuple(sides[1]))
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is any bound."""
+        return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
+
+    def project(self, x: Any) -> ExprArray:
+        """The nearest point of the box."""
+        return array([self._clip(v, k) for k, v in enumerate(x)])
+
+    def _clip(self, v: Any, k: int) -> Any:
+        if self.low[k] > -np.inf:
+            v = ops.maximum(v, self.low[k])
+        return ops.minimum(v, self.high[k]) if self.high[k] < np.inf else v
+
+    def crossed(self, x: Any) -> list[Condition | None]:
+        """Where a variable is beyond a bound; None where it has none."""
+        found: list[Condition | None] = []
+        for v, low, high in zip(x, self.low, self.high, strict=True):
+            sides = [v < low] if low > -np.inf else []
+            sides += [v > high] if high < np.inf else []
+            found.append(sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None)
+        return found
+
+    def held(self, x: Any, gradient: Any) -> list[Condition | None]:
+        """Where a variable is at a bound that the gradient pushes it against."""
+        return [self._held(v, g, k) for k, (v, g) in enumerate(zip(x, gradient, strict=True))]
+
+    def _held(self, v: Any, g: Any, k: int) -> Condition | None:
+        sides = []
+        if self.low[k] > -np.inf:
+            sides.append((v <= self.low[k]) & (g > 0.0))
+        if self.high[k] < np.inf:
+            sides.append((v >= self.high[k]) & (g < 0.0))
+        return sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None
+
+
+def released(values: Any, held: Sequence[Condition | None]) -> ExprArray:
+    """The values, 0 for variables that are held."""
+    pairs = zip(values, held, strict=True)
+    return array([v if h is None else functions.where(h, 0.0, v) for v, h in pairs])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a method is told of a point: expressions, and the numbers that it may depend on.
+
+    ``hessian``, (n, n), is that of the loss for methods that need it, JᵀJ for those that minimise
+    a sum of squares, else None. ``step`` counts the steps done; ``eps`` is that of the dtype.
+    """
+
+    x: ExprArray
+    loss: Expr
+    gradient: ExprArray
+    hessian: ExprArray | None
+    step: Expr
+    bounds: Bounds
+    eps: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a method makes of an evaluation.
+
+    ``point`` is the best point known now, with its ``loss`` and the ``measure`` of its gradient,
+    which is compared with the tolerance; ``trial`` is where to evaluate next. ``settled`` says
+    where the change of the loss tells of convergence, ``stuck`` where no step leads further down.
+    """
+
+    point: Any
+    loss: Any
+    measure: Any
+    trial: Any
+    memory: Memory
+    settled: Any = True
+    stuck: Any = False
+
+
+class Method(ABC):
+    """A method: what it needs of the loss, what it keeps, and how it moves."""
+
+    needs: ClassVar[str] = "gradient"
+    """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals."""
+
+    @abstractmethod
+    def start(self, n: int) -> Memory:
+        """The memory before the first step, for n variables."""
+
+    @abstractmethod
+    def advance(self, at: Evaluation, memory: Memory) -> Move:
+        """The move from a point that has been evaluated, as expressions."""
+
+    def tolerances(self, eps: float) -> Tolerances:
+        """The tolerances where the user gives none."""
+        return Tolerances(gradient=eps**0.5, loss=eps, step=eps)
+
+
+class Rule(Method):
+    """A first-order method: the next point from the point, the gradient and a memory.
+
+    Subclass it as a frozen dataclass to write one of your own. ``update`` is traced like any
+    function, so it may use NumPy's functions, symgrad's and ``sg.where``.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> @dataclass(frozen=True)
+        ... class Lion(sg.Rule):  # Chen and others, 2023, "Symbolic discovery of optimization ..."
+        ...     lr: float = 0.01
+        ...     def start(self, n):
+        ...         return (np.zeros(n),)
+        ...     def update(self, x, gradient, memory, step):
+        ...         (m,) = memory
+        ...         x = x - self.lr * np.sign(0.9 * m + 0.1 * gradient)
+        ...         return x, (0.99 * m + 0.01 * gradient,)
+        >>> found = sg.minimize_from(lambda v: v @ v, 2, [[0.5, -0.25]], Lion(), 200, device="cpu")
+        >>> bool(abs(found.x).max() < 0.1)
+        True
+    """
+
+    def start(self, n: int) -> Memory:
+        """The memory before the first step: numbers and arrays, of any shapes; none by default."""
+        return ()
+
+    @abstractmethod
+    def update(self, x: Any, gradient: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
+        """The next point (n,) and the next memory, of the same shapes; step is 0 at first."""
+
+    def advance(self, at: Evaluation, memory: Memory) -> Move:
+        """The move to the next point, whatever the loss there."""
+        held = at.bounds.held(at.x, at.gradient)
+        trial, memory = self.update(at.x, at.gradient, memory, at.step)
+        measure = largest(released(at.gradient, held))
+        return Move(at.x, at.loss, measure, array(trial), tuple(memory))
+
+    def tolerances(self, eps: float) -> Tolerances:
+        """None: all steps are taken."""
+        return Tolerances()
+
+
+def rate_at(rate: Rate, step: Any) -> Any:
+    """The learning rate after so many steps."""
+    return rate(step) if callable(rate) else rate
+
+
+def largest(values: Any) -> Any:
+    """The largest magnitude among values; NaN if one is."""
+    return balanced(functions.maximum, [abs(v) for v in values])
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Any:
+    """The arrays, or numbers, that a condition chooses element by element."""
+    pick = np.frompyfunc(lambda a, b: ops.where(condition, a, b), 2, 1)
+    if np.ndim(yes) or np.ndim(no):
+        a, b = (np.asarray(array(v)) for v in (yes, no))
+        return array(pick(a, b))
+    return ops.where(condition, yes, no)
+
+
+def array_of(value: Any) -> Any:
+    """A number, an expression, or nested lists of them as an array."""
+    return np.asarray(array(value))

@@ -1,0 +1,71 @@
+"""Newton's method with the symbolic Hessian, and Gauss and Newton's for sums of squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symgrad.expr.array import array
+from symgrad.expr.expression import Condition
+from symgrad.optimize.factor import solve_modified
+from symgrad.optimize.line_search import Descent, Judged
+from symgrad.optimize.method import Evaluation, Memory, released
+
+
+@dataclass(frozen=True)
+class Newton(Descent):
+    """Newton's method: the symbolic Hessian, made positive definite by a modified Cholesky.
+
+    Each step is shortened until Armijo's condition holds. Where the Hessian is positive definite
+    the direction is exactly Newton's, and convergence quadratic.
+
+    Example:
+        >>> import symgrad as sg
+        >>> rosenbrock = lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2
+        >>> found = sg.minimize_from(rosenbrock, 2, [[-1.2, 1.0]], sg.Newton(), 100)
+        >>> found.success, found.x.round(4)
+        (array([ True]), array([[1., 1.]], dtype=float32))
+    """
+
+    needs: ClassVar[str] = "hessian"
+
+    def start(self, n: int) -> Memory:
+        """The line search's memory."""
+        return self.begin(n)
+
+    def direct(self, at: Evaluation, gradient: Any, judged: Judged, memory: Memory) -> Any:
+        """Newton's direction among the variables that are free, with a first length of 1."""
+        assert at.hessian is not None, "Newton's method is given a Hessian"
+        matrix = restricted(at.hessian, at.bounds.held(at.x, at.gradient))
+        return -solve_modified(matrix, gradient, at.eps), 1.0, ()
+
+
+@dataclass(frozen=True)
+class GaussNewton(Newton):
+    """Newton's method for sums of squares, with JᵀJ in the place of the Hessian.
+
+    It converges fast where residuals are small or nearly linear; see also `LevenbergMarquardt`.
+
+    Example:
+        >>> import symgrad as sg
+        >>> found = sg.minimize_from(
+        ...     lambda v: [1 - v[0], 10 * (v[1] - v[0]**2)], 2, [[-1.2, 1.0]], sg.GaussNewton(), 50)
+        >>> found.x.round(4)
+        array([[1., 1.]], dtype=float32)
+    """
+
+    needs: ClassVar[str] = "squares"
+
+
+def restricted(matrix: Any, held: list[Condition | None]) -> Any:
+    """The matrix with rows and columns of held variables as those of the identity."""
+    if not any(h is not None for h in held):
+        return matrix
+    rows = np.asarray([released(row, held) for row in matrix])
+    columns = np.asarray([released(column, held) for column in rows.T]).T
+    for k, h in enumerate(held):
+        if h is not None:
+            columns[k, k] = columns[k, k] + array(h)[()] * 1.0
+    return array(columns)

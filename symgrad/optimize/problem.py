@@ -1,0 +1,239 @@
+"""From a loss and a method to the computation that one step of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import functions
+from symgrad.expr.array import array
+from symgrad.expr.differentiate import deriving
+from symgrad.expr.expression import Expr, lift
+from symgrad.expr.node import Graph
+from symgrad.expr.trace import describe
+from symgrad.expr.verbs import grad, hessian, jacobian
+from symgrad.kernel.plan import Computation, Iteration, Reduction
+from symgrad.kernel.stage import hoisted
+from symgrad.optimize.method import Bounds, Evaluation, Method, Move, Tolerances, array_of
+from symgrad.pipeline import Options, Wanted, build
+from symgrad.results import Array
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is minimised: ``f(x)``, or the sum over rows of ``f(x, row)``, by n variables.
+
+    Of a row's columns the first ``shared`` are the same for all problems, ``own`` are each one's
+    own. ``weight`` multiplies every row's loss. For methods that need "squares" f returns one or
+    several residuals, and the loss is half their sum of squares.
+    """
+
+    f: Callable[..., Any]
+    n: int
+    shared: int = 0
+    own: int = 0
+    weight: float = 1.0
+
+    @property
+    def columns(self) -> int:
+        """The numbers in a row; 0 if there are no rows."""
+        return self.shared + self.own
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands in the state of a problem.
+
+    The variables come first, then the method's memory, then the number of steps done, the limit,
+    the loss, the status (see `result.MESSAGES`), and the flag: whether the problem is not done.
+    """
+
+    n: int
+    memory: tuple[Any, ...]
+
+    @property
+    def kept(self) -> int:
+        """The numbers in the memory."""
+        return sum(np.size(part) for part in self.memory)
+
+    @property
+    def size(self) -> int:
+        """The numbers in a state."""
+        return self.n + self.kept + 5
+
+    def split(self, state: Any) -> tuple[Any, tuple[Any, ...], Any]:
+        """The state (..., size) as variables, memory, and (count, limit, loss, status, flag)."""
+        end = self.n + self.kept
+        parts, at = [], self.n
+        for part in self.memory:
+            shape = np.shape(part)
+            block = state[..., at : at + np.size(part)]
+            parts.append(block.reshape(state.shape[:-1] + shape) if shape else block[..., 0][()])
+            at += np.size(part)
+        return state[..., : self.n], tuple(parts), state[..., end : end + 5]
+
+    def states(self, starts: np.ndarray, steps: int) -> np.ndarray:
+        """The first states (S, size) for starts (S, n), with so many steps to do."""
+        memory = [np.ravel(np.asarray(part, float)) for part in self.memory]
+        tail = np.concatenate([*memory, [0.0, steps, 0.0, 0.0, 1.0]])
+        return np.concatenate([starts, np.broadcast_to(tail, (len(starts), len(tail)))], axis=1)
+
+
+def layout_of(method: Method, n: int) -> Layout:
+    """The layout of a method's states."""
+    return Layout(n, tuple(method.start(n)))
+
+
+def iteration(
+    problem: Problem, method: Method, bounds: Bounds, stop: Tolerances, options: Options
+) -> Iteration:
+    """The computation of one step, traced, differentiated and simplified.
+
+    Raises:
+        TraceError: if f returns what the method cannot minimise, or cannot be traced.
+    """
+    layout = layout_of(method, problem.n)
+    rows = None
+    if problem.columns:
+        rows = reduction(problem, method.needs, options)
+    sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
+    eps = float(np.finfo(options.dtype).eps)
+
+    def update(v: Any) -> list[Any]:
+        state = v[: layout.size]
+        x, memory, (count, *_) = layout.split(state)
+        found = v[layout.size :] if rows else evaluated(problem.f, x, (), method.needs, 1.0)
+        with deriving(v[0].graph):
+            loss, gradient, curvature = _unpacked(found, problem.n, method.needs)
+            at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
+            return _next(layout, state, method.advance(at, memory), bounds, stop)
+
+    names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
+    computed = _computation(update, len(names), names, options)
+    return Iteration(computed, layout.size, rows, problem.shared)
+
+
+def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
+    """The sums over rows that a step of a method needs, as `evaluated` orders them."""
+    n = problem.n
+    names = [f"x{k}" for k in range(n)] + [f"r{k}" for k in range(problem.columns)]
+
+    def row(v: Any) -> list[Any]:
+        return evaluated(problem.f, v[:n], (v[n:],), needs, problem.weight)
+
+    made = _computation(row, len(names), names, options)
+    return hoisted(Reduction(made.name, made.graph, made.outputs, n, ()))
+
+
+def _computation(
+    f: Callable[..., Any], n: int, names: Sequence[str], options: Options
+) -> Computation:
+    built = build(
+        f, n, lambda t: [Wanted("values", t.outputs, Array((len(t.outputs),)))], options, names
+    )
+    return built.computation
+
+
+def evaluated(
+    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float
+) -> list[Any]:
+    """The loss, its gradient, and the lower half of its Hessian or of JᵀJ if it is needed."""
+    graph = x[0].graph
+    outcome = f(x, *others)
+    with deriving(graph):
+        if needs == "squares":
+            return _squares(graph, _residuals(graph, outcome, f), x, weight)
+        loss = _scalar(graph, outcome, f)
+        loss = loss if weight == 1.0 else loss * weight
+        found = [loss, *grad(loss, x)]
+        if needs == "hessian":
+            second = hessian(loss, x).toarray()
+            found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
+        return found
+
+
+def _squares(graph: Graph, residuals: list[Expr], x: Any, weight: float) -> list[Any]:
+    """Half the sum of squares, Jᵀr, and the lower half of JᵀJ, without structural zeros."""
+    n, matrix = len(x), jacobian(residuals, x)
+    rows: dict[int, dict[int, Expr]] = {}
+    for r, c, entry in zip(matrix.rows, matrix.columns, matrix.entries, strict=True):
+        rows.setdefault(r, {})[c] = entry
+    terms: list[list[Any]] = [[0.5 * r * r for r in residuals]]
+    terms += [[row[i] * residuals[r] for r, row in rows.items() if i in row] for i in range(n)]
+    terms += [
+        [row[i] * row[j] for row in rows.values() if i in row and j in row]
+        for i in range(n)
+        for j in range(i + 1)
+    ]
+    sums = [np.sum(array(t)) if t else lift(graph, 0.0) for t in terms]
+    return sums if weight == 1.0 else [s * weight for s in sums]
+
+
+def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
+    if np.ndim(array_of(outcome)) != 0:
+        raise TraceError(
+            f"{describe(f)} returned {np.size(array_of(outcome))} values: this method minimises "
+            "one scalar; LevenbergMarquardt and GaussNewton minimise a sum of squares"
+        )
+    return lift(graph, array_of(outcome)[()])
+
+
+def _residuals(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
+    values = list(np.asarray(array_of(outcome)).flat)
+    if not values:
+        raise TraceError(f"{describe(f)} returned no residuals")
+    return [lift(graph, v) for v in values]
+
+
+def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
+    """The loss, gradient (n,) and symmetric matrix (n, n) of a row of sums."""
+    flat = array(list(found))
+    if needs == "gradient":
+        return flat[0], flat[1 : n + 1], None
+    index = np.zeros((n, n), int)
+    index[np.tril_indices(n)] = np.arange(n * (n + 1) // 2)
+    return flat[0], flat[1 : n + 1], flat[n + 1 :][np.maximum(index, index.T)]
+
+
+def _next(layout: Layout, state: Any, move: Move, bounds: Bounds, stop: Tolerances) -> list[Any]:
+    """The next state: at the best point if the problem is done, else at the next trial."""
+    _, _, (count, limit, loss, _, _) = layout.split(state)
+    status = _status(move, loss, count, bounds, stop)
+    going = (status == 0.0) & (count < limit)
+    trial = bounds.project(move.trial)
+    x = [functions.where(going, a, b) for a, b in zip(trial, move.point, strict=True)]
+    memory = _flat(layout, move.memory)
+    count = count + functions.where(going, 1.0, 0.0)
+    return [*x, *memory, count, limit, move.loss, status, functions.where(going, 1.0, 0.0)]
+
+
+def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances) -> Any:
+    where = functions.where
+    status = where(move.stuck, -1.0, 0.0) if move.stuck is not False else 0.0 * count
+    if stop.step is not None:
+        trial = bounds.project(move.trial)
+        small: Any = True
+        for a, b in zip(trial, move.point, strict=True):
+            small = (abs(a - b) <= stop.step * (abs(b) + stop.step)) & small
+        status = where(small, 3.0, status)
+    if stop.loss is not None:
+        still = abs(loss - move.loss) <= stop.loss * abs(move.loss)
+        status = where(still & (count > 0.0) & move.settled, 2.0, status)
+    finite = functions.isfinite(move.loss)
+    if stop.gradient is not None:
+        status = where(move.measure <= stop.gradient, 1.0, status)
+        finite = finite & functions.isfinite(move.measure)
+    return where(finite, status, -2.0)
+
+
+def _flat(layout: Layout, memory: tuple[Any, ...]) -> list[Any]:
+    """The memory as a list, its shapes checked: they stay those it began with."""
+    shapes = [np.shape(part) for part in layout.memory]
+    found = [np.shape(array_of(part)) for part in memory]
+    if shapes != found:
+        raise InputError(f"the method's memory began with shapes {shapes} and went on with {found}")
+    return [v for part in memory for v in np.asarray(array_of(part)).flat]

@@ -1,0 +1,58 @@
+"""SciPy's results, and kernels as SciPy's functions: SciPy itself is imported only here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import SymgradError
+
+MESSAGES: Final = {
+    0: "the steps ran out",
+    1: "the gradient is within the tolerance",
+    2: "the loss no longer decreases by more than the tolerance",
+    3: "the step is within the tolerance",
+    -1: "no step leads further down",
+    -2: "the loss or its gradient is not finite",
+}
+"""What each ``status`` means; the positive ones are successes."""
+
+
+class FitError(SymgradError, RuntimeError):
+    """No minimum was found: SciPy raises RuntimeError."""
+
+
+def scipy_optimize() -> Any:
+    """SciPy's module of optimisers."""
+    try:
+        return importlib.import_module("scipy.optimize")
+    except ImportError as error:
+        raise SymgradError(
+            "fitting and minimising need SciPy: pip install 'symgrad[fit]'"
+        ) from error
+
+
+def optimize_result(**fields: Any) -> Any:
+    """SciPy's ``OptimizeResult`` with these fields."""
+    return scipy_optimize().OptimizeResult(**fields)
+
+
+def as_scipy(kernel: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
+    """A kernel of loss and gradient as ``fun(x)`` for ``scipy.optimize.minimize(jac=True)``.
+
+    Example:
+        >>> import scipy.optimize
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(2, lambda v: v @ v, device="cpu", dtype="float64")
+        >>> bool(scipy.optimize.minimize(as_scipy(kernel), [3.0, 4.0], jac=True).success)
+        True
+    """
+
+    def fun(x: Any) -> tuple[float, np.ndarray]:
+        loss, gradient = kernel.run(np.asarray(x, float))
+        return float(loss), np.asarray(gradient, float)
+
+    return fun

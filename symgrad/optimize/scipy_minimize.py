@@ -1,0 +1,78 @@
+"""`minimize` with SciPy's signature, for functions that are traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.fused import fused_forward_backward, fused_hessian
+from symgrad.kernels import Kernel
+from symgrad.optimize.result import as_scipy, scipy_optimize
+
+SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
+"""Methods that are given the Hessian."""
+
+WITHOUT: Final = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+"""Methods that take no gradient."""
+
+
+def minimize(
+    f: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), method: str | None = None,
+    jac: Any = None, hess: Any = None, hessp: Any = None, bounds: Any = None,
+    constraints: Any = (), tol: float | None = None, callback: Any = None,
+    options: dict[str, Any] | None = None, *, device: Any = None, dtype: str | None = None,
+) -> Any:  # fmt: skip
+    """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
+
+    Args:
+        f: gets an array of n variables, and ``args``, and returns one scalar; it is traced.
+        x0: where to start, (n,).
+        args: more arguments for f, which are constants.
+        method: SciPy's; those of second order get the symbolic Hessian.
+        jac: taken instead of the exact gradient if it is a function.
+        hess: taken instead of the exact Hessian if it is a function.
+        hessp: taken instead of the exact Hessian.
+        bounds: handed on to SciPy, as are the next four.
+        constraints: SciPy's.
+        tol: SciPy's.
+        callback: SciPy's.
+        options: SciPy's.
+        device: the CPU by default.
+        dtype: "float64" by default, "float32" on a GPU.
+
+    Returns:
+        SciPy's ``OptimizeResult``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> found = sg.minimize(lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2, [-1.2, 1.0])
+        >>> found.x.round(4)
+        array([1., 1.])
+    """
+    start = np.atleast_1d(np.asarray(x0, float))
+    if start.ndim != 1:
+        raise InputError(f"x0 has shape {start.shape}: (n,) is needed")
+    args = args if isinstance(args, tuple) else (args,)
+    chosen = {"device": device if device is not None else "cpu", "dtype": dtype or "float64"}
+    if dtype is None and chosen["device"] != "cpu":
+        chosen["dtype"] = "float32"
+    name = method.lower() if isinstance(method, str) else ""
+    loss = lambda v: f(v, *args)  # noqa: E731
+    fun = as_scipy(fused_forward_backward(len(start), loss, **chosen))
+    if not callable(hess) and hessp is None and name in SECOND:
+        hess = _hessian(fused_hessian(len(start), loss, **chosen))
+    given = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
+    if name in WITHOUT:
+        given = {}
+    value = fun if given.get("jac") is True else lambda x: fun(x)[0]
+    return scipy_optimize().minimize(
+        value, start, method=method, bounds=bounds, constraints=constraints, tol=tol,
+        callback=callback, options=options, **given,
+    )  # fmt: skip
+
+
+def _hessian(kernel: Kernel) -> Callable[[Any], np.ndarray]:
+    return lambda x: np.asarray(kernel.run(np.asarray(x, float))[2], float)

@@ -1,0 +1,169 @@
+"""Tables of data: arrays, structured arrays, dicts and data frames, whole or block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+
+NAN_POLICIES: Final = ("propagate", "raise", "omit")
+"""What may be done with a row in which a number is NaN, in SciPy's words."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a row: by number, or by name; ``indices`` are those that hold indices."""
+
+    count: int
+    names: tuple[str, ...] | None = None
+    indices: tuple[int, ...] = ()
+
+    def describe(self, k: int) -> str:
+        """How a user knows a column."""
+        return repr(self.names[k]) if self.names else f"column {k}"
+
+
+def columns_of(row: Any, columns: Any) -> Columns:
+    """What ``row=`` and ``columns=`` ask for; exactly one of them is given."""
+    if columns is None:
+        if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or row < 1:
+            raise InputError(f"row={row!r}: the number of columns of a row, at least 1")
+        return Columns(int(row))
+    if row is not None:
+        raise InputError("row= and columns= say the same: give one of them")
+    names = tuple(columns) if not isinstance(columns, str) else (columns,)
+    if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
+        raise InputError(f"columns={columns!r}: names of columns, each an identifier")
+    if len(set(names)) != len(names):
+        raise InputError(f"columns={columns!r}: a name comes twice")
+    return Columns(len(names), names)
+
+
+def is_table(rows: Any) -> bool:
+    """Whether it is one table, rather than an iterator of blocks."""
+    return (
+        isinstance(rows, (np.ndarray, Mapping, list, tuple))
+        or hasattr(rows, "columns")
+        or hasattr(rows, "__array__")
+    )
+
+
+def blocks_of(rows: Any, size: int) -> Iterator[Any]:
+    """The blocks of an iterator of tables, or of one table, ``size`` rows each at most."""
+    if not is_table(rows):
+        if not hasattr(rows, "__iter__"):
+            raise InputTypeError(f"rows is {rows!r}: a table, or an iterator of tables, is needed")
+        yield from rows
+        return
+    count = len_of(rows)
+    for start in range(0, count, size):
+        yield rows if count <= size else take(rows, start, start + size)
+    if not count:
+        yield rows
+
+
+def len_of(rows: Any) -> int:
+    """The number of rows of a table."""
+    if isinstance(rows, Mapping):
+        return len(next(iter(rows.values()), ()))
+    return len(rows)
+
+
+def take(rows: Any, start: int, end: int) -> Any:
+    """Some rows of a table."""
+    if isinstance(rows, Mapping):
+        return {name: values[start:end] for name, values in rows.items()}
+    return rows[start:end]
+
+
+def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int32.
+
+    Raises:
+        InputError: for columns that are missing, too many or of different lengths, and for indices
+        that are no whole numbers. InputTypeError: for what holds no real numbers.
+    """
+    found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
+    indices = [_whole(found[:, k] if isinstance(found, np.ndarray) else found[k], columns, k)
+               for k in columns.indices]  # fmt: skip
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(
+            found if isinstance(found, np.ndarray) else np.stack(found, axis=1), dtype=dtype
+        )
+    kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int32)
+    return numbers, np.ascontiguousarray(kept, np.int32)
+
+
+def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
+    table = _numbers(rows, "rows")
+    if table.ndim == 1 and columns.count == 1:
+        table = table[:, None]
+    if table.ndim != 2 or table.shape[1] != columns.count:
+        raise InputError(f"rows has shape {table.shape}: (N, {columns.count}) is needed")
+    return table
+
+
+def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
+    names = columns.names or ()
+    known = _names_in(rows)
+    if known is None:
+        table = _columns_by_number(rows, columns)
+        return [table[:, k] for k in range(columns.count)]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
+    found = [_numbers(rows[name], name) for name in names]
+    lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
+    if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
+        raise InputError(f"columns differ in shape: {lengths}")
+    return found
+
+
+def _names_in(rows: Any) -> Sequence[str] | None:
+    """The names of a table's columns; None if it has none."""
+    if isinstance(rows, Mapping):
+        return list(rows)
+    if isinstance(rows, np.ndarray):
+        return rows.dtype.names
+    return list(rows.columns) if hasattr(rows, "columns") else None
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} is no array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
+    return array
+
+
+def _whole(values: np.ndarray, columns: Columns, k: int) -> np.ndarray:
+    if values.dtype.kind in "iu":
+        return values
+    if not np.all(values == np.floor(values)):
+        raise InputError(f"{columns.describe(k)} is an index: whole numbers are needed")
+    return values.astype(np.int64)
+
+
+def screened(
+    numbers: np.ndarray, indices: np.ndarray, policy: str, columns: Columns
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, with those that hold a NaN as the policy says."""
+    if policy == "propagate":
+        return numbers, indices
+    bad = np.isnan(numbers).any(axis=1)
+    if not bad.any():
+        return numbers, indices
+    if policy == "raise":
+        row = int(np.argmax(bad))
+        column = columns.describe(int(np.argmax(np.isnan(numbers[row]))))
+        raise InputError(
+            f"{int(bad.sum())} rows hold a NaN, the first at row {row}, {column}: mend them, or "
+            'use nan_policy="omit" or "propagate"'
+        )
+    return np.ascontiguousarray(numbers[~bad]), np.ascontiguousarray(indices[~bad])

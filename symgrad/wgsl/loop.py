@@ -1,0 +1,343 @@
+"""Runs an iteration on a GPU: as few dispatches as the device stands, the states staying there.
+
+A dispatch is short enough for a watchdog, and its loops for drivers that end them silently after
+65,535 turns. So it does some of the steps, and the next as many more as the time that it took
+allows; the device tells after each how many problems are still active, and none ends the run.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError
+from symgrad.expr.node import reachable
+from symgrad.kernel.plan import Computation, Iteration
+from symgrad.kernel.problems import Problems, problems_of
+from symgrad.mathlib.define import functions
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
+from symgrad.wgsl.memory import Storage
+
+TURNS: Final = 60_000
+"""Turns of all loops of an invocation in one dispatch, at most."""
+
+SERIAL: Final = 50_000_000
+"""Operations of an invocation in one dispatch, about and at most."""
+
+SECONDS: Final = 0.1
+"""How long a dispatch should take, at most; watchdogs wait for two seconds or more."""
+
+GROWTH: Final = 4
+"""By how much the number of steps may grow from a dispatch to the next."""
+
+CAREFUL: Final = 5e8
+"""Operations of the first dispatch, when nothing is known of the device's speed."""
+
+MANY_ROWS: Final = 64
+"""Rows from which a workgroup may be worth while for a problem."""
+
+FEW_PROBLEMS: Final = 8_192
+"""Problems up to which it is: beyond, an invocation for each keeps the device busy."""
+
+GRID: Final = 32_768
+"""Workgroups in a row of the grid."""
+
+TILE: Final = 16
+
+TURNED: Final = 1 << 19
+"""Problems whose data are turned in one dispatch, at most."""
+
+TURN: Final = f"""// in: x (count, K); out: y (K, count)
+struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+var<workgroup> tile: array<f32, {TILE * (TILE + 1)}>;
+
+@compute @workgroup_size({TILE}, {TILE})
+fn main(@builtin(workgroup_id) group: vec3<u32>,
+        @builtin(local_invocation_id) local: vec3<u32>) {{
+  let columns = arrayLength(&x) / params.count;
+  let row = group.x * {TILE}u + local.y;
+  let column = group.y * {TILE}u + local.x;
+  if (row < params.count && column < columns) {{
+    tile[local.y * {TILE + 1}u + local.x] = x[row * columns + column];
+  }}
+  workgroupBarrier();
+  let across = group.x * {TILE}u + local.x;
+  let down = group.y * {TILE}u + local.y;
+  if (across < params.count && down < columns) {{
+    y[down * params.count + across] = tile[local.x * {TILE + 1}u + local.y];
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Problems from ``start`` on whose arrays fit in bindings, and their data on the device."""
+
+    start: int
+    count: int
+    own: tuple[Any, int, int]
+    keep: Storage | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data that stay on the device: ``loop.bind`` makes them, any number of runs use them."""
+
+    sizes: Problems
+    form: Form
+    shared: Storage
+    shared_bytes: int
+    chunks: tuple[Chunk, ...]
+
+
+class Loop:
+    """Does the steps of an iteration on a GPU. Several threads may use it; they take turns.
+
+    Raises:
+        InputError: the iteration is too long for a kernel.
+        DeviceError: the GPU refuses the kernel, which is a defect of symgrad.
+    """
+
+    def __init__(self, gpu: Gpu, iteration: Iteration, math: str = "accurate") -> None:
+        self.gpu, self.iteration = gpu, iteration
+        self.seconds = 0.0
+        """How long it took to compile what has been run so far."""
+        self._math = math
+        self._update = _weight(iteration.update)
+        self._row = _weight(iteration.rows) if iteration.rows else 0
+        self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
+        self._pipelines: dict[Form, Any] = {}
+        self._lock = threading.Lock()
+        self._progress = gpu.storage(4 * PROGRESS)
+        self._staging = gpu.staging()
+        self._speed = CAREFUL / SECONDS
+        self.source(Form(False))
+
+    def source(self, form: Form) -> str:
+        """The WGSL of a form."""
+        return emit_iteration(self.iteration, functions(self._math), form, Style(self._math))
+
+    # data -----------------------------------------------------------------------------------------
+
+    def bind(
+        self, count: int, shared: np.ndarray | DeviceArray | None = None,
+        own: np.ndarray | DeviceArray | None = None,
+    ) -> Data:  # fmt: skip
+        """The data of ``count`` problems, on the device."""
+        it = self.iteration
+        sizes = problems_of(it, np.broadcast_to(np.float32(0), (count, it.state)), shared, own)
+        form = self.form(sizes)
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            kept = self._stored(shared)
+            chunks = tuple(self._chunks(sizes, form, own))
+        return Data(sizes, form, kept, max(4, 4 * sizes.rows * it.shared), chunks)
+
+    def form(self, sizes: Problems) -> Form:
+        """What suits problems of these sizes."""
+        few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= TOTALS
+        return Form(few or self._turns(Form(False), sizes.rows) > TURNS)
+
+    def _stored(self, array: np.ndarray | DeviceArray | None) -> Storage:
+        if isinstance(array, DeviceArray):
+            array = array.numpy()
+        if array is None or not array.size:
+            return self.gpu.storage(4)
+        data = np.ascontiguousarray(array, np.float32)
+        if data.nbytes > self.gpu.max_binding:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for shared data of {data.nbytes:,}: use device="cpu"'
+            )
+        storage = self.gpu.storage(data.nbytes)
+        self.gpu.upload(storage, data)
+        return storage
+
+    def _chunks(
+        self, sizes: Problems, form: Form, own: np.ndarray | DeviceArray | None
+    ) -> Iterator[Chunk]:
+        width = 4 * sizes.rows * self.iteration.own
+        step = self._chunk(width, form)
+        for start in range(0, sizes.count, step):
+            count = min(step, sizes.count - start)
+            if own is None or not width:
+                dummy = self.gpu.storage(4)
+                yield Chunk(start, count, (dummy.buffer, 0, 4), dummy)
+            elif isinstance(own, DeviceArray):
+                yield self._on_device(
+                    start, count, (own.buffer, start * width, count * width), form
+                )
+            else:
+                part = np.ascontiguousarray(own[start : start + count], np.float32)
+                storage = self.gpu.storage(part.nbytes)
+                self.gpu.upload(storage, part)
+                chunk = self._on_device(start, count, (storage.buffer, 0, part.nbytes), form)
+                yield Chunk(start, count, chunk.own, chunk.keep or storage)
+
+    def _chunk(self, width: int, form: Form) -> int:
+        """Problems whose arrays fit in bindings, and that one grid takes."""
+        widest = max(width, 4 * self.iteration.state)
+        fit = self.gpu.max_binding // widest // WORKGROUP * WORKGROUP
+        if not fit:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
+            )
+        return min(fit, GRID * form.lanes if form.workgroup or not width else TURNED)
+
+    def _on_device(self, start: int, count: int, own: tuple[Any, int, int], form: Form) -> Chunk:
+        """A chunk whose data are on the device as rows of problems."""
+        if form.workgroup:
+            return Chunk(start, count, own, None)
+        turned = self.gpu.storage(own[2])
+        bindings = self.gpu.bind(count, [own, (turned.buffer, 0, own[2])])
+        encoder = self.gpu.encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(self.gpu.pipeline(TURN, 1))
+        compute.set_bind_group(0, bindings)
+        columns = own[2] // 4 // count
+        compute.dispatch_workgroups(-(-count // TILE), -(-columns // TILE))
+        compute.end()
+        self.gpu.submit_unwaited(encoder)
+        return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
+
+    # running --------------------------------------------------------------------------------------
+
+    def run(
+        self, state: Any, steps: int, shared: np.ndarray | DeviceArray | None = None,
+        own: np.ndarray | DeviceArray | None = None,
+    ) -> Any:  # fmt: skip
+        """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps.
+
+        The state may be an array on the host or on the device; the result is of the same kind.
+
+        Raises:
+            InputError: for arrays of other shapes. DeviceError: what is too large for the GPU.
+        """
+        problems_of(self.iteration, state, shared, own)
+        return self.run_bound(state, steps, self.bind(state.shape[0], shared, own))
+
+    def run_bound(self, state: Any, steps: int, data: Data) -> Any:
+        """``run`` with data that are on the device already."""
+        if state.shape != (data.sizes.count, self.iteration.state):
+            raise InputError(
+                f"a state of shape {state.shape}: expected "
+                f"({data.sizes.count}, {self.iteration.state})"
+            )
+        on_device = isinstance(state, DeviceArray)
+        result = DeviceArray.empty(self.gpu, state.shape) if on_device else np.empty(
+            state.shape, np.float32
+        )  # fmt: skip
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            for chunk in data.chunks:
+                self._run_chunk(state, result, steps, data, chunk)
+        return result
+
+    def _run_chunk(self, state: Any, result: Any, steps: int, data: Data, chunk: Chunk) -> None:
+        width, part = 4 * self.iteration.state, slice(chunk.start, chunk.start + chunk.count)
+        nbytes = chunk.count * width
+        if isinstance(result, DeviceArray):
+            states = (result.buffer, chunk.start * width, nbytes)
+            encoder = self.gpu.encoder()
+            encoder.copy_buffer_to_buffer(state.buffer, states[1], states[0], states[1], nbytes)
+            self.gpu.submit(encoder)
+            self._advance(states, steps, data, chunk)
+            return
+        storage = self.gpu.storage(nbytes)
+        self.gpu.upload(storage, np.ascontiguousarray(state[part], np.float32))
+        self._advance((storage.buffer, 0, nbytes), steps, data, chunk)
+        self.gpu.download(storage, result[part].reshape(-1))
+
+    def _advance(self, states: tuple[Any, int, int], steps: int, data: Data, chunk: Chunk) -> None:
+        """Dispatches, until all steps are done or no problem is active."""
+        rows, form = data.sizes.rows, data.form
+        weight = self._weight(rows)
+        most = self._most(form, rows)
+        now = max(1, int(SECONDS * self._speed / (weight * chunk.count)))
+        while steps > 0:
+            now = min(now, most, steps, 2**32 // chunk.count)
+            took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
+            steps -= _even(now, steps)
+            if not active:
+                return
+            self._speed = max(self._speed, done * weight / took)
+            now = max(1, min(GROWTH * now, int(now * SECONDS / took)))
+
+    def _weight(self, rows: int) -> int:
+        """About the operations of a step of one problem."""
+        return self._update + rows * self._row
+
+    def _turns(self, form: Form, rows: int) -> int:
+        """The turns of all loops that an invocation makes in a step."""
+        mine = -(-rows // WORKGROUP) if form.workgroup else rows
+        sums = WORKGROUP // 4 if form.workgroup and rows else 0
+        return 1 + mine + -(-mine // BLOCK) + sums
+
+    def _most(self, form: Form, rows: int) -> int:
+        """The most steps of a dispatch."""
+        turns = self._turns(form, rows)
+        if turns > TURNS:
+            raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
+        mine = -(-rows // WORKGROUP) if form.workgroup else rows
+        return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
+
+    def _dispatch(
+        self, states: tuple[Any, int, int], steps: int, data: Data, chunk: Chunk
+    ) -> tuple[float, int, int]:
+        """Do some steps: the seconds it took, the steps of all problems, and those active."""
+        gpu, nbytes = self.gpu, 4 * PROGRESS
+        shared = (data.shared.buffer, 0, data.shared_bytes)
+        progress = (self._progress.buffer, 0, nbytes)
+        bindings = gpu.bind(steps, [chunk.own, states, progress, shared])
+        pipeline = self._pipeline(data.form)
+        gpu.write(self._progress.buffer, 0, np.array([0, 0, data.sizes.rows], np.uint32))
+        target = self._staging.claim(nbytes)
+        start = time.perf_counter()
+        encoder = gpu.encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, bindings)
+        groups = -(-chunk.count // data.form.lanes)
+        compute.dispatch_workgroups(min(groups, GRID), -(-groups // GRID))
+        compute.end()
+        encoder.copy_buffer_to_buffer(self._progress.buffer, 0, target, 0, nbytes)
+        gpu.submit(encoder)
+        found = np.empty(PROGRESS, np.float32)
+        self._staging.read(nbytes, [(0, found)])
+        done, active, _ = found.view(np.uint32).tolist()
+        return time.perf_counter() - start, done, active
+
+    def _pipeline(self, form: Form) -> Any:
+        """The compiled kernel of a form."""
+        if form not in self._pipelines:
+            start = time.perf_counter()
+            self._pipelines[form] = self.gpu.pipeline(self.source(form), 3)
+            self.seconds += time.perf_counter() - start
+        return self._pipelines[form]
+
+
+def _even(now: int, steps: int) -> int:
+    """The steps of a dispatch, so that the last one is no short one."""
+    return math.ceil(steps / math.ceil(steps / now))
+
+
+def _weight(computation: Computation) -> int:
+    """About the operations of a computation."""
+    graph = computation.graph
+    roots = [i for o in computation.outputs for i in o.nodes]
+    return 1 + sum(graph.nodes[i][0].cost for i in reachable(graph, roots))

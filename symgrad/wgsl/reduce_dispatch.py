@@ -1,0 +1,274 @@
+"""Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
+
+A call costs one write, one submit and one wait; the partial sums of all workgroups come back
+together and are added in float64. Rows that no binding can hold are cut into blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError
+from symgrad.expr.node import Op
+from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.plan import Reduction
+from symgrad.mathlib.define import Function
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.memory import Storage
+from symgrad.wgsl.reduce import BLOCK, ROWS, WORKGROUP, Summation, emit_reduction
+
+PADDING = 16
+"""Bytes that bindings are whole multiples of: those of a vec4<f32>."""
+
+TOGETHER = 64
+"""Rows that blocks are whole multiples of, so that all are in whole loads."""
+
+BUSY = 512
+"""Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
+
+BUSY_SOFTWARE = 8
+"""The same for a driver in software, for which a workgroup's tree costs as much as many rows."""
+
+WRITABLE = 2
+"""Bindings after the rows: the parameters and the partial sums."""
+
+
+def workgroups(count: int, busy: int) -> int:
+    """How many add up this many rows."""
+    needed = -(-count // (WORKGROUP * ROWS))
+    useful = -(-count // (WORKGROUP * BLOCK))
+    return max(needed, min(busy, useful), 1)
+
+
+class Sums:
+    """A compiled reduction. Any number of threads may use it; they take turns.
+
+    Args:
+        gpu: where it runs.
+        reduction: what is summed.
+        functions: the library's functions, for the choice of mathematics.
+        style: what the source says beside the code.
+
+    Raises:
+        DeviceError: the GPU binds too few arrays, cannot hold a row, or refuses a module, which
+            is a defect of symgrad (the message is naga's).
+    """
+
+    def __init__(
+        self, gpu: Gpu, reduction: Reduction, functions: Mapping[Op, Function],
+        style: Style | None = None,
+    ) -> None:  # fmt: skip
+        start = time.perf_counter()
+        self.gpu, self.reduction = gpu, reduction
+        self.modules = emit_reduction(reduction, functions, style)
+        self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
+        self.block = _checked_block(gpu, reduction)
+        self.pipelines = [gpu.pipeline(m.source, WRITABLE) for m in self.modules]
+        self._lock = threading.Lock()
+        self._streams: dict[int, BoundSums] = {}
+        self.seconds = time.perf_counter() - start
+
+    @property
+    def results(self) -> int:
+        """The number of sums."""
+        return sum(len(o.nodes) for o in self.reduction.outputs)
+
+    def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """parameters (n,), rows (N, columns), float32 in C order -> sums (results,) in float64.
+
+        The rows go through a part of the device's memory in blocks.
+        """
+        self.require(rows)
+        self.require_parameters(parameters)
+        found = np.zeros(self.results)
+        step = max(HOST_BYTES // _row_bytes(self.reduction) // TOGETHER * TOGETHER, TOGETHER)
+        step = min(step, self.block)
+        with self._lock, np.errstate(invalid="ignore"):
+            for start in range(0, len(rows), step):
+                part = rows[start : start + step]
+                found += self._stream(len(part)).replaced(part).run(parameters)
+        return found
+
+    def bind(self, rows: np.ndarray) -> BoundSums:
+        """Sums over these rows (N, columns), float32 in C order, which are copied to the device."""
+        self.require(rows)
+        return BoundSums(self, len(rows)).replaced(rows)
+
+    def require(self, rows: np.ndarray) -> None:
+        """Refuse rows of another width."""
+        if rows.ndim != 2 or rows.shape[1] != self.reduction.columns:
+            raise InputError(f"rows of shape {rows.shape}: expected (N, {self.reduction.columns})")
+        assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
+
+    def require_parameters(self, parameters: np.ndarray) -> None:
+        """Refuse another number of parameters."""
+        n = self.reduction.parameters
+        if parameters.shape != (n,):
+            raise InputError(f"parameters of shape {parameters.shape}: expected ({n},)")
+
+    def _stream(self, count: int) -> BoundSums:
+        """Room for this many rows on the device, the last two sizes kept."""
+        found = self._streams.pop(count, None)
+        if found is None:
+            while len(self._streams) > 1:
+                self._streams.pop(next(iter(self._streams)))
+            found = BoundSums(self, count)
+        self._streams[count] = found
+        return found
+
+
+@dataclass(frozen=True)
+class _Dispatch:
+    """One module over one block of rows, whose numbers start at float ``first`` of the results."""
+
+    module: Summation
+    pipeline: Any
+    storage: Storage
+    rows: int
+    groups: int
+    first: int
+
+    @property
+    def size(self) -> int:
+        """Numbers that it writes."""
+        return self.module.size(self.groups)
+
+    def add_to(self, sums: np.ndarray, numbers: np.ndarray) -> None:
+        """Add the partial sums among all numbers, in a fixed order and times their factors."""
+        module, mine = self.module, numbers[self.first : self.first + self.size]
+        count = len(module.results)
+        factors, values = np.split(mine[: module.head].astype(np.float64), [count])
+        partial = mine[module.head :].reshape(len(module.summed), self.groups)
+        summed, fixed = self._places
+        totals = np.empty(count)
+        totals[summed] = partial.sum(axis=1, dtype=np.float64)
+        totals[fixed] = self.rows * values
+        sums[module.results.start : module.results.stop] += totals * factors
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the summed and the fixed results stand among the module's."""
+        start = self.module.results.start
+        both = self.module.summed, self.module.fixed
+        return np.array(both[0], int) - start, np.array(both[1], int) - start
+
+
+class BoundSums:
+    """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
+
+    def __init__(self, sums: Sums, count: int) -> None:
+        """Makes room for ``count`` rows, which `replaced` fills."""
+        self.sums, self.count = sums, count
+        gpu, columns = sums.gpu, _row_bytes(sums.reduction)
+        gpu.check()
+        self._lock = threading.Lock()
+        counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
+        self._blocks = [(n, gpu.storage(_padded(n * columns))) for n in counts]
+        self._parameters = gpu.storage(self._parameter_bytes)
+        self._dispatches = list(self._planned())
+        last = self._dispatches[-1] if self._dispatches else None
+        self._nbytes = 4 * (last.first + last.size) if last else 0
+        self._results = gpu.storage(self._nbytes)
+        self._staging = gpu.staging()
+        with gpu.guard:
+            self._bindings = [self._bound(d) for d in self._dispatches]
+
+    @property
+    def _parameter_bytes(self) -> int:
+        return _padded(4 * self.sums.reduction.parameters)
+
+    def _planned(self) -> Iterator[_Dispatch]:
+        """Every module over every block of rows."""
+        first = 0
+        for count, storage in self._blocks:
+            for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
+                groups = workgroups(count, self.sums.busy) if module.summed else 1
+                yield _Dispatch(module, pipeline, storage, count, groups, first)
+                first += -(-4 * module.size(groups) // ALIGNMENT) * ALIGNMENT // 4
+
+    def replaced(self, rows: np.ndarray) -> BoundSums:
+        """The same, after rows (count, columns) have been copied to the device."""
+        assert len(rows) == self.count, "there is room for another number of rows"
+        start = 0
+        for count, storage in self._blocks:
+            self.sums.gpu.upload(storage, rows[start : start + count])
+            start += count
+        return self
+
+    def run(self, parameters: np.ndarray) -> np.ndarray:
+        """parameters (n,), float32 -> sums (results,) in float64."""
+        self.sums.require_parameters(parameters)
+        found = np.zeros(self.sums.results)
+        if self.count:
+            numbers = self._computed(parameters)
+            with np.errstate(invalid="ignore", over="ignore"):
+                for dispatch in self._dispatches:
+                    dispatch.add_to(found, numbers)
+        return found
+
+    def _computed(self, parameters: np.ndarray) -> np.ndarray:
+        """All that the dispatches write: one write, one submit, one wait."""
+        gpu = self.sums.gpu
+        gpu.check()
+        numbers = np.empty(self._nbytes // 4, np.float32)
+        padded = np.zeros(self._parameter_bytes // 4, np.float32)
+        padded[: len(parameters)] = parameters
+        with self._lock, gpu.guard:
+            gpu.write(self._parameters.buffer, 0, padded)
+            target = self._staging.claim(self._nbytes)
+            encoder = gpu.encoder()
+            self._encode(encoder)
+            encoder.copy_buffer_to_buffer(self._results.buffer, 0, target, 0, self._nbytes)
+            gpu.submit(encoder)
+            self._staging.read(self._nbytes, [(0, numbers)])
+        return numbers
+
+    def _encode(self, encoder: Any) -> None:
+        compute = encoder.begin_compute_pass()
+        for dispatch, bindings in zip(self._dispatches, self._bindings, strict=True):
+            compute.set_pipeline(dispatch.pipeline)
+            compute.set_bind_group(0, bindings)
+            compute.dispatch_workgroups(dispatch.groups)
+        compute.end()
+
+    def _bound(self, dispatch: _Dispatch) -> Any:
+        """The arrays of a dispatch."""
+        rows = _padded(dispatch.rows * _row_bytes(self.sums.reduction))
+        arrays = [
+            (dispatch.storage.buffer, 0, rows),
+            (self._parameters.buffer, 0, self._parameter_bytes),
+            (self._results.buffer, 4 * dispatch.first, 4 * dispatch.size),
+        ]
+        return self.sums.gpu.bind(dispatch.rows, arrays)
+
+
+def _row_bytes(reduction: Reduction) -> int:
+    return 4 * max(reduction.columns, 1)
+
+
+def _padded(nbytes: int) -> int:
+    return max(-(-nbytes // PADDING) * PADDING, PADDING)
+
+
+def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
+    """The rows that one dispatch takes, or a DeviceError if it takes none."""
+    if gpu.max_arrays < WRITABLE + 1:
+        raise DeviceError(
+            f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {WRITABLE + 1}"
+        )
+    fit = gpu.max_binding // _row_bytes(reduction) // TOGETHER * TOGETHER
+    if not fit:
+        raise DeviceError(
+            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for {TOGETHER} "
+            f"rows of {reduction.columns:,} numbers"
+        )
+    return min(fit, MAX_WORKGROUPS * WORKGROUP * ROWS)

@@ -1,0 +1,184 @@
+"""Iterations on the CPU: against their meaning, in registers and in memory."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from iterations import (
+    countdown,
+    fit,
+    long_chain,
+    long_starts,
+    rosenbrock,
+    rosenbrock_starts,
+)
+
+from symgrad.errors import InputError
+from symgrad.kernel.interpret import iterate
+from symgrad.llvm import body, dispatch
+from symgrad.llvm import iterate as emitting
+from symgrad.llvm.loop import Loop
+
+DTYPES = ["float32", "float64"]
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+@pytest.fixture(params=["registers", "memory"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both forms of a step, for iterations that are short enough for the first."""
+    if request.param == "memory":
+        monkeypatch.setattr(emitting, "LONG_BATCH", -1)
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 1000])
+def test_rosenbrock(count: int, dtype: str, form: str) -> None:
+    made, state = rosenbrock(dtype), rosenbrock_starts(count)
+    found = Loop(made, "accurate", dtype).run(state, 300)
+    assert found.dtype == dtype and found.shape == state.shape
+    np.testing.assert_allclose(found, iterate(made, state, 300), rtol=0, atol=3 * TOLERANCE[dtype])
+    if count == 1000:
+        assert len(set(found[:, 2])) > 20, "they should end at different steps"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_problem_stops_by_itself(dtype: str, form: str) -> None:
+    left = np.random.default_rng(0).integers(0, 100, 1000)
+    state = np.stack([np.zeros(1000), left], axis=1)
+    loop = Loop(countdown(dtype), "accurate", dtype)
+    for steps in (0, 1, 50, 99, 200, 10**15):
+        want = np.minimum(left, steps)
+        np.testing.assert_array_equal(loop.run(state, steps), np.stack([want, left - want], 1))
+    np.testing.assert_array_equal(state[:, 1], left)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("data", ["shared", "own", "both"])
+@pytest.mark.parametrize("count", [1, 7, 32, 100])
+def test_sums_over_rows(count: int, data: str, dtype: str, form: str) -> None:
+    made = fit(35, count, data, dtype)
+    found = Loop(made.iteration, "accurate", dtype).run(made.state, 60, made.shared, made.own)
+    want = made.expected(60)
+    np.testing.assert_array_equal(found[:, 4:], want[:, 4:])
+    np.testing.assert_allclose(found[:, :4], want[:, :4], rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("problems", [1, 3, 16, 17, 1000])
+def test_any_number_of_problems_with_data(problems: int) -> None:
+    made = fit(problems, 5, "both")
+    found = Loop(made.iteration, "accurate", "float32").run(made.state, 10, made.shared, made.own)
+    np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
+
+
+def test_no_rows_sum_to_nothing(form: str) -> None:
+    made = fit(20, 1, "both")
+    assert made.shared is not None and made.own is not None
+    loop = Loop(made.iteration, "accurate", "float32")
+    found = loop.run(made.state, 3, made.shared[:0], made.own[:, :0])
+    active = made.state[:, 5] != 0
+    np.testing.assert_array_equal(found[:, :3], made.state[:, :3].astype(np.float32))
+    np.testing.assert_array_equal(found[active, 4:], [[1, 0]] * active.sum())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_long_bodies(dtype: str) -> None:
+    made, state = long_chain(3_500, dtype), long_starts(37)
+    assert len(made.update.graph) > 3_000
+    found = Loop(made, "accurate", dtype).run(state, 10)
+    np.testing.assert_allclose(found, iterate(made, state, 10), rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_long_bodies_at_rows(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fit(20, 40, "both", dtype, more=130)
+    monkeypatch.setattr(body, "LONG_BATCH", 300)
+    found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.shared, made.own)
+    np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
+
+
+def test_sums_in_float32_are_as_good_as_in_float64() -> None:
+    made = fit(16, 20_000, "shared")
+    found = Loop(made.iteration, "accurate", "float32").run(made.state, 1, made.shared)
+    loss = made.expected(1)[:, 3]
+    some = loss > 0
+    assert some.sum() > 10
+    np.testing.assert_allclose(found[some, 3], loss[some], rtol=1e-6)
+
+
+def test_nan_in_one_problem_stays_there(form: str) -> None:
+    made = fit(33, 10, "own")
+    assert made.own is not None
+    loop = Loop(made.iteration, "accurate", "float32")
+    clean = loop.run(made.state, 20, None, made.own)
+    broken = made.own.copy()
+    broken[5] = np.nan
+    found = loop.run(made.state, 20, None, broken)
+    others = np.arange(33) != 5
+    np.testing.assert_array_equal(found[others], clean[others])
+    assert np.isnan(found[5, :3]).all() and found[5, 4] == 20
+
+
+def test_nothing_is_active(form: str) -> None:
+    state = np.full((40, 4), np.nan)
+    state[:, 3] = 0
+    found = Loop(rosenbrock(), "accurate", "float32").run(state, 10)
+    np.testing.assert_array_equal(found, state.astype(np.float32))
+
+
+def test_a_flag_that_is_nan_is_active(form: str) -> None:
+    found = Loop(countdown(), "accurate", "float32").run(np.array([[0.0, np.nan]]), 7)
+    assert found[0, 0] == 7
+
+
+def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fit(1000, 7, "both")
+    loop = Loop(made.iteration, "accurate", "float32")
+
+    def run(_: int = 0) -> np.ndarray:
+        return loop.run(made.state, 30, made.shared, made.own)
+
+    want = run()
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(run, range(8)):
+            np.testing.assert_array_equal(found, want)
+    monkeypatch.setattr(dispatch, "CHUNKS", 50)
+    np.testing.assert_array_equal(run(), want)
+
+
+def test_arrays_of_any_memory_order_and_dtype() -> None:
+    made = fit(20, 9, "both")
+    assert made.shared is not None and made.own is not None
+    loop = Loop(made.iteration, "accurate", "float32")
+    want = loop.run(made.state, 5, made.shared, made.own)
+    own = np.asfortranarray(made.own.astype(np.float32))
+    found = loop.run(np.asfortranarray(made.state), 5, made.shared[::-1][::-1], own)
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize(
+    ("state", "shared", "own", "message"),
+    [
+        ((4, 5), (3, 2), (4, 3, 1), r"state of shape \(4, 5\): expected \(S, 6\)"),
+        ((4, 6), None, (4, 3, 1), "no array as shared data: its rows have 2 columns"),
+        ((4, 6), (3, 2), (4, 3, 2), r"own data of shape \(4, 3, 2\): expected \(4, 3, 1\)"),
+        ((4, 6), (3, 2), (4, 5, 1), r"own data of shape \(4, 5, 1\): expected \(4, 3, 1\)"),
+        ((4, 6), (3, 2), (5, 3, 1), r"own data of shape \(5, 3, 1\): expected \(4, 3, 1\)"),
+        ((4, 6), (3, 1), (4, 3, 1), r"shared data of shape \(3, 1\): expected \(R, 2\)"),
+    ],
+)
+def test_wrong_shapes_are_refused(state: tuple, shared: tuple, own: tuple, message: str) -> None:
+    loop = Loop(fit(4, 3, "both").iteration, "accurate", "float32")
+    arrays = [None if s is None else np.zeros(s) for s in (shared, own)]
+    with pytest.raises(InputError, match=message):
+        loop.run(np.zeros(state), 1, *arrays)
+
+
+def test_the_source_is_the_same_every_time() -> None:
+    shape = dispatch.host().shape("float32", True)
+    functions = dispatch.definitions_for("accurate", "float32")
+    made = fit(1, 1, "both").iteration
+    first, second = (emitting.emit_iteration(made, functions, shape) for _ in range(2))
+    assert first == second

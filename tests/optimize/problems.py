@@ -1,0 +1,42 @@
+"""Functions with known minima, and both ways to run an iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symgrad.kernel.plan import Iteration
+from symgrad.llvm.loop import Loop
+from symgrad.optimize.runner import Interpreted, Runner
+
+
+def rosenbrock(v: Any) -> Any:
+    """Its minimum is 0 at (1, ..., 1)."""
+    return np.sum(100.0 * (v[1:] - v[:-1] ** 2) ** 2 + (1.0 - v[:-1]) ** 2)
+
+
+def rosenbrock_residuals(v: Any) -> Any:
+    return [2**0.5 * (1.0 - v[0]), 2**0.5 * 10.0 * (v[1] - v[0] ** 2)]
+
+
+def powell(v: Any) -> Any:
+    """Its minimum is 0 at 0, where the Hessian is singular."""
+    a, b, c, d = v
+    return (a + 10 * b) ** 2 + 5 * (c - d) ** 2 + (b - 2 * c) ** 4 + 10 * (a - d) ** 4
+
+
+def powell_residuals(v: Any) -> Any:
+    a, b, c, d = v
+    return [a + 10 * b, 5**0.5 * (c - d), (b - 2 * c) ** 2, 10**0.5 * (a - d) ** 2]
+
+
+def interpreted(iteration: Iteration) -> Runner:
+    return Interpreted(iteration, np.float64)
+
+
+def compiled(iteration: Iteration) -> Runner:
+    return Loop(iteration, "accurate", "float64")
+
+
+DOUBLE: dict[str, Any] = {"device": "cpu", "dtype": "float64"}

@@ -1,0 +1,217 @@
+"""Many minimisations at once: convergence, bounds, data, flags, and what ends a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from optimize.data_sets import CASES
+from optimize.problems import (
+    DOUBLE,
+    compiled,
+    interpreted,
+    powell,
+    powell_residuals,
+    rosenbrock,
+    rosenbrock_residuals,
+)
+
+import symgrad as sg
+from symgrad.optimize.minimize import minimize_kernel
+
+METHODS = [sg.LBFGS(4), sg.Newton(), sg.GaussNewton(), sg.LevenbergMarquardt()]
+STARTS = [[-1.2, 1.0], [2.0, -1.0], [5.0, 5.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def by_name(method: Any) -> str:
+    return type(method).__name__
+
+
+@pytest.mark.parametrize("runner", [interpreted, compiled])
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_rosenbrock(method: Any, runner: Any) -> None:
+    f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
+    found = sg.minimize_from(f, 2, STARTS, method, 200, runner=runner, **DOUBLE)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-7)
+    assert found.success.all()
+    assert (found.nit < 100).all() and found.nit[-1] == 0
+    assert (found.fun < 1e-14).all()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_powells_singular_function(method: Any) -> None:
+    f = powell_residuals if method.needs == "squares" else powell
+    found = sg.minimize_from(f, 4, [[3.0, -1.0, 0.0, 1.0]], method, 300, **DOUBLE)
+    assert found.fun[0] < 1e-10
+    assert np.abs(found.x).max() < 2e-3
+
+
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_in_float32(method: Any) -> None:
+    f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
+    found = sg.minimize_from(f, 2, STARTS, method, 200, device="cpu")
+    np.testing.assert_allclose(found.x, 1.0, atol=2e-3)
+    assert found.success.all()
+
+
+@pytest.mark.parametrize("method", [sg.LBFGS(), sg.Newton()], ids=by_name)
+def test_many_variables(method: Any) -> None:
+    starts = np.random.default_rng(0).normal(size=(3, 12))
+    found = sg.minimize_from(rosenbrock, 12, starts, method, 500, **DOUBLE)
+    assert found.success.all()
+    for x, fun in zip(found.x, found.fun, strict=True):
+        end = scipy.optimize.minimize(rosenbrock, x)
+        assert fun == pytest.approx(end.fun, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", [*METHODS, sg.GradientDescent(1e-3)], ids=by_name)
+def test_bounds_are_respected(method: Any) -> None:
+    f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
+    low, high = [-2.0, -2.0], [0.5, np.inf]
+    steps = 20_000 if by_name(method) == "GradientDescent" else 200
+    found = sg.minimize_from(f, 2, STARTS, method, steps, bounds=(low, high), **DOUBLE)
+    want = scipy.optimize.minimize(rosenbrock, [0.0, 0.0], bounds=[(-2, 0.5), (-2, None)])
+    np.testing.assert_allclose(found.x, np.broadcast_to(want.x, (5, 2)), atol=1e-4)
+    assert (found.x[:, 0] == 0.5).all()
+    if steps == 200:
+        assert found.success.all()
+
+
+def test_newtons_convergence_is_quadratic() -> None:
+    found = sg.minimize_from(
+        lambda v: sg.exp(v[0]) - v[0] + v[1] ** 2, 2, [[0.5, 0.5]], sg.Newton(), 6, **DOUBLE
+    )
+    assert np.abs(found.x).max() < 1e-9
+
+
+def test_a_hessian_that_is_not_positive_definite() -> None:
+    found = sg.minimize_from(
+        lambda v: v[0] ** 4 - v[0] ** 2 + v[1] ** 2 + 0.3 * v[0] * v[1],
+        2, [[0.05, 1.0], [-0.05, 0.2]], sg.Newton(), 100, **DOUBLE,
+    )  # fmt: skip
+    assert found.success.all()
+    assert (np.abs(found.x[:, 0]) > 0.5).all()
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("name", sorted({*CASES} - {"MGH17"}))
+def test_nist_by_the_traced_levenberg_marquardt(name: str, start: int) -> None:
+    case = CASES[name]
+    x = np.atleast_2d(case.x)
+    flat = case.x.ndim == 1
+    found = sg.minimize_from(
+        lambda p, r: case.f(r[0] if flat else r[:-1], *p) - r[-1],
+        len(case.certified), case.starts[start], sg.LevenbergMarquardt(), 500,
+        shared=np.column_stack([x.T, case.y]), **DOUBLE,
+    )  # fmt: skip
+    assert case.digits(found.x[0]) > (4 if name == "Lanczos3" else 5)
+    assert found.success[0]
+
+
+def test_rows_of_data_shared_and_own_and_their_mean() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(40, 1)), rng.normal(size=(3, 40, 1))
+
+    def loss(p: Any, r: Any) -> Any:
+        return (p[0] + p[1] * r[0] - r[1]) ** 2
+
+    options = {"shared": x, "own": y, **DOUBLE}
+    for method in (sg.LBFGS(), sg.Newton()):
+        total = sg.minimize_from(loss, 2, np.zeros((3, 2)), method, 100, **options)
+        mean = sg.minimize_from(loss, 2, np.zeros((3, 2)), method, 100, reduce="mean", **options)
+        for k in range(3):
+            slope, offset = np.polyfit(x[:, 0], y[k, :, 0], 1)
+            np.testing.assert_allclose(total.x[k], [offset, slope], rtol=1e-6)
+            np.testing.assert_allclose(mean.x[k], [offset, slope], rtol=1e-6)
+        np.testing.assert_allclose(total.fun, mean.fun * 40, rtol=1e-9)
+
+
+def test_status_and_messages() -> None:
+    starts = [[4.0], [-1.0], [np.nan], [1.0]]
+    found = sg.minimize_from(lambda v: v[0] - sg.log(v[0]), 1, starts, sg.LBFGS(), 60, device="cpu")
+    assert found.status.tolist()[1:] == [-2, -2, 1]
+    assert found.success.tolist() == [True, False, False, True]
+    assert found.message[1] == "the loss or its gradient is not finite"
+    assert found.nit[1:].tolist() == [0, 0, 0]
+    assert found.best in (0, 3)
+    few = sg.minimize_from(rosenbrock, 2, [[-1.2, 1.0]], sg.LBFGS(), 3, device="cpu")
+    assert (few.status[0], few.nit[0], few.message[0]) == (0, 3, "the steps ran out")
+
+
+def test_each_tolerance_ends_a_run() -> None:
+    def status(**tolerance: float) -> int:
+        tol = sg.Tolerances(**tolerance)
+        run = sg.minimize_from(
+            rosenbrock, 2, [[-1.2, 1.0]], sg.GradientDescent(1e-3), 50_000, tol, **DOUBLE
+        )
+        return int(run.status[0])
+
+    assert status(gradient=1e-2) == 1
+    assert status(loss=1e-3) == 2
+    assert status(step=1e-5) == 3
+    assert status() == 0
+
+
+def test_a_number_is_the_tolerance_of_the_gradient() -> None:
+    found = sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), 500, 1e-3, **DOUBLE)
+    gradients = sg.fused_forward_backward(2, rosenbrock, **DOUBLE).run(found.x)[1]
+    assert (np.abs(gradients).max(axis=1) <= 1e-3).all()
+
+
+def test_history_and_callback() -> None:
+    found = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.01), 20, history=True, device="cpu")
+    assert found.history.shape == (21, 5)
+    np.testing.assert_allclose(found.history[0], [rosenbrock(np.array(s)) for s in STARTS], 1e-5)
+    np.testing.assert_array_equal(found.history[-1], found.fun)
+    seen: list[int] = []
+
+    def stop(result: Any) -> bool:
+        seen.append(int(result.nit[0]))
+        return len(seen) == 2
+
+    ended = sg.minimize_from(
+        rosenbrock, 2, STARTS, sg.Adam(0.01), 20, history=4, callback=stop, device="cpu"
+    )
+    assert seen == [4, 8]
+    assert ended.history.shape == (2, 5)
+
+
+def test_kernels_are_minimised() -> None:
+    kernel = sg.fused_forward_backward(2, rosenbrock, **DOUBLE)
+    found = minimize_kernel(kernel, STARTS, sg.LBFGS(), 200)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-7)
+    squares = sg.fused_jacobian(2, rosenbrock_residuals, device="cpu")
+    found = minimize_kernel(squares, STARTS, sg.LevenbergMarquardt(), 200)
+    np.testing.assert_allclose(found.x, 1.0, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"starts": [[1.0, 2.0, 3.0]]}, r"starts has shape \(1, 3\)"),
+        ({"reduce": "max"}, 'use "sum" or "mean"'),
+        ({"bounds": (1.0, 0.0)}, "above the upper"),
+        ({"bounds": ([0, 0, 0], 1)}, "arrays of 2"),
+        ({"steps": 2**25}, "can be counted"),
+        ({"shared": [1.0, 2.0]}, "shared has shape"),
+        ({"own": np.zeros((2, 3, 1))}, "1 starts for 2 problems"),
+        ({"own": np.zeros((1, 3, 1)), "shared": np.zeros((4, 1))}, "they go together"),
+    ],
+)
+def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"starts": [[0.0, 0.0]], "steps": 3, "device": "cpu"} | options
+    with pytest.raises(sg.InputError, match=message):
+        sg.minimize_from(rosenbrock, 2, method=sg.LBFGS(), **given)
+
+
+def test_functions_that_do_not_fit() -> None:
+    with pytest.raises(sg.TraceError, match="returned 2 values: this method minimises one scalar"):
+        sg.minimize_from(rosenbrock_residuals, 2, STARTS, sg.LBFGS(), device="cpu")
+    with pytest.raises(sg.TraceError, match="no residuals"):
+        sg.minimize_from(lambda v: [], 2, STARTS, sg.GaussNewton(), device="cpu")
+    with pytest.raises(sg.InputError, match="at least one"):
+        sg.LBFGS(0)
+    with pytest.raises(sg.InputError, match="positive"):
+        sg.LevenbergMarquardt(0.0)

@@ -1,0 +1,118 @@
+"""Each rule against the update of its paper, written out in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from optimize.problems import DOUBLE, interpreted, rosenbrock
+
+import symgrad as sg
+
+STARTS = np.array([[-1.2, 1.0], [0.3, -0.7], [2.0, 2.0]])
+Update = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+
+
+def gradient(v: np.ndarray) -> np.ndarray:
+    a, b = v
+    return np.array([-400 * a * (b - a * a) - 2 * (1 - a), 200 * (b - a * a)])
+
+
+def descent(lr: Callable[[int], float]) -> Update:
+    return lambda x, g, k: x - lr(k) * g
+
+
+class Heavy:
+    def __init__(self, nesterov: bool) -> None:
+        self.m, self.nesterov = np.zeros(2), nesterov
+
+    def __call__(self, x: np.ndarray, g: np.ndarray, k: int) -> np.ndarray:
+        self.m = 0.9 * self.m + g
+        return x - 1e-4 * (g + 0.9 * self.m if self.nesterov else self.m)
+
+
+class Moments:
+    def __init__(self, decay: float = 0.0) -> None:
+        self.m, self.v, self.decay = np.zeros(2), np.zeros(2), decay
+
+    def __call__(self, x: np.ndarray, g: np.ndarray, k: int) -> np.ndarray:
+        self.m = 0.9 * self.m + 0.1 * g
+        self.v = 0.99 * self.v + 0.01 * g * g
+        x = x - 0.02 * self.decay * x
+        m, v = self.m / (1 - 0.9 ** (k + 1)), self.v / (1 - 0.99 ** (k + 1))
+        return x - 0.02 * m / (np.sqrt(v) + 1e-8)
+
+
+def clipped(x: np.ndarray, g: np.ndarray, k: int) -> np.ndarray:
+    g = np.clip(g, -30.0, 30.0)
+    return x - 1e-2 * g * min(1.0, 20.0 / np.linalg.norm(g))
+
+
+RULES: dict[str, tuple[Any, Callable[[], Update]]] = {
+    "gradient descent": (sg.GradientDescent(1e-3), lambda: descent(lambda k: 1e-3)),
+    "momentum": (sg.Momentum(1e-4), lambda: Heavy(False)),
+    "nesterov": (sg.Momentum(1e-4, nesterov=True), lambda: Heavy(True)),
+    "adam": (sg.Adam(0.02, b2=0.99), Moments),
+    "adamw": (sg.AdamW(0.02, b2=0.99, weight_decay=0.1), lambda: Moments(0.1)),
+    "clipped": (
+        sg.Clipped(sg.GradientDescent(1e-2), value=30.0, norm=20.0),
+        lambda: clipped,
+    ),
+    "constant": (
+        sg.GradientDescent(sg.schedules.Constant(1e-3)),
+        lambda: descent(lambda k: 1e-3),
+    ),
+    "cosine": (
+        sg.GradientDescent(sg.schedules.Cosine(1e-3, 10, 1e-4)),
+        lambda: descent(lambda k: 1e-4 + 9e-4 * (1 + np.cos(np.pi * min(k, 10) / 10)) / 2),
+    ),
+    "exponential": (
+        sg.GradientDescent(sg.schedules.Exponential(1e-3, 0.5, 5)),
+        lambda: descent(lambda k: 1e-3 * 0.5 ** (k / 5)),
+    ),
+    "warmup": (
+        sg.GradientDescent(sg.schedules.Warmup(sg.schedules.Exponential(1e-3, 0.5), 4)),
+        lambda: descent(lambda k: 1e-3 * k / 4 if k < 4 else 1e-3 * 0.5 ** (k - 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 15])
+@pytest.mark.parametrize("name", RULES)
+def test_steps_are_those_of_the_textbook(name: str, steps: int) -> None:
+    rule, reference = RULES[name]
+    found = sg.minimize_from(rosenbrock, 2, STARTS, rule, steps, **DOUBLE)
+    for start, x, fun in zip(STARTS, found.x, found.fun, strict=True):
+        update, want = reference(), start
+        for k in range(steps):
+            want = update(want, gradient(want), k)
+        np.testing.assert_allclose(x, want, rtol=1e-12)
+        np.testing.assert_allclose(fun, rosenbrock(want), rtol=1e-11)
+    np.testing.assert_array_equal(found.nit, steps)
+    np.testing.assert_array_equal(found.status, 0)
+    assert not found.success.any()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_in_float32_and_by_the_interpreter(name: str) -> None:
+    rule, _ = RULES[name]
+    want = sg.minimize_from(rosenbrock, 2, STARTS, rule, 15, **DOUBLE)
+    single = sg.minimize_from(rosenbrock, 2, STARTS, rule, 15, device="cpu")
+    slow = sg.minimize_from(rosenbrock, 2, STARTS, rule, 15, runner=interpreted, **DOUBLE)
+    assert single.x.dtype == np.float32
+    np.testing.assert_allclose(single.x, want.x, rtol=1e-4)
+    np.testing.assert_allclose(slow.x, want.x, rtol=1e-12)
+
+
+def test_a_memory_that_changes_its_shape_is_refused() -> None:
+    class Wrong(sg.Rule):
+        def start(self, n: int) -> Any:
+            return (np.zeros(n),)
+
+        def update(self, x: Any, gradient: Any, memory: Any, step: Any) -> Any:
+            return x, (0.0,)
+
+    with pytest.raises(sg.InputError, match=r"began with shapes \[\(2,\)\] and went on with"):
+        sg.minimize_from(rosenbrock, 2, STARTS, Wrong(), 1, device="cpu")

@@ -1,0 +1,82 @@
+"""`minimize` hands exact derivatives to SciPy."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from optimize.problems import rosenbrock
+
+import symgrad as sg
+from symgrad.optimize.result import as_scipy
+
+START = [-1.2, 1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [None, "BFGS", "CG", "L-BFGS-B", "TNC", "SLSQP", "Newton-CG", "trust-ncg", "trust-exact",
+     "trust-krylov", "dogleg", "Nelder-Mead", "Powell", "COBYLA"],
+)  # fmt: skip
+def test_every_method(method: Any) -> None:
+    found = sg.minimize(lambda v: (v[0] - 1) ** 2 * 3 + (v[1] - v[2]) ** 2 + (v[1] - 1) ** 4
+                        + (v[1] - 1) ** 2, START, method=method)  # fmt: skip
+    assert isinstance(found, scipy.optimize.OptimizeResult)
+    assert found.success
+    np.testing.assert_allclose(found.x, 1.0, atol=5e-3)
+
+
+def test_derivatives_are_exact() -> None:
+    found = sg.minimize(rosenbrock, START, method="trust-exact")
+    want = scipy.optimize.minimize(
+        scipy.optimize.rosen, START, method="trust-exact", jac=scipy.optimize.rosen_der,
+        hess=scipy.optimize.rosen_hess,
+    )  # fmt: skip
+    assert (found.nit, found.nhev) == (want.nit, want.nhev)
+    np.testing.assert_allclose(found.x, want.x, rtol=1e-9)
+
+
+def test_args_bounds_constraints_and_callback() -> None:
+    seen: list[Any] = []
+    found = sg.minimize(
+        lambda v, a, b: (v[0] - a) ** 2 + (v[1] - b) ** 2, [0.0, 0.0], (3.0, 4.0),
+        bounds=[(0, 1), (0, None)], callback=lambda x: seen.append(x),
+    )  # fmt: skip
+    np.testing.assert_allclose(found.x, [1.0, 4.0], atol=1e-6)
+    assert seen
+    circle = {"type": "ineq", "fun": lambda v: 1 - v @ v}
+    found = sg.minimize(lambda v: v[0] + v[1], [0.1, 0.2], constraints=circle)
+    np.testing.assert_allclose(found.x, -(0.5**0.5), atol=1e-3)
+
+
+def test_a_gradient_of_ones_own() -> None:
+    calls: list[Any] = []
+
+    def gradient(v: Any) -> Any:
+        calls.append(v)
+        return scipy.optimize.rosen_der(v)
+
+    assert sg.minimize(rosenbrock, START, jac=gradient, method="BFGS").success
+    assert calls
+
+
+def test_kernels_as_functions_of_scipy() -> None:
+    kernel = sg.fused_forward_backward(3, rosenbrock, device="cpu")
+    fun = as_scipy(kernel)
+    loss, gradient = fun(START)
+    assert (type(loss), gradient.dtype) == (float, np.float64)
+    assert loss == pytest.approx(scipy.optimize.rosen(START), rel=1e-6)
+
+
+def test_x0_of_two_dimensions_is_refused() -> None:
+    with pytest.raises(sg.InputError, match="x0 has shape"):
+        sg.minimize(rosenbrock, [[1.0, 2.0]])
+
+
+def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(sg.SymgradError, match=r"pip install 'symgrad\[fit\]'"):
+        sg.minimize(rosenbrock, START)

@@ -1,0 +1,340 @@
+"""Iterations on a GPU: against their meaning, in both forms, in one dispatch and in many."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from iterations import (
+    computation,
+    countdown,
+    fit,
+    long_chain,
+    long_starts,
+    rosenbrock,
+    rosenbrock_starts,
+)
+from tint import check_with_tint, needs_tint
+
+from symgrad.errors import DeviceError, InputError
+from symgrad.kernel.interpret import iterate
+from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import Problems
+from symgrad.wgsl import iterate as emitting
+from symgrad.wgsl import loop as running
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.iterate import Form
+from symgrad.wgsl.loop import TURN, Loop
+
+INVOCATION, WORKGROUP = Form(False), Form(True)
+FORMS = pytest.mark.parametrize("form", [INVOCATION, WORKGROUP], ids=["invocation", "workgroup"])
+
+
+def loop_of(gpu: Gpu, iteration: Iteration, form: Form | None = None) -> Loop:
+    """A loop that takes this form whatever the sizes."""
+    loop = Loop(gpu, iteration)
+    if form is not None:
+        loop.form = lambda sizes: form
+    return loop
+
+
+def counted(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of each dispatch to come."""
+    steps: list[int] = []
+    dispatch = loop._dispatch
+
+    def count(states: Any, now: int, *rest: Any) -> Any:
+        steps.append(now)
+        return dispatch(states, now, *rest)
+
+    monkeypatch.setattr(loop, "_dispatch", count)
+    return steps
+
+
+@FORMS
+@pytest.mark.parametrize("count", [0, 1, 3, 64, 65, 1000])
+def test_rosenbrock(gpu: Gpu, count: int, form: Form) -> None:
+    made, state = rosenbrock(), rosenbrock_starts(count)
+    found = loop_of(gpu, made, form).run(state, 300)
+    assert found.dtype == np.float32 and found.shape == state.shape
+    np.testing.assert_allclose(found, iterate(made, state, 300), rtol=0, atol=2e-5)
+
+
+@FORMS
+def test_every_problem_stops_by_itself(gpu: Gpu, form: Form) -> None:
+    left = np.random.default_rng(0).integers(0, 100, 300)
+    state = np.stack([np.zeros(300), left], axis=1)
+    loop = loop_of(gpu, countdown(), form)
+    for steps in (0, 1, 50, 99, 200, 10**12):
+        want = np.minimum(left, steps)
+        np.testing.assert_array_equal(loop.run(state, steps), np.stack([want, left - want], 1))
+    np.testing.assert_array_equal(state[:, 1], left)
+
+
+@FORMS
+@pytest.mark.parametrize("data", ["shared", "own", "both"])
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_sums_over_rows(gpu: Gpu, count: int, data: str, form: Form) -> None:
+    made = fit(35, count, data)
+    found = loop_of(gpu, made.iteration, form).run(made.state, 60, made.shared, made.own)
+    want = made.expected(60)
+    np.testing.assert_array_equal(found[:, 4:], want[:, 4:])
+    np.testing.assert_allclose(found[:, :4], want[:, :4], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("problems", [1, 16, 17, 1000])
+def test_any_number_of_problems_with_data(gpu: Gpu, problems: int) -> None:
+    made = fit(problems, 5, "both")
+    found = Loop(gpu, made.iteration).run(made.state, 10, made.shared, made.own)
+    np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
+
+
+@FORMS
+def test_no_rows_sum_to_nothing(gpu: Gpu, form: Form) -> None:
+    made = fit(20, 1, "both")
+    assert made.shared is not None and made.own is not None
+    loop = loop_of(gpu, made.iteration, form)
+    found = loop.run(made.state, 3, made.shared[:0], made.own[:, :0])
+    active = made.state[:, 5] != 0
+    np.testing.assert_array_equal(found[:, :3], made.state[:, :3].astype(np.float32))
+    np.testing.assert_array_equal(found[active, 4:], [[1, 0]] * active.sum())
+
+
+@FORMS
+def test_more_sums_than_workgroup_memory_holds(gpu: Gpu, form: Form) -> None:
+    made = fit(5, 150, "both", more=70)
+    found = loop_of(gpu, made.iteration, form).run(made.state, 10, made.shared, made.own)
+    np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=3e-5)
+
+
+def test_sums_keep_their_rounding_errors(gpu: Gpu) -> None:
+    made = fit(16, 20_000, "shared")
+    loss = made.expected(1)[:, 3]
+    some = loss > 0
+    for form in (INVOCATION, WORKGROUP):
+        found = loop_of(gpu, made.iteration, form).run(made.state, 1, made.shared)
+        np.testing.assert_allclose(found[some, 3], loss[some], rtol=1e-6)
+
+
+@FORMS
+def test_sums_that_overflow_are_infinite(gpu: Gpu, form: Form) -> None:
+    made = fit(3, 40, "own")
+    assert made.own is not None
+    own = made.own.copy()
+    own[1, :, 2] = 1e30
+    found = loop_of(gpu, made.iteration, form).run(made.state, 1, None, own)
+    assert found[1, 3] == np.inf
+    assert np.isfinite(found[[0, 2]]).all()
+
+
+def test_long_bodies(gpu: Gpu) -> None:
+    made, state = long_chain(3_500), long_starts(37)
+    assert len(made.update.graph) > 3_000
+    found = Loop(gpu, made).run(state, 10)
+    np.testing.assert_allclose(found, iterate(made, state, 10), rtol=0, atol=2e-5)
+
+
+def test_too_long_bodies_are_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emitting, "STATEMENTS", 5)
+    with pytest.raises(InputError, match=r"a step of [\d,]+ statements and 4 numbers"):
+        Loop(gpu, rosenbrock())
+
+
+def test_too_many_sums_are_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (emitting, running):
+        monkeypatch.setattr(module, "TOTALS", 3)
+    loop = Loop(gpu, fit(1, 1, "own").iteration)
+    assert loop.form(Problems(100, 1_000)) == INVOCATION
+    with pytest.raises(InputError, match="4 sums over rows: a workgroup of a GPU has memory for 3"):
+        loop.source(WORKGROUP)
+
+
+@FORMS
+def test_nan_in_one_problem_stays_there(gpu: Gpu, form: Form) -> None:
+    made = fit(33, 10, "own")
+    assert made.own is not None
+    loop = loop_of(gpu, made.iteration, form)
+    clean = loop.run(made.state, 20, None, made.own)
+    broken = made.own.copy()
+    broken[5] = np.nan
+    found = loop.run(made.state, 20, None, broken)
+    others = np.arange(33) != 5
+    np.testing.assert_array_equal(found[others], clean[others])
+    assert np.isnan(found[5, :3]).all() and found[5, 4] == 20
+
+
+@FORMS
+def test_nothing_is_active(gpu: Gpu, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = np.full((40, 4), np.nan)
+    state[:, 3] = -0.0
+    loop = loop_of(gpu, rosenbrock(), form)
+    steps = counted(loop, monkeypatch)
+    np.testing.assert_array_equal(loop.run(state, 10**6), state.astype(np.float32))
+    assert len(steps) == 1
+
+
+@FORMS
+def test_a_flag_that_is_nan_is_active(gpu: Gpu, form: Form) -> None:
+    found = loop_of(gpu, countdown(), form).run(np.array([[0.0, np.nan]]), 7)
+    assert found[0, 0] == 7
+
+
+# dispatches ---------------------------------------------------------------------------------------
+
+
+@FORMS
+def test_loops_do_not_end_at_65535(gpu: Gpu, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = loop_of(gpu, countdown(), form)
+    steps = counted(loop, monkeypatch)
+    found = loop.run(np.array([[0.0, 70_000.0], [0.0, 5.0], [0.0, 1e7]]), 150_000)
+    np.testing.assert_array_equal(found, [[70_000, 0], [5, 0], [150_000, 1e7 - 150_000]])
+    assert sum(steps) == 150_000 and max(steps) <= running.TURNS
+
+
+def test_rows_count_as_turns(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fit(3, 50_000, "shared")
+    loop = loop_of(gpu, made.iteration, INVOCATION)
+    steps = counted(loop, monkeypatch)
+    made.state[:, 5] = 1
+    found = loop.run(made.state, 3, made.shared)
+    assert steps == [1, 1, 1]
+    np.testing.assert_allclose(found, made.expected(3), rtol=1e-5, atol=1e-5)
+
+
+def test_ten_thousand_steps(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, state = rosenbrock(), rosenbrock_starts(200)
+    state[:, 3] = 1
+    loop = Loop(gpu, made)
+    steps = counted(loop, monkeypatch)
+    monkeypatch.setattr(running, "SERIAL", 20_000)
+    found = loop.run(state, 10_000)
+    assert len(steps) > 3
+    np.testing.assert_allclose(found, iterate(made, state, 10_000), rtol=0, atol=1e-4)
+
+
+def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fit(300, 70, "both")
+    loop = Loop(gpu, made.iteration)
+
+    def run() -> np.ndarray:
+        return loop.run(made.state, 50, made.shared, made.own)
+
+    want = run()
+    for name, value in (("SERIAL", 1), ("TURNED", 64), ("GRID", 2)):
+        monkeypatch.setattr(running, name, value)
+        np.testing.assert_array_equal(run(), want)
+
+
+@pytest.mark.parametrize("problems", [64, 130])
+def test_chunks_of_own_data(gpu: Gpu, problems: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fit(problems, 9, "own")
+    loop = Loop(gpu, made.iteration)
+    want = loop.run(made.state, 20, None, made.own)
+    monkeypatch.setattr(running, "TURNED", 64)
+    assert made.own is not None
+    for own in (made.own, DeviceArray.from_numpy(gpu, made.own)):
+        np.testing.assert_array_equal(loop.run(made.state, 20, None, own), want)
+
+
+def test_forms_are_chosen_by_sizes(gpu: Gpu) -> None:
+    loop = Loop(gpu, fit(1, 1, "both").iteration)
+    assert loop.form(Problems(1_000_000, 121)) == INVOCATION
+    assert loop.form(Problems(100, 5)) == INVOCATION
+    assert loop.form(Problems(100, 10_000)) == WORKGROUP
+    assert loop.form(Problems(1_000_000, 100_000)) == WORKGROUP
+
+
+def test_too_many_rows_are_refused(gpu: Gpu) -> None:
+    loop = Loop(gpu, fit(1, 1, "shared").iteration)
+    state, shared = np.zeros((1, 6)), np.zeros((5_000_000, 3), np.float32)
+    with pytest.raises(InputError, match="5,000,000 rows are too many for a problem on a GPU"):
+        loop.run(state, 1, shared)
+
+
+# arrays -------------------------------------------------------------------------------------------
+
+
+@FORMS
+def test_arrays_on_the_device(gpu: Gpu, form: Form) -> None:
+    made = fit(100, 30, "both")
+    assert made.shared is not None and made.own is not None
+    loop = loop_of(gpu, made.iteration, form)
+    want = loop.run(made.state, 20, made.shared, made.own)
+    arrays = [DeviceArray.from_numpy(gpu, a) for a in (made.state, made.shared, made.own)]
+    found = loop.run(arrays[0], 20, *arrays[1:])
+    assert isinstance(found, DeviceArray)
+    np.testing.assert_array_equal(found.numpy(), want)
+    np.testing.assert_array_equal(arrays[0].numpy(), made.state.astype(np.float32))
+
+
+def test_data_that_stay_on_the_device(gpu: Gpu) -> None:
+    made = fit(70, 30, "both")
+    loop = Loop(gpu, made.iteration)
+    data = loop.bind(70, made.shared, made.own)
+    once = loop.run_bound(made.state, 10, data)
+    twice = loop.run_bound(once, 10, data)
+    np.testing.assert_array_equal(twice, loop.run(made.state, 20, made.shared, made.own))
+    with pytest.raises(InputError, match=r"expected \(70, 6\)"):
+        loop.run_bound(made.state[:5], 1, data)
+
+
+def test_wrong_shapes_are_refused(gpu: Gpu) -> None:
+    loop = Loop(gpu, fit(4, 3, "both").iteration)
+    with pytest.raises(InputError, match=r"own data of shape \(4, 5, 1\): expected \(4, 3, 1\)"):
+        loop.run(np.zeros((4, 6)), 1, np.zeros((3, 2)), np.zeros((4, 5, 1)))
+
+
+def test_shared_data_that_no_binding_holds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "max_binding", 4096)
+    loop = Loop(gpu, fit(1, 1, "shared").iteration)
+    with pytest.raises(DeviceError, match="too few for shared data of 12,000"):
+        loop.run(np.zeros((1, 6)), 1, np.zeros((1000, 3)))
+
+
+def test_own_data_that_no_binding_holds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "max_binding", 4096)
+    loop = Loop(gpu, fit(1, 1, "own").iteration)
+    with pytest.raises(DeviceError, match="too few for 64 problems of 1,200"):
+        loop.run(np.zeros((1, 6)), 1, None, np.zeros((1, 100, 3)))
+
+
+def test_threads_take_turns(gpu: Gpu) -> None:
+    made = fit(200, 7, "both")
+    loop = Loop(gpu, made.iteration)
+    want = loop.run(made.state, 30, made.shared, made.own)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: loop.run(made.state, 30, made.shared, made.own), range(8))
+    for one in found:
+        np.testing.assert_array_equal(one, want)
+
+
+# source -------------------------------------------------------------------------------------------
+
+
+def source(iteration: Iteration, form: Form) -> str:
+    functions = running.functions("accurate")
+    return emitting.emit_iteration(iteration, functions, form)
+
+
+def test_an_order_that_changes_places() -> None:
+    made = Iteration(computation(lambda s: [s[1], s[0], s[2]], 3), 3)
+    text = source(made, INVOCATION)
+    assert "let next0 = s1;" in text and "s0 = next0;" in text
+
+
+def test_places_are_changed(gpu: Gpu) -> None:
+    made = Iteration(computation(lambda s: [s[1], s[2], s[0], 1.0, s[4] - 1], 5), 5)
+    found = Loop(gpu, made).run(np.array([[1.0, 2, 3, 4, 2]]), 5)
+    np.testing.assert_array_equal(found, [[3, 1, 2, 1, 0]])
+
+
+@needs_tint
+def test_tint_takes_them_all() -> None:
+    iterations = [rosenbrock(), countdown(), long_chain(3_500)]
+    iterations += [fit(1, 1, data).iteration for data in ("shared", "own", "both")]
+    iterations.append(fit(1, 1, "both", more=130).iteration)
+    sources = [source(made, form) for made in iterations for form in (INVOCATION, WORKGROUP)]
+    assert check_with_tint([*sources, TURN]) == [None] * (len(sources) + 1)

@@ -1,0 +1,396 @@
+"""Sums over rows on a GPU: what the source says, and that the sums are those of the rows."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel.test_stage import bells, choice, plain, reduction
+from tint import check_with_tint, needs_tint
+
+import symgrad as sg
+from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, InputError
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+from symgrad.kernel.interpret import compute, reduce_rows
+from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.stage import hoisted
+from symgrad.mathlib.define import functions
+from symgrad.wgsl import reduce, reduce_dispatch
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.reduce import Summation, emit_reduction
+from symgrad.wgsl.reduce_dispatch import BoundSums, Sums, workgroups
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def gaussians(p: Any, r: Any) -> Any:
+    model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for k in range(0, len(p), 3))
+    return (model - r[1]) ** 2
+
+
+def network(p: Any, r: Any) -> Any:
+    h = np.tanh(p[:32].reshape(16, 2) @ r[:2] + p[32:48])
+    h = np.tanh(p[48:304].reshape(16, 16) @ h + p[304:320])
+    return (p[320:336] @ h + p[336] - r[2]) ** 2
+
+
+def kinks(p: Any, r: Any) -> Any:
+    """Conditions of parameters, of rows and of both."""
+    chosen = sg.where(p[0] > p[1], r[0] * p[2], sg.sin(r[1] * p[3]))
+    return sg.where(r[0] > 0, chosen, p[4] / 3) * sg.where(r[1] < p[5], 2.0, r[0])
+
+
+def polynomial(columns: int) -> Any:
+    return lambda p, r: sum(p[k % 6] * r[k] ** (1 + k % 3) for k in range(columns))
+
+
+def powers(results: int) -> Reduction:
+    """That many sums: of products of the two columns, and of what no row changes."""
+    graph = Graph()
+    graph.tracing = False
+    p, x, y = [Expr(graph, graph.input(n)) for n in "pxy"]
+    nodes = [(p * x + k * y * y).id if k % 5 else (p * (k + 2)).id for k in range(results)]
+    return hoisted(Reduction("powers", graph, (Output("sums", tuple(nodes)),), 1, ()))
+
+
+def emitted(made: Reduction, math: str = "accurate", **style: Any) -> tuple[Summation, ...]:
+    return emit_reduction(made, functions(math), Style(math, **style))
+
+
+def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(count)
+    return (
+        draw.uniform(0.5, 1.5, n).astype(np.float32),
+        draw.uniform(-1, 1, (count, columns)).astype(np.float32),
+    )
+
+
+def sizes(made: Reduction, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The sums of the absolute values, which errors are a share of."""
+    points = np.concatenate([np.tile(p, (len(rows), 1)), rows], axis=1)
+    graph = made.graph
+    factors = Computation("factors", graph, (Output("factors", made.factors),))
+    return np.abs(compute(made, points)).sum(axis=0) * np.abs(compute(factors, points[:1]))[0]
+
+
+def bound_among_nan(sums: Sums, rows: np.ndarray) -> BoundSums:
+    """Bound rows between NaN, as are results before they are computed."""
+    found = sums.bind(rows)
+    stores = [storage for _, storage in found._blocks]
+    for storage in (*stores, found._results, found._parameters):
+        sums.gpu.upload(storage, np.full(storage.buffer.size // 4, np.nan, np.float32))
+    return found.replaced(rows)
+
+
+def agree(
+    gpu: Gpu, made: Reduction, p: np.ndarray, rows: np.ndarray, math: str = "accurate"
+) -> None:
+    sums = Sums(gpu, made, functions(math), Style(math))
+    found = bound_among_nan(sums, rows).run(p)
+    assert found.dtype == np.float64
+    if not len(rows):
+        assert not found.any() and len(found) == sums.results
+        return
+    slack = {"fast": 2e-5}.get(math, 5e-7) * (sizes(made, p, rows) + 1e-30)
+    np.testing.assert_array_less(np.abs(found - reduce_rows(made, p, rows)), slack)
+
+
+# the source ---------------------------------------------------------------------------------------
+
+
+CASES = {
+    "bells": lambda: reduction(bells),
+    "choice": lambda: reduction(choice),
+    "no row": lambda: reduction(plain),
+    "kinks": lambda: reduction(kinks),
+    "gaussians": lambda: reduction(gaussians, 12),
+    "network": lambda: reduction(network, 337, 3),
+    "one column": lambda: reduction(polynomial(1), 6, 1),
+    "300 columns": lambda: reduction(polynomial(300), 6, 300),
+    "70 results": lambda: powers(70),
+    "no parameters": lambda: reduction(lambda p, r: r[0] * r[1], 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
+def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
+    for module in emitted(hoisted(CASES[name]()), math):
+        gpu.pipeline(module.source, reduce_dispatch.WRITABLE)
+
+
+@needs_tint
+def test_tint_takes_it() -> None:
+    kernels = [emitted(hoisted(make()), m) for make in CASES.values() for m in ("accurate", "fast")]
+    sources = [module.source for modules in kernels for module in modules]
+    assert [v for v in check_with_tint(sources) if v] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_limits(name: str) -> None:
+    for module in emitted(hoisted(CASES[name]())):
+        tile = re.search(r"tile: array<f32, (\d+)>", module.source)
+        assert (int(tile[1]) if tile else 0) <= 16_384 // 4
+        assert len(module.results) <= reduce.TILE
+        assert all(len(line) < 1500 for line in module.source.splitlines())
+
+
+def test_every_result_is_in_one_module() -> None:
+    modules = emitted(hoisted(reduction(network, 337, 3)))
+    assert [k for module in modules for k in module.results] == list(range(338))
+    assert all("this kernel sums" in module.source for module in modules)
+    assert "this kernel sums loss to grad[62]" in modules[0].source
+
+
+def test_the_header_says_what_is_summed() -> None:
+    (module,) = emitted(hoisted(reduction(gaussians, 12)), title="four bells")
+    head = module.source.splitlines()
+    assert head[0] == "// four bells"
+    assert (
+        head[1] == "// in: 12 parameters, rows (N, 2); out: sums over rows of loss (1), grad (12)"
+    )
+    assert re.match(r"// \d+ operations and 8 bytes a row, \d+ operations once; ", head[2])
+
+
+@pytest.mark.parametrize(
+    ("columns", "load"),
+    [(1, "vec4<f32>"), (2, "vec4<f32>"), (3, "f32"), (4, "vec4<f32>"), (6, "vec2<f32>")],
+)
+def test_rows_are_read_in_vectors(columns: int, load: str) -> None:
+    (module,) = emitted(hoisted(reduction(polynomial(columns), 6, columns)))
+    assert f"rows: array<{load}>" in module.source
+
+
+def test_what_needs_no_row_is_computed_before_the_loop() -> None:
+    (module,) = emitted(hoisted(reduction(gaussians, 12)), "fast")
+    row, main = module.source.split("fn add_row")[1].split("@compute")
+    assert "/" not in re.sub(r"//[^\n]*", "", row.partition("\n}")[0])
+    assert main.partition("let stride")[0].count("= 1.0f / x") == 4
+
+
+NAMES = ["sum0 total0 row quad0 parameters at", "x y t0 s0 add_row main", "end loads p q fn größe"]
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_names_of_the_user(names: str, gpu: Gpu) -> None:
+    made = reduction(bells)
+    made.graph.names[:] = [*names.split(), "loaded", "first"]
+    agree(gpu, hoisted(made), *data(10))
+
+
+def test_users_lines_stand_beside_the_code() -> None:
+    (told,) = emitted(hoisted(reduction(kinks)))
+    (plain_,) = emitted(hoisted(reduction(kinks)), comments=False)
+    assert "// return sg.where(r[0] > 0, chosen, p[4] / 3)" in told.source
+    assert "sg.where" not in plain_.source
+
+
+def test_golden() -> None:
+    """What has been read and found good; SYMGRAD_UPDATE_GOLDEN=1 rewrites it, to be read again."""
+    made = reduction(gaussians, 12)
+    made.graph.names[:] = [f"{c}{k}" for k in range(4) for c in "abc"] + ["time", "count"]
+    (module,) = emitted(hoisted(made), "fast", title="four bells: loss and gradient over rows")
+    path = GOLDEN / "four_bells_sum.wgsl"
+    if os.environ.get("SYMGRAD_UPDATE_GOLDEN"):
+        path.write_text(module.source, "utf-8")
+    assert module.source == path.read_text("utf-8")
+
+
+# the sums -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("f", [bells, choice, plain, kinks])
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 100_003])
+def test_sums_are_those_of_the_rows(f: Any, count: int, gpu: Gpu) -> None:
+    agree(gpu, hoisted(reduction(f)), *data(count))
+
+
+@pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_mathematics(math: str, swapped: bool, gpu: Gpu) -> None:
+    p, rows = data(3001)
+    p[:2] = (0.5, 1.5) if swapped else (1.5, 0.5)
+    for f in (bells, kinks):
+        agree(gpu, hoisted(reduction(f)), p, rows, math)
+
+
+@pytest.mark.parametrize("columns", range(1, 10))
+@pytest.mark.parametrize("repeated", [400, 0])
+def test_any_number_of_columns(
+    columns: int, repeated: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "REPEATED", repeated)
+    made = hoisted(reduction(polynomial(columns), 6, columns))
+    for count in (1, 2, 3, 5, 1001):
+        agree(gpu, made, *data(count, columns))
+
+
+@pytest.mark.parametrize("results", [1, 15, 16, 17, 32, 33, 41, 64, 65, 70])
+def test_any_number_of_results(results: int, gpu: Gpu) -> None:
+    agree(gpu, powers(results), *data(2222, 2, 1))
+
+
+def test_a_network(gpu: Gpu) -> None:
+    made = hoisted(reduction(network, 337, 3))
+    draw = np.random.default_rng(0)
+    agree(gpu, made, (draw.normal(size=337) * 0.3).astype(np.float32), data(4000, 3)[1])
+
+
+@pytest.mark.parametrize("f", [bells, choice, kinks])
+def test_many_parameters_are_read_at_every_row(
+    f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "KEPT", 0)
+    made = hoisted(reduction(f))
+    assert "parameters[" in emitted(made)[0].source.split("fn add_row")[1].partition("\n}")[0]
+    agree(gpu, made, *data(333))
+
+
+@pytest.mark.parametrize("f", [bells, choice, kinks])
+def test_reductions_with_nothing_hoisted(f: Any, gpu: Gpu) -> None:
+    agree(gpu, reduction(f), *data(333))
+
+
+def test_rows_and_results_without_anything_to_compute(gpu: Gpu) -> None:
+    agree(gpu, hoisted(reduction(lambda p, r: r[0] + 0 * p[0], 1)), *data(777, 2, 1))
+    agree(gpu, hoisted(reduction(lambda p, r: 3.0 + 0 * p[0], 1)), *data(777, 2, 1))
+
+
+def test_errors_do_not_grow_with_the_rows(gpu: Gpu) -> None:
+    p, rows = data(2_000_000)
+    made = hoisted(reduction(bells))
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    want = reduce_rows(made, p, rows)
+    assert np.max(np.abs(found - want) / np.abs(want)) < 2e-7
+
+
+def test_rows_that_are_all_the_same(gpu: Gpu) -> None:
+    p, rows = data(1_000_000)
+    rows[:] = 0.1
+    made = hoisted(reduction(lambda p, r: p[0] * r[0]))
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)[0]
+    want = reduce_rows(made, p, rows)[0]
+    assert abs(found - want) < 2e-7 * want
+
+
+def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
+    p, rows = data(50_000)
+    bound = Sums(gpu, hoisted(reduction(bells)), functions("accurate")).bind(rows)
+    want = bound.run(p)
+    for _ in range(20):
+        np.testing.assert_array_equal(bound.run(p), want)
+
+
+def test_bound_rows_serve_many_parameters(gpu: Gpu) -> None:
+    _, rows = data(500)
+    sums = Sums(gpu, hoisted(reduction(choice)), functions("accurate"))
+    bound = sums.bind(rows)
+    for seed in range(5):
+        p, _ = data(seed)
+        np.testing.assert_array_equal(bound.run(p), sums.run(p, rows))
+
+
+@pytest.mark.parametrize("block", [64, 128, 960])
+def test_rows_in_several_bindings(block: int, gpu: Gpu) -> None:
+    p, rows = data(1000)
+    made = hoisted(reduction(choice))
+    sums = Sums(gpu, made, functions("accurate"))
+    sums.block = block
+    bound = bound_among_nan(sums, rows)
+    assert len(bound._blocks) == -(-1000 // block)
+    np.testing.assert_allclose(bound.run(p), reduce_rows(made, p, rows), rtol=1e-5)
+
+
+def test_host_rows_go_through_in_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduce_dispatch, "HOST_BYTES", 8 * 256)
+    p, rows = data(1000)
+    made = hoisted(reduction(choice))
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-5)
+
+
+def test_a_row_of_nan_spoils_its_sums_and_padding_none(gpu: Gpu) -> None:
+    p, rows = data(1001)
+    made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
+    rows[700, 0] = np.nan
+    found = bound_among_nan(Sums(gpu, made, functions("accurate")), rows).run(p)
+    assert np.array_equal(np.isnan(found), [True, True, False, *[False] * 4])
+
+
+def test_infinite_rows(gpu: Gpu) -> None:
+    p, rows = data(300)
+    rows[7, 0], rows[8, 1] = np.inf, -np.inf
+    made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    assert np.isnan(found[0]) and found[1] == np.inf and found[2] == -np.inf
+
+
+def test_threads(gpu: Gpu) -> None:
+    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    inputs = [data(1000 + k) for k in range(4)]
+    want = [sums.run(*pair) for pair in inputs]
+    bound = [sums.bind(rows) for _, rows in inputs]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(10):
+            same = [sums.run(*inputs[k]), bound[k].run(inputs[k][0])]
+            if not all(np.array_equal(f, want[k]) for f in same):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k % 4,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+def test_wrong_shapes(gpu: Gpu) -> None:
+    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    p, rows = data(5)
+    with pytest.raises(InputError, match=r"rows of shape \(5, 1\): expected \(N, 2\)"):
+        sums.bind(rows[:, :1])
+    with pytest.raises(InputError, match=r"parameters of shape \(3,\): expected \(6,\)"):
+        sums.run(p[:3], rows)
+
+
+def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = hoisted(reduction(bells))
+    monkeypatch.setattr(gpu, "max_binding", 256)
+    with pytest.raises(DeviceError, match="too few for 64 rows of 2 numbers"):
+        Sums(gpu, made, functions("accurate"))
+    monkeypatch.setattr(gpu, "max_arrays", 2)
+    with pytest.raises(DeviceError, match="binds 2 arrays, a sum has 3"):
+        Sums(gpu, made, functions("accurate"))
+
+
+def test_rows_that_the_device_cannot_hold(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    monkeypatch.setattr(gpu, "max_buffer", 1 << 20)
+    with pytest.raises(DeviceMemoryError, match="at most 1,048,576"):
+        sums.bind(data(1_234_567)[1])
+
+
+def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, rows = data(10)
+    bound = Sums(gpu, hoisted(reduction(bells)), functions("accurate")).bind(rows)
+    monkeypatch.setattr(gpu, "lost", True)
+    with pytest.raises(DeviceLostError):
+        bound.run(p)
+
+
+@pytest.mark.parametrize("busy", [8, 512])
+@pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
+def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int) -> None:
+    groups, each = workgroups(count, busy), reduce.WORKGROUP * reduce.ROWS
+    assert 1 <= groups <= 65_535
+    assert count <= groups * each
+    assert groups <= max(busy, -(-count // each))
