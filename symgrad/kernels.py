@@ -18,6 +18,8 @@ from symgrad.expr.node import Graph, reachable
 from symgrad.expr.show import latex
 from symgrad.expr.simplify import simplify
 from symgrad.kernel.plan import Computation
+from symgrad.optimize.minimize import minimize_kernel
+from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import Built, Options, Shaders
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
@@ -183,6 +185,26 @@ class Kernel:
     @property
     def _compile_seconds(self) -> dict[str, float]:
         return {} if self._program is None else {"compile": self._program.seconds}
+
+    def minimize(
+        self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, **options: Any
+    ) -> Any:
+        """Minimise the loss from many starts (S, n) at once, all steps inside one kernel.
+
+        See `minimize_from` for the options and for the result, SciPy's, batched.
+
+        Example:
+            >>> import symgrad as sg
+            >>> bowl = lambda v: (v[0] - 1)**2 + v[1]**2
+            >>> kernel = sg.fused_forward_backward(2, bowl, device="cpu")
+            >>> kernel.minimize([[0.0, 2.0], [3.0, 1.0]], sg.LBFGS()).x.round(3).tolist()
+            [[1.0, 0.0], [1.0, 0.0]]
+        """
+        return minimize_kernel(self, starts, method, steps, tol, **options)
+
+    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""
+        return as_scipy(self)
 
     def to(self, device: Any) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""

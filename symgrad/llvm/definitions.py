@@ -37,22 +37,33 @@ def definitions(
 ) -> Iterator[str]:
     """The lines of the functions that these operations need."""
     calls = {op: name_of(f, shape) for op, f in functions.items()}
-    for op in closure(used, functions):
+    needed = closure(used, functions)
+    rare = [f for op in needed if (f := functions[op]).rare]
+    far = {f.graph.nodes[f.rare[1]][0] for f in rare}
+    for op in needed:
         function = functions[op]
         graph, root = function.graph, function.root
+        left_out = {root, *function.rare[1:]} if function.rare else set[int]()
         order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
+        order = [i for i in order if i not in left_out]
         names = {a: f"%{graph.names[graph.nodes[a][1]]}" for a in function.arguments}
         parameters = ", ".join(
             f"{shape.types[kind]} {names[a]}"
             for a, kind in zip(function.arguments, op.signature, strict=False)
         )
-        products = lone_products(graph, order, [root]) if shape.fused else frozenset[int]()
+        kept = graph.nodes[root][1:] if function.rare else [root]
+        products = lone_products(graph, order, kept) if shape.fused else frozenset[int]()
         writer = Writer(graph, shape, calls, names, products)
         for i in order:
             writer.write(i)
         result = shape.types[op.result]
-        hint = "alwaysinline" if inline else "noinline"
+        hint = "noinline cold" if op in far else "alwaysinline" if inline else "noinline"
         yield f"define internal {result} @{calls[op]}({parameters}) {hint} #0 {{"
+        if function.rare:
+            yield from _branching(function, shape, writer)
+            yield "}"
+            yield ""
+            continue
         yield from writer.lines
         if isfinite(function.bound):
             yield from _beyond(function, shape, writer.operand(root))
@@ -60,6 +71,25 @@ def definitions(
             yield f"  ret {result} {writer.operand(root)}"
         yield "}"
         yield ""
+
+
+def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str]:
+    """The end of a function that rarely calls another: where no lane has to, none does."""
+    condition, call = function.rare
+    kind, truth = shape.types[function.op.result], shape.types["b"]
+    test, near = writer.operand(condition), writer.operand(function.graph.nodes[function.root][3])
+    yield from writer.lines
+    writer.lines.clear()
+    if shape.lanes > 1:
+        yield f"  %any = call i1 @llvm.vector.reduce.or.v{shape.lanes}i1({truth} {test})"
+    yield f"  br i1 {'%any' if shape.lanes > 1 else test}, label %rare, label %common"
+    yield "common:"
+    yield f"  ret {kind} {near}"
+    yield "rare:"
+    writer.write(call)
+    writer.write(function.root)
+    yield from writer.lines
+    yield f"  ret {kind} {writer.operand(function.root)}"
 
 
 def _beyond(function: Function, shape: Shape, near: str) -> Iterator[str]:

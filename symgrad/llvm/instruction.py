@@ -160,10 +160,21 @@ class Writer:
             return
         if op is ops.opaque:
             self.names[i] = self.operand(node[1])
+        elif op is ops.mul and (same := self._times_one(node)) is not None:
+            self.names[i] = self.operand(same)
         elif op in self.calls:
             self._call(i, self.calls[op], node)
         elif not ((op is ops.add or op is ops.sub) and self._fuse(i, node)):
             self._steps(i, op, [self.operand(a) for a in node[1:]])
+
+    def _times_one(self, node: Node) -> int | None:
+        """The other factor of a product with 1, which need not be written: it is that factor."""
+        nodes = self.graph.nodes
+        for one, other in (node[1:], node[:0:-1]):
+            held = nodes[one][1] if nodes[one][0] is ops.opaque else one
+            if self.graph.value(held) == 1.0:
+                return other
+        return None
 
     def _name(self, i: int) -> str:
         name = self.names[i] = f"%t{i}"

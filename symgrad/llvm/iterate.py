@@ -26,6 +26,9 @@ EMPTIED = 32
 SUMS = 120
 """Sums up to which accumulators are values rather than memory."""
 
+TWICE = 250
+"""Operations up to which a step without data stands there twice: once for when no lane is done."""
+
 LINE = 64
 """Bytes of a line of the cache."""
 
@@ -177,13 +180,18 @@ class _Loops:
         one = self.write.value(f"insertelement {kind} poison, {self.write.scalar} {number}, i64 0")
         return self.write.shuffle(one, one, [0] * self.lanes)
 
-    def active(self, flag: str) -> tuple[str, str]:
-        """Which lanes go on, and whether any does."""
+    def active(self, flag: str, how: str = "or") -> tuple[str, str]:
+        """Which lanes go on, and whether any does, or all of them do."""
         zero, lanes = self.shape.number(0.0), self.lanes
         found = self.write.value(f"fcmp une {self.kind} {flag}, {zero}")
         return found, self.write.value(
-            f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {found})"
+            f"call i1 @llvm.vector.reduce.{how}.v{lanes}i1(<{lanes} x i1> {found})"
         )
+
+    def kept(self, active: str, new: str, old: str) -> str:
+        """A value that is new in the lanes that go on."""
+        kind, lanes = self.kind, self.lanes
+        return self.write.value(f"select <{lanes} x i1> {active}, {kind} {new}, {kind} {old}")
 
     def leave(self, name: str, going: str) -> None:
         """Go on in the block ``name`` while ``going``, and to its ``.left`` otherwise."""
@@ -250,30 +258,47 @@ class _InRegisters(_Loops):
         return self.module(functions, self._block)
 
     def _block(self, base: str) -> None:
-        write, count = self.write, self.iteration.state
-        first = load_columns(write, base, count)
-        state = [f"%s{k}" for k in range(count)]
-        write.do("br label %before")
-        write.label("before")
-        write.do("br label %step")
-        write.label("step")
-        write.do("%step.k = phi i64 [ 0, %before ], [ %step.next, %step.end ]")
-        for name, value in zip(state, first, strict=True):
-            write.do(f"{name} = phi {self.kind} [ {value}, %before ], [ {name}.next, %step.end ]")
-        active, some = self.active(state[-1])
-        write.do("%step.next = add i64 %step.k, 1")
-        left = write.value("icmp sle i64 %step.next, %steps")
-        self.leave("work", write.value(f"and i1 {some}, {left}"))
-        new = self._step(dict(enumerate(state)))
-        for name, value in zip(state, new, strict=True):
-            write.do(f"{name}.next = select <{self.lanes} x i1> {active}, {self.kind} {value}, "
-                     f"{self.kind} {name}")  # fmt: skip
-        write.do("br label %step.end")
-        write.label("step.end")
-        write.do("br label %step")
-        write.label("work.left")
+        write = self.write
+        state, start = load_columns(write, base, self.iteration.state), "0"
+        if not self.phases.each and len(self.phases.update.body.order) <= TWICE:
+            state, start = self._steps("all", state, start)
+        state, _ = self._steps("some", state, start)
         for k, vector in enumerate(rows_of(write, state)):
             write.store(vector, base, k * self.lanes, False)
+
+    def _steps(self, name: str, first: Sequence[str], start: str) -> tuple[list[str], str]:
+        """Steps as long as "all" or "some" lanes are active: the state, and how many were done."""
+        write, state = self.write, [f"%{name}.s{k}" for k in range(len(first))]
+        write.do(f"br label %{name}.before")
+        write.label(f"{name}.before")
+        write.do(f"br label %{name}")
+        write.label(name)
+        active, going = self.active(state[-1], "and" if name == "all" else "or")
+        write.do(f"%{name}.next = add i64 %{name}.k, 1")
+        left = write.value(f"icmp sle i64 %{name}.next, %steps")
+        self.leave(f"{name}.work", write.value(f"and i1 {going}, {left}"))
+        new = self._step(dict(enumerate(state)))
+        if name == "some":
+            new = [self.kept(active, n, s) for n, s in zip(new, state, strict=True)]
+        write.do(f"br label %{name}.end")
+        write.label(f"{name}.end")
+        write.do(f"br label %{name}")
+        write.label(f"{name}.work.left")
+        self._merge(name, state, first, new, start)
+        return state, f"%{name}.k"
+
+    def _merge(
+        self, name: str, state: Sequence[str], first: Sequence[str], new: Sequence[str], start: str
+    ) -> None:
+        """What the loop begins with: the counter and the state, at first and after a step."""
+        lines = self.write.lines
+        at = lines.index(f"{name}:") + 1
+        lines.insert(at, f"  %{name}.k = phi i64 [ {start}, %{name}.before ], "
+                         f"[ %{name}.next, %{name}.end ]")  # fmt: skip
+        lines[at:at] = [
+            f"  {s} = phi {self.kind} [ {a}, %{name}.before ], [ {b}, %{name}.end ]"
+            for s, a, b in zip(state, first, new, strict=True)
+        ]
 
     def _step(self, values: dict[int, str]) -> list[str]:
         phases = self.phases
@@ -349,10 +374,7 @@ class _InMemory(_Loops):
         write = self.write
         target, source = (self.offset(room, k, self.lanes) for room in ("%in", "%new"))
         old, new = write.load(target, 0, True), write.load(source, 0, True)
-        kept = write.value(
-            f"select <{self.lanes} x i1> {active}, {self.kind} {new}, {self.kind} {old}"
-        )
-        write.store(kept, target, 0, True)
+        write.store(self.kept(active, new, old), target, 0, True)
 
     def _step(self) -> None:
         phases, write = self.phases, self.write

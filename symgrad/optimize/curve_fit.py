@@ -18,6 +18,12 @@ from symgrad.targets import choose
 
 METHODS: Final = (None, "lm", "trf", "dogbox")
 
+IGNORED: Final = frozenset(
+    {"ftol", "xtol", "gtol", "epsfcn", "factor", "diag", "col_deriv", "x_scale", "verbose",
+     "diff_step", "jac_sparsity", "tr_solver", "tr_options"}
+)  # fmt: skip
+"""What SciPy's methods take and this one does not need."""
+
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum."""
 
@@ -76,12 +82,10 @@ def curve_fit(
     if len(y) < len(start) and method == "lm":
         raise InputTypeError(f"{len(start)} parameters cannot be fitted to {len(y)} rows by lm")
     target = choose(device if device is not None else "cpu")
-    limit = int(kwargs.get("maxfev") or kwargs.get("max_nfev") or 1000)
+    limit = _limit(kwargs)
     if target.is_gpu and dtype is None:
         coarse = Rows(f, x, y, scale, len(start), flat, target, "float32")
-        near, target = _fit(coarse, start, box, limit), choose("cpu")
-        clear = offset(near, box) <= TOLERANCE["float32"] and condition(near) < 1e7
-        start = near.p if clear else start
+        start, target = _near(coarse, start, box, limit), choose("cpu")
     kind = dtype or "float64"
     rows = Rows(f, x, y, scale, len(start), flat, target, kind)
     end = _fit(rows, start, box, limit)
@@ -106,6 +110,16 @@ def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
     inverse = np.linalg.inv(end.T / units) / units[:, None]
     pcov = inverse @ inverse.T
     return pcov if absolute else pcov * (end.cost / (rows - n))
+
+
+def _near(rows: Rows, p: np.ndarray, box: Box, limit: int) -> np.ndarray:
+    """The minimum in float32; where float32 leads to no clear one, the start as it was."""
+    try:
+        end = _fit(rows, p, box, limit)
+    except FitError:
+        return p
+    clear = offset(end, box) <= TOLERANCE["float32"] and condition(end) < 1e7
+    return end.p if clear else p
 
 
 def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int) -> Point:
@@ -213,6 +227,17 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     if np.any(p < box.low) or np.any(p > box.high):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return p, box
+
+
+def _limit(options: dict[str, Any]) -> int:
+    """The most evaluations of an attempt; options that would change the fit are refused."""
+    limit = options.pop("maxfev", None) or options.pop("max_nfev", None) or 1000
+    others = {*options} - IGNORED - {"max_nfev"}
+    if others:
+        raise InputTypeError(
+            f"curve_fit does not know {', '.join(sorted(others))}: it minimises the sum of squares"
+        )
+    return int(limit)
 
 
 def _count(f: Any) -> int:

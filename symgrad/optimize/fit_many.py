@@ -99,7 +99,8 @@ def _columns(
     else:
         shared, own = [], [np.broadcast_to(p, (count, *p.shape[-2:])) for p in parts]
     both = np.concatenate(shared, axis=1) if shared else None
-    return both, np.concatenate(own, axis=2), x.shape[-2], flat
+    alone = own[0] if len(own) == 1 else np.concatenate(own, axis=2)
+    return both, alone, x.shape[-2], flat
 
 
 def _deviations(sigma: Any, curves: np.ndarray, dtype: str) -> list[np.ndarray]:

@@ -22,10 +22,9 @@ STEEP = 0.9
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a trial: whether it is taken, and on which side of the step that is wanted."""
+    """The verdict on a trial: whether it is taken, and where to try next if it is not."""
 
     accepted: Any
-    short: Any
     length: Any
     low: Any
     high: Any
@@ -94,7 +93,7 @@ class Descent(Method):
         tried = functions.where(high == 0.0, 2.0 * length, functions.where(
             low > 0.0, 0.5 * (low + high), fitted))  # fmt: skip
         still = [abs(a) <= 0.5 * at.eps * abs(b) for a, b in zip(h, at.x, strict=True)]
-        return Judged(accepted, short, tried, low, high, ~enough & _all(still))
+        return Judged(accepted, tried, low, high, ~enough & _all(still))
 
     def _short(
         self, at: Evaluation, slope: Any, slope_there: Any, length: Any, low: Any, high: Any,

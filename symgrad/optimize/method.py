@@ -125,7 +125,13 @@ class Move:
 
 
 class Method(ABC):
-    """A method: what it needs of the loss, what it keeps, and how it moves."""
+    """A method: what it needs of the loss, what it keeps, and how it moves.
+
+    `Rule` is the simple form, for methods that go from gradient to gradient. A method that may
+    refuse a point, as those with a line search do, says with each `Move` which point is the best
+    so far and which to evaluate next; `LevenbergMarquardt` is an example. Everything that
+    ``advance`` computes is traced, so choices are made by ``sg.where``.
+    """
 
     needs: ClassVar[str] = "gradient"
     """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals."""

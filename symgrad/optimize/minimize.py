@@ -83,7 +83,7 @@ def minimize_from(
 
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), best, nit (S,), success (S,), status (S,)
-        and message, a list; ``memory`` is what the method kept, each part (S, ...).
+        and message (S,); ``memory`` is what the method kept, each part (S, ...).
 
     Raises:
         InputError: for shapes or options that do not fit. TraceError: if loss cannot be traced.
@@ -133,14 +133,15 @@ def minimize_kernel(
 
 
 def retraced(kernel: Any) -> Callable[[Any], Any]:
-    """The first result of a kernel as a function that can be traced again."""
+    """The first result of a kernel as a function, of its inputs, that can be traced again."""
     found = kernel.expr
     first = found if len(kernel.outputs) == 1 else found[0]
     roots = [first] if isinstance(first, Expr) else list(first)
     graph = roots[0].graph
 
-    def replay(v: Any) -> Any:
+    def replay(*parts: Any) -> Any:
         made: dict[int, int] = {}
+        v = [e for part in parts for e in part]
         target = v[0].graph
         for i in reachable(graph, [r.id for r in roots]):
             op, *rest = graph.nodes[i]
@@ -190,7 +191,7 @@ def result_of(layout: Layout, state: np.ndarray) -> Any:
     return optimize_result(
         x=x.copy(), fun=fun, best=int(np.argmin(comparable)) if len(fun) else 0,
         nit=tail[:, 0].astype(int), success=status > 0, status=status,
-        message=[MESSAGES[int(s)] for s in status], memory=tuple(m.copy() for m in memory),
+        message=np.array([MESSAGES[s] for s in range(-2, 4)], object)[status + 2], memory=memory,
     )  # fmt: skip
 
 

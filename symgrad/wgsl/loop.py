@@ -7,7 +7,6 @@ allows; the device tells after each how many problems are still active, and none
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -333,7 +332,7 @@ class Loop:
 
 def _even(now: int, steps: int) -> int:
     """The steps of a dispatch, so that the last one is no short one."""
-    return math.ceil(steps / math.ceil(steps / now))
+    return -(-steps // -(-steps // now))
 
 
 def _weight(computation: Computation) -> int:

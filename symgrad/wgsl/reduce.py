@@ -39,8 +39,11 @@ BLOCK: Final = 8
 FEW: Final = 32
 """Results up to which sums have two levels, which takes two registers for each."""
 
-TILE: Final = 64
-"""Results of a module, at most."""
+TILE: Final = 64, 512
+"""Results of a module, at most: so many in any case, and so many where there is much to do."""
+
+REPAID: Final = 16
+"""Operations at a row that are worth another sum in memory, for they are repeated in each tile."""
 
 SHARED: Final = 16
 """Results whose sums fit in workgroup memory together: 16 of 256 floats are 16,384 bytes."""
@@ -95,9 +98,17 @@ def emit_reduction(
     reduction: Reduction, functions: Mapping[Op, Function], style: Style | None = None
 ) -> tuple[Summation, ...]:
     """The modules of a reduction; together they sum all results."""
+    style = style or Style()
+    return tuple(_Module(reduction, functions, style, cut).made() for cut in tiles(reduction))
+
+
+def tiles(reduction: Reduction) -> list[range]:
+    """The results of each module, in tiles of about one size."""
     count = sum(len(o.nodes) for o in reduction.outputs)
-    cuts = [range(k, min(k + TILE, count)) for k in range(0, count, TILE)]
-    return tuple(_Module(reduction, functions, style or Style(), cut).made() for cut in cuts)
+    least, most = TILE
+    size = min(max(len(stages(reduction).each) // REPAID, least), most)
+    number = -(-count // size)
+    return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
 
 
 def row_inputs(reduction: Reduction) -> list[int]:

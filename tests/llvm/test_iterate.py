@@ -25,11 +25,13 @@ DTYPES = ["float32", "float64"]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
-@pytest.fixture(params=["registers", "memory"])
+@pytest.fixture(params=["registers", "once", "memory"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both forms of a step, for iterations that are short enough for the first."""
+    """All forms of a step, for iterations that are short enough for the first."""
     if request.param == "memory":
         monkeypatch.setattr(emitting, "LONG_BATCH", -1)
+    if request.param == "once":
+        monkeypatch.setattr(emitting, "TWICE", -1)
     return request.param
 
 

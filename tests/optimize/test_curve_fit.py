@@ -194,5 +194,7 @@ def test_other_errors() -> None:
         sg.curve_fit(lambda x, a: math.exp(a) * x, X, X)
     with pytest.raises(sg.InputTypeError, match="xdata holds <U1"):
         sg.curve_fit(decay, ["a"] * 60, X)
+    with pytest.raises(TypeError, match="curve_fit does not know loss"):
+        sg.curve_fit(decay, X, noisy(), loss="soft_l1", xtol=1e-8)
     with pytest.raises(TypeError, match="cannot be fitted"):
         sg.curve_fit(decay, X[:2], X[:2], method="lm")

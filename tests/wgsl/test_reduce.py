@@ -138,15 +138,21 @@ def test_limits(name: str) -> None:
     for module in emitted(hoisted(CASES[name]())):
         tile = re.search(r"tile: array<f32, (\d+)>", module.source)
         assert (int(tile[1]) if tile else 0) <= 16_384 // 4
-        assert len(module.results) <= reduce.TILE
+        assert len(module.results) <= reduce.TILE[1]
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
 def test_every_result_is_in_one_module() -> None:
     modules = emitted(hoisted(reduction(network, 337, 3)))
+    assert len(modules) > 1 and max(len(m.results) for m in modules) < 200
     assert [k for module in modules for k in module.results] == list(range(338))
     assert all("this kernel sums" in module.source for module in modules)
-    assert "this kernel sums loss to grad[62]" in modules[0].source
+    assert "this kernel sums sums[0] to sums[34]; others" in emitted(powers(70))[0].source
+
+
+def test_much_to_do_at_a_row_is_not_repeated_for_few_results() -> None:
+    made = hoisted(reduction(lambda p, r: sum(sg.sin(x * r[0]) for x in p) ** 2, 3000))
+    assert len(emitted(made)) == 6
 
 
 def test_the_header_says_what_is_summed() -> None:
