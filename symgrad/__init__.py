@@ -8,6 +8,7 @@
 
 from symgrad.audit import Audit, Suspect
 from symgrad.checking import Report, check
+from symgrad.data import BoundKernel, DataKernel, LeastSquaresKernel
 from symgrad.errors import (
     DeviceError,
     DeviceLostError,
@@ -105,6 +106,7 @@ from symgrad.fused import (
     fused_hessian,
     fused_hvp,
     fused_jacobian,
+    fused_least_squares,
 )
 from symgrad.kernels import Kernel, Stats
 from symgrad.optimize import schedules
@@ -128,8 +130,10 @@ __all__ = [
     "Adam",
     "AdamW",
     "Audit",
+    "BoundKernel",
     "Clipped",
     "Condition",
+    "DataKernel",
     "Device",
     "DeviceArray",
     "DeviceError",
@@ -145,6 +149,7 @@ __all__ = [
     "InputTypeError",
     "Jacobian",
     "Kernel",
+    "LeastSquaresKernel",
     "LevenbergMarquardt",
     "Method",
     "Momentum",
@@ -198,6 +203,7 @@ __all__ = [
     "fused_hessian",
     "fused_hvp",
     "fused_jacobian",
+    "fused_least_squares",
     "gelu",
     "gelu_tanh",
     "grad",

@@ -11,6 +11,7 @@ import numpy as np
 from symgrad import targets
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate, ops
+from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.simplify import simplify
@@ -89,9 +90,9 @@ class DataKernel:
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self._request, self._traced = request, traced
-        self.device = targets.choose(device)
-        options = request.options
-        self._sums = targets.sums(traced.reduction, options.math, options.dtype, self.device)
+        self.device = targets.choose("cpu" if device is None and traced.gathers else device)
+        title = f"{request.options.name}: loss and gradient, summed over rows"
+        self._sums = targets.sums(traced.reduction, request.options, title, self.device)
 
     @property
     def name(self) -> str:
@@ -102,6 +103,16 @@ class DataKernel:
     def n_inputs(self) -> int:
         """The number of parameters."""
         return sum(b.size for b in self._traced.blocks)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules, on a GPU: the results are summed up in as many passes."""
+        return tuple(m.source for m in self._sums.modules) if self.device.is_gpu else ()
+
+    @property
+    def wgsl(self) -> str:
+        """The source that runs on a GPU; empty on the CPU."""
+        return "\n".join(self.modules)
 
     @property
     def columns(self) -> tuple[str, ...] | int:
@@ -200,9 +211,13 @@ class DataKernel:
         with np.errstate(over="ignore"):
             return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
-    def _total(self, flat: np.ndarray, table: _Table) -> Totals:
+    def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
         uniform, tables = self._split(flat)
-        sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+        lines: list[np.ndarray] = []
+        if tables:
+            sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+        else:
+            sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(lines), len(table.numbers), table.weight)
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -211,7 +226,7 @@ class DataKernel:
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
         return np.ascontiguousarray(flat[list(self._traced.used)]), tables
 
-    def _finished(self, total: Totals | None) -> tuple[float, Any]:
+    def _finished(self, total: Totals | None) -> Any:
         if total is None:
             raise InputError("rows is an iterator without a table")
         scale = 1.0
@@ -221,7 +236,7 @@ class DataKernel:
             scale = 1.0 / total.weight
         return self._results(total, scale)
 
-    def _results(self, total: Totals, scale: float) -> tuple[float, Any]:
+    def _results(self, total: Totals, scale: float) -> Any:
         gradient = np.zeros(self.n_inputs)
         gradient[list(self._traced.graded)] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
@@ -235,6 +250,30 @@ class DataKernel:
         blocks = self._traced.blocks
         parts = {b.name: flat[b.start : b.start + b.size].reshape(b.shape).copy() for b in blocks}
         return parts if isinstance(self._request.n, Mapping) else parts["p"]
+
+
+class LeastSquaresKernel(DataKernel):
+    """The sum of squares of residuals over the rows of a table, and what fitting them needs.
+
+    ``run(p, rows)`` gives the sum of squares, its gradient 2 Jᵀr (n,), and JᵀJ (n, n), from one
+    pass; the Jacobian J itself is never stored.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
+        ...                                 device="cpu")
+        >>> loss, gradient, jtj = kernel.run([0.0, 0.0], np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> loss, gradient.tolist(), jtj.tolist()
+        (20.0, [-12.0, -28.0], [[2.0, 4.0], [4.0, 10.0]])
+    """
+
+    def _results(self, total: Totals, scale: float) -> Any:
+        n = self.n_inputs
+        sums = total.sums * scale
+        jtj = np.empty((n, n))
+        rows, columns = np.triu_indices(n)
+        jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]
+        return float(sums[0]), self._nested(sums[1 : 1 + n]), jtj.astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -251,6 +290,7 @@ class BoundKernel:
 
     def __init__(self, kernel: DataKernel, table: _Table) -> None:
         self.kernel, self._table = kernel, table
+        self._bound = None if table.indices.size else kernel._sums.bind(table.numbers)
 
     def __len__(self) -> int:
         return len(self._table.numbers)
@@ -261,7 +301,7 @@ class BoundKernel:
     def run(self, params: Any) -> tuple[float, Any]:
         """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
         kernel = self.kernel
-        return kernel._finished(kernel._total(kernel._flat(params), self._table))
+        return kernel._finished(kernel._total(kernel._flat(params), self._table, self._bound))
 
     __call__ = run
 
@@ -296,6 +336,41 @@ def _traced(request: Request) -> Traced:
     zero = graph.constant(0.0)
     summed = {"loss": [loss], "grad": [i for i in uniform if i is not None]}
     return _ready(request, made, blocks, graded, summed, [zero if i is None else i for i in ends])
+
+
+def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
+    """The kernel of a sum of squares over data."""
+    require_request(request)
+    with paused_gc():
+        return LeastSquaresKernel(request, device, _traced_squares(request))
+
+
+def _traced_squares(request: Request) -> Traced:
+    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ."""
+    made, blocks = _trace(request)
+    if made.gathers:
+        raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
+    graph = made.graph
+    rows = [
+        differentiate.vjp(graph, {r: graph.constant(1.0)}, made.parameters) for r in made.outputs
+    ]
+    n = len(made.parameters)
+    slopes = [[Expr(graph, i) if i is not None else None for i in row] for row in rows]
+    values = [Expr(graph, r) for r in made.outputs]
+    weight = weight_column(request)
+    scale = 1.0 if weight is None else Expr(graph, made.columns[weight])
+    squares = [r * r for r in values]
+    sums = [
+        squares,
+        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if row[k] is not None]
+          for k in range(n)],
+        *[[row[j] * row[k] for row in slopes if row[j] is not None and row[k] is not None]
+          for j in range(n) for k in range(j, n)],
+    ]  # fmt: skip
+    zero = graph.constant(0.0)
+    ends = [(scale * sum(terms)).id if terms else zero for terms in sums]
+    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
+    return _ready(request, made, blocks, tuple(range(n)), summed, [])
 
 
 def _trace(request: Request) -> tuple[RowTrace, tuple[Block, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.data import Request, data_kernel
+from symgrad.data import LeastSquaresKernel, Request, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
@@ -76,6 +76,23 @@ def fused_forward_backward(
         return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
     n = checked_count(n)
     return gradient_kernel(n, f, n, options, device, names)
+
+
+def fused_least_squares(
+    n: Any, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    name: str | None = None, comments: bool = True,
+) -> LeastSquaresKernel:  # fmt: skip
+    """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
+
+    ``residual(p, r)`` returns the residual of one row, or several. The arguments are those of
+    `fused_forward_backward`; ``weights`` multiply the squares.
+    """
+    options = options_of(residual, name, math, dtype, simplify, comments)
+    kinds = columns_of(row, columns)
+    request = Request(residual, n, kinds, reduce, weights, nan_policy, options)
+    return least_squares_kernel(request, device)
 
 
 def gradient_kernel(

@@ -12,9 +12,12 @@ from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm import dispatch as llvm
 from symgrad.llvm.device import host
-from symgrad.pipeline import Shaders
+from symgrad.mathlib.define import functions
+from symgrad.pipeline import Options, Shaders
+from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.emit import Style
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,18 @@ def cpu_program(computation: Computation, math: str, dtype: str) -> llvm.Program
     return llvm.Program(computation, math, dtype)
 
 
-def sums(reduction: Reduction, math: str, dtype: str, device: Device) -> llvm.Sums:
+def sums(reduction: Reduction, options: Options, title: str, device: Device) -> Any:
     """A reduction over rows, compiled for the device."""
-    return llvm.Sums(reduction, math, dtype)
+    if not device.is_gpu:
+        return llvm.Sums(reduction, options.math, options.dtype)
+    require_gpu_dtype(device, options.dtype)
+    if reduction.lookups:
+        raise DeviceError(
+            f"{device}: columns that are indices into the parameters are for the CPU so far; use "
+            'device="cpu"'
+        )
+    style = Style(options.math, options.comments, title)
+    return wgsl_sums.Sums(open_gpu(device.index), reduction, functions(options.math), style)
 
 
 def require_gpu_dtype(device: Device, dtype: str) -> None:

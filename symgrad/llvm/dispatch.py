@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any, Final
 
 import cffi
@@ -170,6 +171,10 @@ class Sums:
         """parameters (n,), rows (N, columns), C-contiguous -> the sums (results,) in float64."""
         return self.run_with_tables(parameters, rows)[0]
 
+    def bind(self, rows: np.ndarray) -> BoundSums:
+        """The sums over these rows, for any parameters."""
+        return BoundSums(self, rows)
+
     def run_with_tables(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
@@ -222,6 +227,18 @@ class Sums:
             self._pointer(p, x, _ffi.from_buffer(sums), room, first, end, *more)
 
         return call
+
+
+@dataclass(frozen=True)
+class BoundSums:
+    """A reduction and its rows."""
+
+    sums: Sums
+    rows: np.ndarray
+
+    def run(self, parameters: np.ndarray) -> np.ndarray:
+        """parameters (n,) -> the sums (results,) in float64."""
+        return self.sums.run(parameters, self.rows)
 
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:

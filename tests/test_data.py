@@ -1,0 +1,323 @@
+"""Losses over data: tables of every kind, gradients of every parameter, on the CPU and the GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad import data
+from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
+
+DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
+
+
+def bell(p: Any, r: Any) -> Any:
+    return (p[0] * np.exp(-(((r[0] - p[1]) / p[2]) ** 2)) - r[1]) ** 2
+
+
+def table(count: int, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return np.stack([draw.uniform(-2, 2, count), draw.uniform(0, 1, count)], axis=1)
+
+
+P = np.array([0.8, 0.1, 0.9])
+
+
+def truth(p: np.ndarray, rows: np.ndarray) -> tuple[float, np.ndarray]:
+    u = (rows[:, 0] - p[1]) / p[2]
+    e = np.exp(-(u**2))
+    d = p[0] * e - rows[:, 1]
+    slopes = [2 * d * e, 2 * d * p[0] * e * 2 * u / p[2], 2 * d * p[0] * e * 2 * u**2 / p[2]]
+    return float(np.sum(d**2)), np.array([np.sum(s) for s in slopes])
+
+
+def agree(found: tuple[float, Any], want: tuple[float, np.ndarray], rtol: float = 3e-6) -> None:
+    assert isinstance(found[0], float)
+    np.testing.assert_allclose(found[0], want[0], rtol=rtol)
+    np.testing.assert_allclose(found[1], want[1], rtol=rtol, atol=rtol * np.abs(want[1]).max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [0, 1, 100, 70_001])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_loss_and_gradient_are_those_of_all_rows(device: Any, count: int, reduce: str) -> None:
+    rows = table(count)
+    kernel = sg.fused_forward_backward(3, bell, row=2, reduce=reduce, device=device)
+    if reduce == "mean" and not count:
+        with pytest.raises(InputError, match="no rows"):
+            kernel.run(P, rows)
+        return
+    loss, slopes = truth(P, rows.astype(np.float32).astype(np.float64))
+    scale = 1 / count if reduce == "mean" else 1.0
+    agree(kernel.run(P, rows), (loss * scale, slopes * scale))
+    bound = kernel.bind(rows)
+    assert len(bound) == count
+    agree(bound.run(P), (loss * scale, slopes * scale))
+
+
+def test_float64_is_double_precision() -> None:
+    rows = table(1000)
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu", dtype="float64")
+    found = kernel.run(P, rows)
+    assert found[1].dtype == np.float64
+    agree(found, truth(P, rows), 1e-13)
+
+
+class Frame:
+    """As much of a data frame as is needed: columns, a length, and columns by name."""
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns, self._values = list(columns), columns
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return Frame({k: v[key] for k, v in self._values.items()})
+        return self._values[key]
+
+    def __len__(self) -> int:
+        return len(next(iter(self._values.values())))
+
+
+def structured(rows: np.ndarray) -> np.ndarray:
+    made = np.empty(len(rows), [("y", "f8"), ("other", "i4"), ("x", "f4")])
+    made["x"], made["y"] = rows[:, 0], rows[:, 1]
+    return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: {"y": t[:, 1], "x": t[:, 0]},
+        lambda t: {"y": t[:, 1].tolist(), "x": t[:, 0], "unused": None},
+        structured,
+        lambda t: Frame({"x": t[:, 0], "y": t[:, 1]}),
+        lambda t: t,
+        lambda t: t.tolist(),
+    ],
+)
+def test_tables_of_every_kind(make: Callable[[np.ndarray], Any]) -> None:
+    def named(p: Any, r: Any) -> Any:
+        assert len(r) == 2 and next(iter(r)) is not None
+        return bell(p, [r.x, r["y"]])
+
+    rows = table(50)
+    kernel = sg.fused_forward_backward(3, named, columns=["x", "y"], device="cpu")
+    agree(kernel.run(P, make(rows)), truth(P, rows))
+
+
+def test_tables_are_streamed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(1000)
+    kernel = sg.fused_forward_backward(3, bell, row=2, reduce="mean", device="cpu")
+    whole = kernel.run(P, rows)
+    blocks = (rows[k : k + 77] for k in range(0, 1000, 77))
+    agree(kernel.run(P, blocks), whole, 1e-6)
+    monkeypatch.setattr(data, "BLOCK", 100)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.npy"
+        np.save(path, rows.astype(np.float32))
+        mapped = np.load(path, mmap_mode="r")
+        agree(kernel.run(P, mapped), whole, 1e-6)
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    kernel.run(P, iter([table(3), table(4)]), progress=True)
+    assert "rows" in capsys.readouterr().out
+
+
+def test_a_column_of_weights() -> None:
+    rows = np.column_stack([table(200), np.random.default_rng(1).uniform(0, 3, 200)])
+    kernel = sg.fused_forward_backward(
+        3, bell, columns=["x", "y", "w"], weights="w", reduce="mean", device="cpu"
+    )
+    single = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    each = [single.run(P, row[None, :2]) for row in rows]
+    w = rows[:, 2]
+    want = [
+        sum(a * k for a, k in zip(part, w, strict=True)) / w.sum()
+        for part in zip(*each, strict=True)
+    ]
+    agree(kernel.run(P, rows), (want[0], want[1]), 1e-5)
+
+
+@pytest.mark.parametrize("policy", ["propagate", "raise", "omit"])
+def test_rows_with_nan(policy: str) -> None:
+    rows = table(30)
+    rows[[4, 17], 1] = np.nan
+    kernel = sg.fused_forward_backward(3, bell, row=2, nan_policy=policy, device="cpu")
+    if policy == "raise":
+        with pytest.raises(InputError, match="2 rows hold a NaN, the first at row 4, column 1"):
+            kernel.run(P, rows)
+        return
+    loss, slopes = kernel.run(P, rows)
+    assert np.isnan(loss) == (policy == "propagate")
+    if policy == "omit":
+        agree((loss, slopes), truth(P, np.delete(rows, [4, 17], axis=0)))
+
+
+# indices ------------------------------------------------------------------------------------------
+
+
+def mixed(p: Any, r: Any) -> Any:
+    """A slope for all rows, an intercept and a scale for each group, and a column of a table."""
+    a, b = p.groups[r.g]
+    return (p.slope[0] * r.x + a * p.other[r.h, 1] + sg.exp(b) - r.y) ** 2
+
+
+SHAPES = {"slope": 1, "groups": (40, 2), "other": (3, 20)}
+
+
+def mixed_table(count: int) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(count)
+    return {
+        "g": draw.integers(-40, 40, count), "h": draw.integers(3, size=count).astype(float),
+        "x": draw.normal(size=count), "y": draw.normal(size=count),
+    }  # fmt: skip
+
+
+def mixed_truth(p: dict[str, np.ndarray], t: dict[str, np.ndarray]) -> tuple[float, Any]:
+    g, h = t["g"], t["h"].astype(int)
+    a, b, c = p["groups"][g, 0], p["groups"][g, 1], p["other"][h, 1]
+    d = p["slope"][0] * t["x"] + a * c + np.exp(b) - t["y"]
+    slopes = {k: np.zeros_like(v) for k, v in p.items()}
+    slopes["slope"][0] = np.sum(2 * d * t["x"])
+    np.add.at(slopes["groups"], (g, 0), 2 * d * c)
+    np.add.at(slopes["groups"], (g, 1), 2 * d * np.exp(b))
+    np.add.at(slopes["other"], (h, 1), 2 * d * a)
+    return float(np.sum(d**2)), slopes
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 1000, 100_003])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_indices_take_and_gradients_are_added_up(count: int, dtype: str) -> None:
+    draw = np.random.default_rng(1)
+    p = {k: draw.normal(size=s if isinstance(s, tuple) else (s,)) for k, s in SHAPES.items()}
+    t = mixed_table(count)
+    kernel = sg.fused_forward_backward(SHAPES, mixed, columns=list(t), dtype=dtype, device="cpu")
+    want = mixed_truth(p, t)
+    rtol = 2e-5 if dtype == "float32" else 1e-12
+    for loss, slopes in (kernel.run(p, t), kernel.bind(t).run(p)):
+        np.testing.assert_allclose(loss, want[0], rtol=rtol)
+        for name, slope in slopes.items():
+            assert slope.dtype == np.dtype(dtype)
+            size = np.abs(want[1][name]).max()
+            np.testing.assert_allclose(slope, want[1][name], rtol=rtol, atol=rtol * size)
+    again = kernel.run(p, t)
+    assert again[0] == loss and all(np.array_equal(again[1][k], v) for k, v in slopes.items())
+
+
+def test_one_block_is_indexed_as_a_matrix() -> None:
+    kernel = sg.fused_forward_backward(
+        (5, 3), lambda p, r: p[r[0], :2] @ p[r[0], 1:] * r[1], row=2, device="cpu"
+    )
+    p, rows = np.arange(15.0).reshape(5, 3), np.array([[4, 1.0], [0, 2.0], [4, 0.5]])
+    loss, slopes = kernel.run(p, rows)
+    each = [p[int(k), :2] @ p[int(k), 1:] * w for k, w in rows]
+    assert loss == sum(each)
+    want = np.zeros((5, 3))
+    for k, w in rows:
+        a, b, c = p[int(k)]
+        want[int(k)] += np.array([b, a + c, b]) * w
+    np.testing.assert_allclose(slopes, want)
+
+
+def test_a_wrong_index_is_refused() -> None:
+    kernel = sg.fused_forward_backward((5, 1), lambda p, r: p[r[0], 0] * r[1], row=2, device="cpu")
+    for wrong in (5, -6):
+        with pytest.raises(InputError, match=f"column 0 is {wrong} at row 1: p has 5 lines"):
+            kernel.run(np.zeros((5, 1)), [[0, 0.0], [wrong, 0.0]])
+    with pytest.raises(InputError, match="column 0 is an index: whole numbers"):
+        kernel.run(np.zeros((5, 1)), [[0.5, 0.0]])
+
+
+# least squares ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_least_squares_come_with_their_matrix(device: Any) -> None:
+    def residuals(p: Any, r: Any) -> Any:
+        return [p[0] * np.exp(p[1] * r[0]) - r[1], p[2] - r[0]]
+
+    rows = table(500)
+    loss, slopes, jtj = sg.fused_least_squares(3, residuals, row=2, device=device).run(P, rows)
+    e = np.exp(P[1] * rows[:, 0])
+    r = np.concatenate([P[0] * e - rows[:, 1], P[2] - rows[:, 0]])
+    zero, one = np.zeros(500), np.ones(500)
+    first = np.stack([e, P[0] * e * rows[:, 0], zero], axis=1)
+    jacobian = np.concatenate([first, np.stack([zero, zero, one], axis=1)])
+    np.testing.assert_allclose(loss, r @ r, rtol=1e-5)
+    np.testing.assert_allclose(slopes, 2 * jacobian.T @ r, rtol=1e-4)
+    np.testing.assert_allclose(jtj, jacobian.T @ jacobian, rtol=1e-5, atol=1e-3)
+
+
+# what is refused ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"row": 0}, "row=0"),
+        ({"row": 2, "columns": ["x", "y"]}, "give one of them"),
+        ({"columns": ["x", "x"]}, "twice"),
+        ({"columns": ["x", "no name"]}, "identifier"),
+        ({"row": 2, "reduce": "max"}, 'use "sum" or "mean"'),
+        ({"row": 2, "nan_policy": "skip"}, "propagate"),
+        ({"row": 2, "weights": 5}, "no column"),
+    ],
+)
+def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sg.fused_forward_backward(3, bell, device="cpu", **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros((3, 5)), r"\(3, 5\): \(N, 2\) is needed"),
+        ([["a", "b"]], "real numbers"),
+        ({"x": [1.0]}, "no column 'y'"),
+        ({"x": [1.0, 2.0], "y": [1.0]}, "differ in shape"),
+    ],
+)
+def test_a_wrong_table_is_refused(rows: Any, message: str) -> None:
+    kernel = sg.fused_forward_backward(3, lambda p, r: bell(p, [r.x, r.y]), columns=["x", "y"],
+                                       device="cpu")  # fmt: skip
+    with pytest.raises((InputError, InputTypeError), match=message):
+        kernel.run(P, rows)
+
+
+def test_wrong_parameters_are_refused() -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    with pytest.raises(InputError, match=r"params has shape \(4,\): \(3,\) is needed"):
+        kernel.run(np.zeros(4), table(3))
+    with pytest.raises(InputTypeError, match="cannot be kept"):
+        kernel.bind(iter([]))
+    with pytest.raises(InputError, match="without a table"):
+        kernel.run(P, iter([]))
+
+
+def test_misuse_in_a_loss_is_explained() -> None:
+    with pytest.raises(AttributeError, match="no column 'z': its columns are x, y"):
+        sg.fused_forward_backward(1, lambda p, r: r.z, columns=["x", "y"], device="cpu")
+    with pytest.raises(TraceError, match="an index and a number as well"):
+        sg.fused_forward_backward((3, 1), lambda p, r: p[r[0], 0] * r[0], row=1, device="cpu")
+    with pytest.raises(TraceError, match="taken by a column itself"):
+        sg.fused_forward_backward((3, 1), lambda p, r: p[r[0] + 1, 0], row=1, device="cpu")
+    with pytest.raises(TraceError, match="a loss is one scalar"):
+        sg.fused_forward_backward(2, lambda p, r: [p[0], p[1]], row=1, device="cpu")
+
+
+def test_indices_are_for_the_cpu() -> None:
+    def make(device: Any) -> Any:
+        return sg.fused_forward_backward((3, 1), lambda p, r: p[r[0], 0] * 2, row=1, device=device)
+
+    assert not make(None).device.is_gpu
+    if len(DEVICES) > 1:
+        with pytest.raises(DeviceError, match='use device="cpu"'):
+            make(DEVICES[1])
