@@ -120,7 +120,7 @@ def wgpu_peers(half: int, name: str) -> list[Peer]:
             encoder.copy_buffer_to_buffer(buffers[0], 0, buffers[1], 0, half)
         device.queue.submit([encoder.finish()])
 
-    def wait() -> None:  # a copy behind all that is queued: on_submitted_work_done is broken in 0.32
+    def wait() -> None:  # on_submitted_work_done is broken in wgpu 0.32
         device.queue.read_buffer(buffers[1], 0, 16)
 
     kernel()
