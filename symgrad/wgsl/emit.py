@@ -100,9 +100,12 @@ class Writer:
         return render(self.graph, i, self.texts, self.calls)
 
     def _may_divide_by_much(self, i: int) -> bool:
-        """Whether node i is a division by what may be too large for a device's reciprocal."""
+        """Whether node i is a division by what may be too large for a device's reciprocal.
+
+        A reciprocal itself is subnormal there, and may be flushed.
+        """
         node = self.graph.nodes[i]
-        if node[0] not in (ops.div, ops.reciprocal):
+        if node[0] is not ops.div:
             return False
         low, high = self._facts.interval(node[-1])
         return low < -LARGE or high > LARGE

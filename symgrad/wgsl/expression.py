@@ -122,10 +122,9 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
 
 
 def render_wide(graph: Graph, i: int, texts: Mapping[int, Text], name: str) -> Text:
-    """The quotient or reciprocal of node i as a call of the function of `ops.wide_div`."""
-    node = graph.nodes[i]
-    args = [texts[a][0] if a in texts else literal(graph.nodes[a])[0] for a in node[1:]]
-    return f"{name}({', '.join(args if len(args) == 2 else ['1.0f', *args])})", PRIMARY
+    """The quotient of node i as a call of the function of `ops.wide_div`."""
+    args = [texts[a][0] if a in texts else literal(graph.nodes[a])[0] for a in graph.nodes[i][1:]]
+    return f"{name}({', '.join(args)})", PRIMARY
 
 
 def _is_zero(graph: Graph, i: int) -> bool:

@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t5 = sg_tanh(x1);
   let t7 = sg_wide_div(x0, x1);
   let t8 = select(t7, t4 * t5, t2);
-  let t10 = sg_wide_div(1.0f, x1);
+  let t10 = 1.0f / x1;
   let t17 = sg_exp(-abs(2.0f * x1));
   let t20 = 1.0f / (t17 + 1.0f);
   let t33 = t2 & !(x0 < 0.5f);
