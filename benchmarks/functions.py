@@ -3,7 +3,7 @@
 A point adds up 32 values of a function at neighbouring arguments, so that arithmetic is what takes
 the time, not memory. Arrays stay on the device.
 
-    python benchmarks/functions.py [--device 0] [--points 4000000]
+    python benchmarks/functions.py [--device 0] [--points 30000000]
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="0")
-    parser.add_argument("--points", type=int, default=4_000_000)
+    parser.add_argument("--points", type=int, default=30_000_000)
     options = parser.parse_args()
     device = int(options.device) if options.device.isdecimal() else options.device
     points = np.random.default_rng(0).uniform(0.1, 6.0, (options.points, 1)).astype(np.float32)

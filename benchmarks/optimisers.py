@@ -52,7 +52,7 @@ def descents(count: int, device: Any) -> dict[str, Call]:
     state[:, :4], state[:, 12:] = starts, 1
     update = sg.fused_forward(15, adam, device="cpu")._computation
     loop = runner_for(Iteration(update, 15), Options("adam"), choose(device))
-    there = sg.device_array(state, device) if choose(device).is_gpu else state
+    there: Any = sg.device_array(state, device) if choose(device).is_gpu else state
     return {
         "Adam, the loop": lambda: loop.run(there, STEPS),
         "Adam, minimize_from": lambda: sg.minimize_from(
@@ -142,7 +142,7 @@ def fits(count: int, device: Any, pixels: int = 11) -> dict[str, Call]:
         f"{pixels} x {pixels}: {found.success.mean():.3%} converged, {found.nit.mean():.2f} steps"
     )
     assert found.success.mean() > 0.999, f"only {found.success.mean():.2%} of the fits converged"
-    works = {f"{pixels} x {pixels} fits, minimize_from": fit}
+    works: dict[str, Call] = {f"{pixels} x {pixels} fits, minimize_from": fit}
     if target.is_gpu:
         works[f"{pixels} x {pixels} fits, all on the device"] = kept[0].again()
     return works
@@ -174,7 +174,8 @@ def main() -> None:
         took = found["Adam, the loop"].wall
         bars.append(bar("200 Adam steps from 100,000 starts, seconds", took, LIMIT))
     where = str(choose(device))
-    report("optimisers", rows, bars, device=where, starts=chosen.starts, fits=chosen.fits)
+    kind = "gpu" if choose(device).is_gpu else "cpu"
+    report(f"optimisers_{kind}", rows, bars, device=where, starts=chosen.starts, fits=chosen.fits)
 
 
 if __name__ == "__main__":

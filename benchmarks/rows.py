@@ -105,7 +105,10 @@ def works(count: int) -> list[Work]:
         "point": draw.integers(0, 50_000, seen).astype(np.int32),
         "u": some(seen), "v": some(seen),
     }  # fmt: skip
-    blocks = {"cameras": 0.1 * some(500, 9), "points": some(50_000, 3) + np.float32([0, 0, 4])}
+    blocks = {
+        "cameras": 0.1 * some(500, 9),
+        "points": some(50_000, 3) + np.array([0, 0, 4], np.float32),
+    }
     weights = draw.normal(0, 0.3, 337).astype(np.float32)
     samples = draw.normal(size=(count // 10, 3)).astype(np.float32)
     return [

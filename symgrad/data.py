@@ -90,9 +90,9 @@ class DataKernel:
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self._request, self._traced = request, traced
-        self.device = targets.choose("cpu" if device is None and traced.gathers else device)
+        self.device = targets.choose(device)
         title = f"{request.options.name}: loss and gradient, summed over rows"
-        self._sums = targets.sums(traced.reduction, request.options, title, self.device)
+        self.sums = targets.sums(traced.reduction, request.options, title, self.device)
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class DataKernel:
     @property
     def modules(self) -> tuple[str, ...]:
         """The WGSL modules, on a GPU: the results are summed up in as many passes."""
-        return tuple(m.source for m in self._sums.modules) if self.device.is_gpu else ()
+        return tuple(m.source for m in self.sums.modules) if self.device.is_gpu else ()
 
     @property
     def wgsl(self) -> str:
@@ -146,13 +146,13 @@ class DataKernel:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
             index that is out of range, or, if ``nan_policy="raise"``, a NaN.
         """
-        flat = self._flat(params)
+        flat = self.flat(params)
         total: Totals | None = None
         for table in self._watched(tables_of(rows, BLOCK), rows, progress):
             found = self._read(table)
-            part = self._total(flat, found)
+            part = self.total(flat, found)
             total = part if total is None else total + part
-        return self._finished(total)
+        return self.finished(total)
 
     def bind(self, rows: Any) -> BoundKernel:
         """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
@@ -196,7 +196,7 @@ class DataKernel:
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def _flat(self, params: Any) -> np.ndarray:
+    def flat(self, params: Any) -> np.ndarray:
         """All parameters in a row, in the kernel's dtype."""
         blocks = self._traced.blocks
         if isinstance(params, Mapping):
@@ -211,14 +211,22 @@ class DataKernel:
         with np.errstate(over="ignore"):
             return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
-    def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
+    def total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
         uniform, tables = self._split(flat)
         lines: list[np.ndarray] = []
-        if tables:
-            sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+        if tables and bound:
+            sums, lines = bound.run_with_tables(uniform, tables)
+        elif tables:
+            sums, lines = self.sums.run_with_tables(uniform, table.numbers, table.indices, tables)
         else:
-            sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
+            sums = bound.run(uniform) if bound else self.sums.run(uniform, table.numbers)
         return Totals(sums, tuple(lines), len(table.numbers), table.weight)
+
+    def resident(self, table: _Table) -> Any:
+        """The table where it is needed; None if it stays where it is, for there are indices."""
+        if not self._traced.gathers:
+            return self.sums.bind(table.numbers)
+        return self.sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""
@@ -226,7 +234,7 @@ class DataKernel:
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
         return np.ascontiguousarray(flat[list(self._traced.used)]), tables
 
-    def _finished(self, total: Totals | None) -> Any:
+    def finished(self, total: Totals | None) -> Any:
         if total is None:
             raise InputError("rows is an iterator without a table")
         scale = 1.0
@@ -290,7 +298,7 @@ class BoundKernel:
 
     def __init__(self, kernel: DataKernel, table: _Table) -> None:
         self.kernel, self._table = kernel, table
-        self._bound = None if table.indices.size else kernel._sums.bind(table.numbers)
+        self._bound = kernel.resident(table)
 
     def __len__(self) -> int:
         return len(self._table.numbers)
@@ -301,7 +309,7 @@ class BoundKernel:
     def run(self, params: Any) -> tuple[float, Any]:
         """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
         kernel = self.kernel
-        return kernel._finished(kernel._total(kernel._flat(params), self._table, self._bound))
+        return kernel.finished(kernel.total(kernel.flat(params), self._table, self._bound))
 
     __call__ = run
 
@@ -355,10 +363,12 @@ def _traced_squares(request: Request) -> Traced:
         differentiate.vjp(graph, {r: graph.constant(1.0)}, made.parameters) for r in made.outputs
     ]
     n = len(made.parameters)
-    slopes = [[Expr(graph, i) if i is not None else None for i in row] for row in rows]
+    slopes: list[list[Any]] = [
+        [Expr(graph, i) if i is not None else None for i in row] for row in rows
+    ]
     values = [Expr(graph, r) for r in made.outputs]
     weight = weight_column(request)
-    scale = 1.0 if weight is None else Expr(graph, made.columns[weight])
+    scale: Any = 1.0 if weight is None else Expr(graph, made.columns[weight])
     squares = [r * r for r in values]
     sums = [
         squares,

@@ -115,11 +115,6 @@ def sums(reduction: Reduction, options: Options, title: str, device: Device) -> 
     if not device.is_gpu:
         return llvm.Sums(reduction, options.math, options.dtype)
     require_gpu_dtype(device, options.dtype)
-    if reduction.lookups:
-        raise DeviceError(
-            f"{device}: columns that are indices into the parameters are for the CPU so far; use "
-            'device="cpu"'
-        )
     style = Style(options.math, options.comments, title)
     return wgsl_sums.Sums(open_gpu(device.index), reduction, functions(options.math), style)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,25 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "symgrad" / "data" / "README.md"]
 
+NEW = """New.
+
+[new.py](../benchmarks/new.py)
+
+- P, 2 cores, Linux; load at the end 0.5; 2030-01-02
+- Python 3.12, numpy 2
+- points: 5
+
+| bar | required | measured |  |
+| --- | --- | ---: | --- |
+| seconds | ≤ 1 | 0.5 | met |
+| rate | ≥ 2 | 1 | MISSED |
+
+| work | s | n |
+| --- | ---: | ---: |
+| a\\|b | 0.0123 | 1,000,000 |
+| c | 1,234 |  |
+"""
+
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
@@ -26,7 +46,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["ops.md", "laws.md"])
+@pytest.mark.parametrize("name", ["ops.md", "laws.md", "benchmarks.md"])
 def test_pages_are_those_of_the_tables(name: str, generator: ModuleType) -> None:
     found = (ROOT / "docs" / name).read_text("utf-8")
     assert found == generator.PAGES[name](), "run: python tools/generate_docs.py"
@@ -35,6 +55,32 @@ def test_pages_are_those_of_the_tables(name: str, generator: ModuleType) -> None
 def test_every_operation_has_a_section(generator: ModuleType) -> None:
     sections = re.findall(r"^## (\w+)$", generator.ops_page(), re.MULTILINE)
     assert sections == [op.name for op in generator.TABLE.values() if op.arity]
+
+
+def test_every_result_has_a_section_with_all_its_bars(generator: ModuleType) -> None:
+    page = generator.benchmarks_page()
+    for path in ROOT.glob("benchmarks/results/*.json"):
+        result = json.loads(path.read_text("utf-8"))
+        section = page.partition(f"\n## {path.stem}\n")[2].partition("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.endswith((" met |", "MISSED |"))]
+        assert len(rows) == len(result["bars"])
+        assert sum("MISSED" in row for row in rows) == sum(not b["met"] for b in result["bars"])
+
+
+def test_benchmarks_that_are_new_are_shown(generator: ModuleType, tmp_path: Path) -> None:
+    rows = [{"work": "a|b", "s": 0.0123456, "n": 10**6}, {"work": "c", "s": 1234.5, "n": None}]
+    machine = {"date": "2030-01-02T03:04", "processor": "P", "cores": 2, "system": "Linux-1",
+               "load": 0.5, "python": "3.12", "packages": {"numpy": "2"}}  # fmt: skip
+    bars = [{"bar": "seconds", "limit": 1, "measured": 0.5, "met": True},
+            {"bar": "rate", "limit": 2.0, "measured": 1.0, "met": False}]  # fmt: skip
+    result = {"benchmark": "new", "machine": machine, "points": 5, "rows": rows, "bars": bars}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "new.json").write_text(json.dumps(result), "utf-8")
+    (tmp_path / "new.py").write_text('"""New.\n\n    python new.py\n"""', "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator, "BENCHMARKS", tmp_path)
+        section = generator.benchmarks_page().partition("## new\n\n")[2]
+    assert section == NEW
 
 
 def test_check_changes_nothing() -> None:

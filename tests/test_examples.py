@@ -18,6 +18,10 @@ SMALL = {
     "03_himmelblau_basins.py": ("--side", "60"),
     "04_sympy_lagrangian.py": ("--pendulums", "2", "--seconds", "2"),
     "05_audit.py": (),
+    "06_confidence_bands.py": (),
+    "07_single_molecules.py": ("--spots", "20000"),
+    "08_basins_of_minimize.py": ("--side", "60"),
+    "09_network_from_disk.py": ("--rows", "80000", "--epochs", "30"),
 }
 """The arguments that make an example quick."""
 

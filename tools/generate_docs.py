@@ -1,13 +1,15 @@
-"""Writes docs/ops.md and docs/laws.md from the op table and the laws.
+"""Writes docs/ops.md, laws.md and benchmarks.md: the op table, the laws, what was measured.
 
 python tools/generate_docs.py [--check]
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from symgrad.expr.ops import TABLE
 from symgrad.expr.show import text
 from symgrad.mathlib.define import functions, inlined
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BENCHMARKS = ROOT / "benchmarks"
 NOTE = "<!-- Written by tools/generate_docs.py: change the table it names, and run it again. -->"
 INTEGER = 3
 """What stands for a constant integer argument."""
@@ -57,6 +61,21 @@ operation stand in its row of [the op table](../symgrad/expr/ops.py), those betw
 [laws.py](../symgrad/expr/laws.py).
 
 """
+
+BENCHMARKS_HEAD = f"""{NOTE}
+
+# Benchmarks
+
+What [the scripts in benchmarks/](../benchmarks/README.md) measured last, from
+[their results](../benchmarks/results), beside other libraries in the same run. A bar is a
+requirement that was set beforehand; those that are missed are listed like those that are met.
+Times depend on the machine, which each section names with its load, and compare only within a
+section.
+
+"""
+
+WIDE = 8
+"""Columns from which a table is turned on its side, if that makes it narrower."""
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -205,6 +224,124 @@ def node(graph: Graph, inputs: Sequence[int], pattern: Pattern) -> int:
     return graph.intern((op, *[node(graph, inputs, part) for part in pattern[1:]]))  # as it stands
 
 
+# --- benchmarks -----------------------------------------------------------------------------------
+
+
+def benchmarks_page() -> str:
+    """docs/benchmarks.md."""
+    paths = sorted(BENCHMARKS.glob("results/*.json"))
+    found = {p.stem: json.loads(p.read_text("utf-8")) for p in paths}
+    index = [
+        {
+            "benchmark": f"[{name}](#{name})",
+            "bars met": f"{sum(b['met'] for b in r['bars'])} of {len(r['bars'])}",
+            "on": r.get("device", r["machine"]["processor"]),
+            "date": r["machine"]["date"][:10],
+        }
+        for name, r in found.items()
+    ]
+    sections = [results(name, r) for name, r in found.items()]
+    return BENCHMARKS_HEAD + table(index) + "\n\n" + "\n".join(sections)
+
+
+def results(name: str, result: Mapping[str, Any]) -> str:
+    """One benchmark: what it is, where it ran, which bars it met, and its numbers."""
+    rows, same = without_constants(result["rows"])
+    known = {"benchmark", "machine", "rows", "bars"}
+    facts = {k.replace("_", " "): v for k, v in result.items() if k not in known} | same
+    bars_table = table([
+        {"bar": b["bar"], "required": required(b), "measured": b["measured"],
+         "": "met" if b["met"] else "MISSED"}
+        for b in result["bars"]
+    ])  # fmt: skip
+    parts = [
+        f"## {name}", described(name),
+        place(result["machine"], facts), bars_table, table(turned(rows)),
+    ]  # fmt: skip
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def required(bar: Mapping[str, Any]) -> str:
+    """A limit with its direction, which follows from what met or missed it."""
+    most = bar["met"] == (bar["measured"] <= bar["limit"])
+    return f"{'≤' if most else '≥'} {shown_number(bar['limit'])}"
+
+
+def described(name: str) -> str:
+    """What the script that writes a result says of itself, without the command line."""
+    scripts = [p for p in BENCHMARKS.glob("*.py") if f"{name}_".startswith(f"{p.stem}_")]
+    if not scripts:
+        return ""
+    script = max(scripts, key=lambda p: len(p.stem))
+    text = ast.get_docstring(ast.parse(script.read_text("utf-8")), clean=False) or ""
+    paragraphs = [p.strip() for p in text.split("\n\n") if not p.startswith(" ")]
+    return "\n\n".join([*map(stars, paragraphs), f"[{script.name}](../benchmarks/{script.name})"])
+
+
+def place(machine: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """The machine, its software, and what else is the same for all rows."""
+    system = machine["system"].partition("-")[0]
+    packages = [f"{k} {v}" for k, v in machine["packages"].items()]
+    software = ", ".join([f"Python {machine['python']}", *packages])
+    lines = [
+        f"{machine['processor']}, {machine['cores']} cores, {system}; load at the end "
+        f"{shown_number(machine['load'])}; {machine['date'][:10]}",
+        software, *[f"{k}: {shown_number(v)}" for k, v in facts.items()],
+    ]  # fmt: skip
+    return "\n".join(f"- {stars(line)}" for line in lines)
+
+
+def without_constants(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows without the texts that all of them share, and these texts."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    same = {
+        h: rows[0][h]
+        for h in heads
+        if len(rows) > 1 and isinstance(rows[0].get(h), str) and len({r.get(h) for r in rows}) == 1
+    }
+    return [{k: v for k, v in row.items() if k not in same} for row in rows], same
+
+
+def turned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A wide and low table on its side, another as it is."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    if len(heads) < max(WIDE, len(rows)):
+        return [dict(row) for row in rows]
+    titles = [f"{shown_number(row.get(heads[0]))}{' ' * k}" for k, row in enumerate(rows)]
+    return [
+        {heads[0]: h} | {t: row.get(h) for t, row in zip(titles, rows, strict=True)}
+        for h in heads[1:]
+    ]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table, numbers to the right."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    if not heads:
+        return ""
+    texts = [h for h in heads if any(isinstance(row.get(h), str) for row in rows)]
+    lines = [
+        [stars(h.strip()) for h in heads],
+        ["---" if h in texts else "---:" for h in heads],
+        *[[cell(shown_number(row.get(h))) for h in heads] for row in rows],
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def shown_number(value: Any) -> str:
+    """A value as people read it: three digits of a fraction, all of a whole number."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(shown_number, value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "; ".join(str(value).splitlines())
+    whole = isinstance(value, int) or abs(value) >= 100
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -224,7 +361,7 @@ def cell(content: str) -> str:
     return bars(stars(content))
 
 
-PAGES = {"ops.md": ops_page, "laws.md": laws_page}
+PAGES = {"ops.md": ops_page, "laws.md": laws_page, "benchmarks.md": benchmarks_page}
 
 
 def main(arguments: Sequence[str]) -> int:

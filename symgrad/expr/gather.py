@@ -63,13 +63,13 @@ class RowTrace:
 class Parameters(ExprArray):
     """A block of parameters, from which a column of indices may take rows."""
 
-    take: Callable[[Expr], Any] | None = None
+    lookup: Callable[[Expr], Any] | None = None
 
     def __getitem__(self, key: Any) -> Any:
         first, *rest = key if isinstance(key, tuple) else (key,)
-        if not isinstance(first, Expr) or self.take is None:
+        if not isinstance(first, Expr) or self.lookup is None:
             return super().__getitem__(key)
-        taken = self.take(first)
+        taken = self.lookup(first)
         return taken[tuple(rest)] if rest else taken
 
 
@@ -185,7 +185,7 @@ def trace_row(
 def _parameters(tracer: _Tracer, block: Block, parameters: Sequence[int]) -> Parameters:
     ids = parameters[block.start : block.start + block.size]
     array = _array(tracer.graph, ids).reshape(block.shape).view(Parameters)
-    array.take = lambda column: tracer.gather(block, column)
+    array.lookup = lambda column: tracer.gather(block, column)
     return array
 
 

@@ -41,6 +41,11 @@ SLOTS: Final = 8
 _ffi = cffi.FFI()
 
 
+def _address(array: Any) -> Any:
+    """An array as C code takes it, which keeps it alive."""
+    return _ffi.from_buffer(array)
+
+
 def definitions_for(math: str, dtype: str) -> Mapping[Op, Function]:
     """The library's functions for a dtype.
 
@@ -101,7 +106,7 @@ class Program:
             return lambda: self.run_into(points, results)
         function = self.function(False)
         pointer, workspace = function.pointer, function.workspace()
-        addresses = [_ffi.from_buffer(a) for a in (points, *results)]
+        addresses = [_address(a) for a in (points, *results)]
         return lambda: pointer(*addresses, workspace)
 
     # a batch -------------------------------------------------------------------------------------
@@ -126,7 +131,7 @@ class Program:
     def _run_blocks(
         self, function: _Function, points: np.ndarray, results: Sequence[np.ndarray], count: int
     ) -> None:
-        pointers = [_ffi.from_buffer(a) for a in (points, *results)]
+        pointers = [_address(a) for a in (points, *results)]
         stream = sum(r.nbytes for r in results) >= STREAMED and all(map(is_aligned, results))
 
         def work(first: int, end: int) -> None:
@@ -215,16 +220,16 @@ class Sums:
         tables: Sequence[np.ndarray], added: Sequence[np.ndarray],
     ) -> Callable[[np.ndarray, int, int], None]:  # fmt: skip
         """A call that sums up some of the rows."""
-        room = _ffi.from_buffer(POOL.empty((self._bytes,), np.dtype(np.uint8)))
-        p, x = _ffi.from_buffer(parameters), _ffi.from_buffer(rows)
+        room = _address(POOL.empty((self._bytes,), np.dtype(np.uint8)))
+        p, x = _address(parameters), _address(rows)
         more: list[Any] = []
         if tables:
             pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
             places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
-            more = [_ffi.from_buffer(indices), _ffi.from_buffer(places)]
+            more = [_address(indices), _address(places)]
 
         def call(sums: np.ndarray, first: int, end: int) -> None:
-            self._pointer(p, x, _ffi.from_buffer(sums), room, first, end, *more)
+            self._pointer(p, x, _address(sums), room, first, end, *more)
 
         return call
 
@@ -264,7 +269,7 @@ class _Function:
         if not self._bytes:
             return _ffi.NULL
         room = POOL.empty((self._bytes,), np.dtype(np.uint8))
-        return _ffi.from_buffer(room)
+        return _address(room)
 
 
 class _Room:
@@ -274,7 +279,7 @@ class _Room:
         function = program.function(False)
         self.x = np.empty(len(program.computation.graph.names), program.dtype)
         self.outputs = [np.empty(len(o.nodes), program.dtype) for o in program.computation.outputs]
-        addresses = [_ffi.from_buffer(a) for a in (self.x, *self.outputs)]
+        addresses = [_address(a) for a in (self.x, *self.outputs)]
         pointer, workspace = function.pointer, function.workspace()
         self.call: Callable[[], None] = lambda: pointer(*addresses, workspace)
         self._function = function

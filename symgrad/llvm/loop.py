@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import cffi
@@ -20,6 +21,9 @@ _ffi: Any = cffi.FFI()
 MOST: Final = 2**62
 """More steps than anything can do."""
 
+NEAR: Final = 2**19
+"""Bytes of the states that are worked on at a time where none are kept: they stay in the cache."""
+
 
 class Loop:
     """Does the steps of an iteration, the same bits every time, whatever the number of cores.
@@ -32,7 +36,7 @@ class Loop:
         self.iteration, self.dtype = iteration, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
         source = emit_iteration(iteration, definitions_for(math, dtype), shape)
-        self._lanes, self._bytes = shape.lanes, source.workspace
+        self.lanes, self.workspace = shape.lanes, source.workspace
         self._code: Code = compile_source(source)
         kind = f"void (*)({', '.join(['void *'] * 4 + ['int64_t'] * 4)})"
         self._pointer: Any = _ffi.cast(kind, self._code.address)
@@ -52,7 +56,7 @@ class Loop:
         result = POOL.empty(state.shape, self.dtype)
         result[...] = state
         shared, own = contiguous(shared, self.dtype), contiguous(own, self.dtype)
-        whole = sizes.count // self._lanes * self._lanes
+        whole = sizes.count // self.lanes * self.lanes
         self._run_blocks(result[:whole], steps, sizes.rows, shared, own)
         if whole < sizes.count:
             block = self._padded(result[whole:])
@@ -63,7 +67,7 @@ class Loop:
 
     def _padded(self, array: np.ndarray) -> np.ndarray:
         """The last problems with others, whose flags are 0, to fill a block."""
-        block = np.zeros((self._lanes, *array.shape[1:]), self.dtype)
+        block = np.zeros((self.lanes, *array.shape[1:]), self.dtype)
         block[: len(array)] = array
         return block
 
@@ -74,20 +78,90 @@ class Loop:
         """Change the states of whole blocks of problems."""
         count = len(state)
         arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
-        nbytes = self._bytes + self._lanes * rows * self.iteration.own * self.dtype.itemsize
+        nbytes = self.workspace + self.own_bytes(rows)
         steps = min(steps, MOST)
 
         def work(first: int, end: int) -> None:
             room = _ffi.from_buffer(POOL.empty((nbytes,), np.dtype(np.uint8)))
             self._pointer(*arrays, room, first, end, steps, rows)
 
+        self.share(work, count, count * self.weight(rows) * steps)
+
+    def call(
+        self, state: np.ndarray, shared: np.ndarray | None, own: np.ndarray | None,
+        room: np.ndarray, steps: int, rows: int,
+    ) -> None:  # fmt: skip
+        """Change the states of whole blocks of problems, in this thread."""
+        arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
+        self._pointer(*arrays, _ffi.from_buffer(room), 0, len(state), min(steps, MOST), rows)
+
+    def own_bytes(self, rows: int) -> int:
+        """Bytes of the data that a block of problems has of its own."""
+        return self.lanes * rows * self.iteration.own * self.dtype.itemsize
+
+    def share(self, work: Callable[[int, int], None], count: int, weight: int) -> None:
+        """Have whole blocks of problems worked on by all cores, if that is worth while."""
         threads = host().threads
-        if threads == 1 or count == self._lanes or count * self._weight(rows) * steps < PARALLEL:
+        if threads == 1 or count == self.lanes or weight < PARALLEL:
             work(0, count)
         else:
-            share_out(work, count, self._lanes, threads)
+            share_out(work, count, self.lanes, threads)
 
-    def _weight(self, rows: int) -> int:
+    def weight(self, rows: int) -> int:
         """About the operations of a step of one problem."""
         each = len(self.iteration.rows.graph) if self.iteration.rows else 0
         return len(self.iteration.update.graph) + rows * each
+
+
+Part = Callable[[slice, np.ndarray], None]
+"""What is done to the states (P, state) of some of the problems."""
+
+
+def run_from(
+    loops: Sequence[tuple[Loop, int]], count: int, fill: Part, read: Part,
+    shared: np.ndarray | None = None, own: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Do the steps of some loops, one loop after the other, and keep no states.
+
+    Some problems at a time, ``fill`` writes their first states and ``read`` reads their last ones;
+    several threads call them. All loops have the same states and data.
+    """
+    lead = loops[0][0]
+    rows = next((a.shape[-2] for a in (shared, own) if a is not None), 0)
+    shared, own = contiguous(shared, lead.dtype), contiguous(own, lead.dtype)
+    lanes, width = lead.lanes, lead.iteration.state
+    size = near(width, lead.dtype)
+    nbytes = max(loop.workspace + loop.own_bytes(rows) for loop, _ in loops)
+
+    def work(first: int, end: int) -> None:
+        room = POOL.empty((nbytes,), np.dtype(np.uint8))
+        states = POOL.empty((min(size, end - first), width), lead.dtype)
+        for start in range(first, min(end, count), size):
+            part = slice(start, min(start + size, end, count))
+            here = states[: part.stop - start]
+            fill(part, here)
+            whole = states[: -(-len(here) // lanes) * lanes]
+            whole[len(here) :] = 0
+            mine = None if own is None else _filled(own[part], len(whole))
+            for loop, steps in loops:
+                loop.call(whole, shared, mine, room, steps, rows)
+            read(part, here)
+
+    weight = count * sum(loop.weight(rows) * min(steps, MOST) for loop, steps in loops)
+    lead.share(work, -(-count // lanes) * lanes, weight + count * width)
+
+
+def near(width: int, dtype: Any) -> int:
+    """The most problems, of so many numbers in a state, that ``run_from`` works on at a time."""
+    nbytes = np.dtype(dtype).itemsize
+    lanes = host().vector_bits // (8 * nbytes)
+    return max(1, NEAR // (width * nbytes * lanes)) * lanes
+
+
+def _filled(array: np.ndarray, count: int) -> np.ndarray:
+    """The data of so many problems, those that are missing 0."""
+    if len(array) == count:
+        return array
+    result = np.zeros((count, *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result

@@ -132,7 +132,8 @@ def log1p(x: Expr) -> Expr:
     u = ops.opaque(1.0 + x)
     lost = x - held(u - 1.0)
     bits: Word = ops.float_bits(u) + (0x3F800000 - 0x3F3504F3)
-    k = held(ops.bits_float((bits >> 23) + 0x4B000000)) - (8388608.0 + 127.0)  # not times ln 2
+    # opaque: compilers would multiply the difference out, and round 8388735 ln 2
+    k = ops.opaque(ops.bits_float((bits >> 23) + 0x4B000000) - (8388608.0 + 127.0))
     twice = ops.bits_float(ops.word_sub(0x7F800000, bits & 0x7F800000))  # 2**-k, doubled
     f = (ops.bits_float((bits & 0x7FFFFF) + 0x3F3504F3) - 1.0) + (0.5 * lost) * twice
     value = _logarithm(u, k * math.log(2.0) + (f + (f * f) * polynomial(f, LOG)))

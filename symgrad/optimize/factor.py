@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,20 @@ from symgrad.expr.node import Handle
 from symgrad.optimize.method import largest
 
 
-def solve_positive(matrix: Any, right: Any, floor: float) -> Any:
-    """The solution (n,) of a symmetric system, its matrix (n, n) scaled to a diagonal near 1.
+def solve_positive(matrix: Any, right: Any, floors: Sequence[Any]) -> Any:
+    """The solution (n,) of a symmetric system with a positive definite matrix (n, n).
 
-    L D Lᵀ without square roots; a pivot below ``floor`` is rounding error, and becomes ``floor``.
+    L D Lᵀ with one division for each variable; a pivot below its floor is rounding error, and
+    becomes the floor.
     """
     n = len(right)
-    lower, pivots = np.full((n, n), None, object), list[Any]()
+    columns, lower, inverses = _empty(n), _empty(n), list[Any]()
     for j in range(n):
-        for i in range(j, n):
-            c = _entry(matrix, lower, pivots, i, j)
-            if i == j:
-                pivots.append(functions.maximum(c, floor))
-            else:
-                lower[i, j] = _quotient(c, pivots[j])
-    return _substitute(lower, pivots, right)
+        pivot = functions.maximum(_entry(matrix, columns, lower, j, j), floors[j])
+        columns[j + 1 :, j] = [_entry(matrix, columns, lower, i, j) for i in range(j + 1, n)]
+        inverses.append(1.0 / pivot)
+        lower[j + 1 :, j] = [_product(c, inverses[j]) for c in columns[j + 1 :, j]]
+    return _substitute(lower, inverses, right)
 
 
 def solve_modified(matrix: Any, right: Any, eps: float) -> Any:
@@ -41,24 +41,29 @@ def solve_modified(matrix: Any, right: Any, eps: float) -> Any:
     spread = largest(aside) * (1.0 / max(np.sqrt(n * n - 1.0), 1.0)) if aside else 0.0
     bound = functions.maximum(functions.maximum(wide, spread), eps)
     floor = eps * functions.maximum(bound, 1.0)
-    lower, pivots = np.full((n, n), None, object), list[Any]()
+    columns, lower, inverses = _empty(n), _empty(n), list[Any]()
     for j in range(n):
-        column = [_entry(matrix, lower, pivots, i, j) for i in range(j, n)]
+        column = [_entry(matrix, columns, lower, i, j) for i in range(j, n)]
         pivot = functions.maximum(abs(column[0]), floor)
         if len(column) > 1:
             peak = largest(column[1:])
             pivot = functions.maximum(pivot, peak * peak / bound)
-        pivots.append(pivot)
-        lower[j + 1 :, j] = [_quotient(c, pivot) for c in column[1:]]
-    return _substitute(lower, pivots, right)
+        inverses.append(1.0 / pivot)
+        columns[j + 1 :, j] = column[1:]
+        lower[j + 1 :, j] = [_product(c, inverses[j]) for c in column[1:]]
+    return _substitute(lower, inverses, right)
 
 
-def _entry(matrix: Any, lower: Any, pivots: list[Any], i: int, j: int) -> Any:
-    """What is left of an entry after the columns before it."""
+def _empty(n: int) -> Any:
+    return np.full((n, n), None, object)
+
+
+def _entry(matrix: Any, columns: Any, lower: Any, i: int, j: int) -> Any:
+    """What is left of an entry after the columns before it, which are those of L times pivots."""
     c = matrix[i][j]
     for k in range(j):
-        if not _is_zero(lower[i, k]) and not _is_zero(lower[j, k]):
-            c = c - lower[i, k] * (lower[j, k] * pivots[k])
+        if not _is_zero(lower[i, k]) and not _is_zero(columns[j, k]):
+            c = c - lower[i, k] * columns[j, k]
     return c
 
 
@@ -67,18 +72,18 @@ def _is_zero(value: Any) -> bool:
     return not isinstance(value, Handle) and value == 0.0
 
 
-def _quotient(c: Any, pivot: Any) -> Any:
-    return c if _is_zero(c) else c / pivot
+def _product(c: Any, inverse: Any) -> Any:
+    return c if _is_zero(c) else c * inverse
 
 
-def _substitute(lower: Any, pivots: list[Any], right: Any) -> Any:
-    """The solution, from the factors."""
-    n = len(pivots)
+def _substitute(lower: Any, inverses: list[Any], right: Any) -> Any:
+    """The solution, from the factor and the inverse pivots."""
+    n = len(inverses)
     y: list[Any] = []
     for i in range(n):
         parts = [lower[i, k] * y[k] for k in range(i) if not _is_zero(lower[i, k])]
         y.append(right[i] - np.sum(array(parts)) if parts else right[i])
-    x = [v / d for v, d in zip(y, pivots, strict=True)]
+    x = [v * d for v, d in zip(y, inverses, strict=True)]
     for i in reversed(range(n)):
         for k in range(i + 1, n):
             if not _is_zero(lower[k, i]):

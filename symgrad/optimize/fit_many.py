@@ -11,8 +11,8 @@ from symgrad.errors import InputError
 from symgrad.optimize.arguments import real, real_matrix
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances
-from symgrad.optimize.minimize import minimize_from
-from symgrad.targets import choose
+from symgrad.optimize.minimize import minimize_from, target_of
+from symgrad.wgsl.dispatch import DeviceArray
 
 
 def fit_many(
@@ -26,8 +26,9 @@ def fit_many(
     Args:
         f: the model of one x, as for `curve_fit`.
         x: (M,) or (k, M), the same for all curves, or (S, k, M).
-        Y: the curves, (S, M).
-        p0: where to start, (n,) for all or (S, n).
+        Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
+        p0: where to start, (n,) for all or (S, n). With a `DeviceArray`, the results are such
+            arrays too.
         sigma: standard deviations: a number, (M,), or (S, M).
         bounds: ``(low, high)``, numbers or (n,).
         method: `LevenbergMarquardt` by default, or `GaussNewton`.
@@ -37,11 +38,11 @@ def fit_many(
         absolute_sigma: as for `curve_fit`.
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: float32 on a GPU, float64 on the CPU by default.
-        options: more of `minimize_from`: ``callback``, ``history``, ``math``.
+        options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``progress``.
 
     Returns:
-        SciPy's ``OptimizeResult``: x (S, n), fun (S,), half the sum of squares, nit, success,
-        status, message, best, and ``cov`` if it is wanted.
+        SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
+        of squares, nit, success, status, message, and ``cov`` if it is wanted.
 
     Raises:
         InputError: for shapes that do not go together. TraceError: if f cannot be traced.
@@ -55,33 +56,43 @@ def fit_many(
         >>> found.x[:, 1].round(6)
         array([0.5, 1. , 2. ])
     """
-    target = choose(device)
+    target = target_of(device, Y, p0)
     kind = dtype or ("float32" if target.is_gpu else "float64")
-    curves = real(Y, "Y", kind)
+    curves = Y if isinstance(Y, DeviceArray) else real(Y, "Y", kind)
     if curves.ndim != 2:
         raise InputError(f"Y has shape {curves.shape}: (curves, rows) is needed")
     shared, own, k, flat = _columns(x, curves, sigma, kind)
-    starts = real_matrix(p0, "p0", np.shape(p0)[-1] if np.ndim(p0) else 1, kind)
-    if len(starts) not in (1, len(curves)):
-        raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({len(curves)}, n) is needed")
-    starts = np.broadcast_to(starts, (len(curves), starts.shape[1])).copy()
+    starts = _starts(p0, len(curves), kind)
 
     def residual(p: Any, row: Any) -> Any:
         r = f(row[0] if flat else row[:k], *p) - row[-1]
         return r / row[k] if len(row) == k + 2 else r
 
+    memory = options.pop("memory", False)
     result = minimize_from(
         residual, starts.shape[1], starts, method or LevenbergMarquardt(), steps, tol, bounds,
-        shared=shared, own=own, device=target, dtype=kind, **options,
+        shared=shared, own=own, device=target, dtype=kind, memory=memory or covariance, **options,
     )  # fmt: skip
     if covariance:
         result.cov = _covariances(result, curves.shape[1], absolute_sigma)
+        if not memory:
+            del result["memory"]
     return result
 
 
+def _starts(p0: Any, count: int, dtype: str) -> Any:
+    """A start for each of the curves."""
+    if isinstance(p0, DeviceArray):
+        return p0
+    starts = real_matrix(p0, "p0", np.shape(p0)[-1] if np.ndim(p0) else 1, dtype)
+    if len(starts) not in (1, count):
+        raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
+    return np.broadcast_to(starts, (count, starts.shape[1]))
+
+
 def _columns(
-    x: Any, curves: np.ndarray, sigma: Any, dtype: str
-) -> tuple[np.ndarray | None, np.ndarray, int, bool]:
+    x: Any, curves: Any, sigma: Any, dtype: str
+) -> tuple[np.ndarray | None, Any, int, bool]:
     """Shared (M, .) and own (S, M, .) columns, k, and whether f takes a plain x.
 
     Together they are x, a deviation if there is one, and y.
@@ -92,10 +103,12 @@ def _columns(
         raise InputError(f"x has shape {x.shape}: (M,), (k, M) or (S, k, M) for Y {curves.shape}")
     flat = x.ndim == 1
     x = np.atleast_2d(x)
-    parts = [np.swapaxes(x, -2, -1), *_deviations(sigma, curves, dtype), curves[:, :, None]]
+    parts = [np.swapaxes(x, -2, -1), *_deviations(sigma, curves, dtype), _column(curves)]
     shared = [p for p in parts if p.ndim == 2]
     if len(shared) == 2 or (shared and x.ndim == 2):  # in a row, shared columns come first
         own = [p for p in parts if p.ndim == 3]
+    elif isinstance(curves, DeviceArray):
+        raise InputError("x or sigma of each curve, with Y on a device: use Y.numpy()")
     else:
         shared, own = [], [np.broadcast_to(p, (count, *p.shape[-2:])) for p in parts]
     both = np.concatenate(shared, axis=1) if shared else None
@@ -103,7 +116,12 @@ def _columns(
     return both, alone, x.shape[-2], flat
 
 
-def _deviations(sigma: Any, curves: np.ndarray, dtype: str) -> list[np.ndarray]:
+def _column(curves: Any) -> Any:
+    """The curves (S, M, 1)."""
+    return curves.reshape(*curves.shape, 1)
+
+
+def _deviations(sigma: Any, curves: Any, dtype: str) -> list[np.ndarray]:
     """sigma as a column (M, 1), or (S, M, 1) where every curve has its own; none if not given."""
     if sigma is None:
         return []
@@ -126,6 +144,8 @@ def _covariances(result: Any, rows: int, absolute: bool) -> np.ndarray:
     good = np.linalg.cond(scaled) < 1.0 / (n * np.finfo(half.dtype).eps)
     cov = np.full(matrices.shape, np.inf)
     inverse = np.linalg.inv(scaled[good]) / (units[good][:, :, None] * units[good][:, None, :])
-    factor = np.ones(len(inverse)) if absolute else 2.0 * result.fun[good] / max(rows - n, 1)
+    factor = (
+        np.ones(len(inverse)) if absolute else 2.0 * np.asarray(result.fun)[good] / max(rows - n, 1)
+    )
     cov[good] = inverse * factor[:, None, None]
     return cov

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class LBFGS(Descent):
 
     history: int = 6
     expands = True
+    pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.history < 1:

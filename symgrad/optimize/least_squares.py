@@ -1,9 +1,16 @@
-"""Levenberg and Marquardt's method, traced: JᵀJ and Jᵀr in, the next point out."""
+"""Levenberg and Marquardt's method, traced: JᵀJ and Jᵀr in, the next point out.
+
+Every operation of the update is done in every step of every problem: one that many problems can do
+without is left out.
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -21,6 +28,9 @@ from symgrad.optimize.method import (
     released,
 )
 from symgrad.optimize.newton import restricted
+
+SMALLEST: Final = 1e-30
+"""The least scale of a parameter: its square root is that of a column of the Jacobian."""
 
 
 @dataclass(frozen=True)
@@ -42,68 +52,72 @@ class LevenbergMarquardt(Method):
 
     damping: float = 1e-3
     needs: ClassVar[str] = "squares"
+    pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.damping > 0:
             raise InputError(f"LevenbergMarquardt(damping={self.damping}): it must be positive")
 
     def start(self, n: int) -> Memory:
-        """The point, loss, gradient, JᵀJ (lower half), scales, damping and its growth."""
-        half = np.zeros(n * (n + 1) // 2)
-        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0
+        """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, and promise.
+
+        The promise is by how much the quadratic model says that the step lowers the loss.
+        """
+        half, scales = np.zeros(n * (n + 1) // 2), np.full(n, SMALLEST)
+        return np.zeros(n), 0.0, np.zeros(n), half, scales, self.damping, 2.0, 0.0
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
-        point, loss, gradient, half, scales, damping, growth = memory
-        first, h = at.step == 0.0, at.x - point
-        promised = -(gradient @ h) - 0.5 * (h @ (unpacked(half) @ h))
+        point, loss, gradient, half, scales, damping, growth, promised = memory
+        first, sound = at.step == 0.0, functions.isfinite(np.sum(at.gradient))
         quality = (loss - at.loss) / functions.where(promised > 0.0, promised, 1.0)
-        lower = (at.loss <= loss) & (promised > 0.0) & functions.isfinite(np.sum(at.gradient))
+        lower = (at.loss <= loss) & (promised > 0.0) & sound
         took = lower | first
+        settled = first | (lower & (quality > 0.25)) | (promised <= 2.0 * at.eps * loss)
         damping, growth = _damping(first, took, quality, damping, growth, at.eps)
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
         half, loss = choose(took, packed(at.hessian), half), functions.where(took, at.loss, loss)
         diagonal = unpacked(half).diagonal()
         scales = array([functions.maximum(a, b) for a, b in zip(scales, diagonal, strict=True)])
-        step = self._step(at, point, gradient, half, scales, damping)
-        measure = _cosine(released(gradient, at.bounds.held(point, gradient)), diagonal, loss)
-        memory = point, loss, gradient, half, scales, damping, growth
-        settled = first | (lower & (quality > 0.25)) | (promised <= 2.0 * at.eps * loss)
-        trial = at.bounds.project(point + step)
-        return Move(point, loss, measure, trial, memory, settled, damping > 1.0 / at.eps**2)
+        trial, promised = self._step(at, point, gradient, half, scales, damping)
+        solved = _orthogonal(released(gradient, at.bounds.held(point, gradient)), diagonal, loss)
+        memory = point, loss, gradient, half, scales, damping, growth, promised
+        stuck = damping > 1.0 / at.eps**2
+        return Move(point, loss, solved, trial, memory, settled, stuck, sound | ~first)
 
     def _step(
         self, at: Evaluation, point: Any, gradient: Any, half: Any, scales: Any, damping: Any
-    ) -> Any:
-        """The damped step of the free variables, solved in units in which D is 1.
+    ) -> tuple[Any, Any]:
+        """The trial that the damped step of the free variables leads to, and its promise.
 
-        Where it leaves the bounds it goes to them, and the other variables are solved for again.
+        Where the step leaves the bounds it goes to them, and the others are solved for again.
         """
-        units = [functions.where(s > 0.0, s, 1.0) for s in scales]
-        units = array([1.0 / functions.sqrt(u) for u in units])
-        matrix = unpacked(half) * np.outer(units, units)
+        matrix, added = unpacked(half), damping * scales
+        floors = list(at.eps * scales)
         held = at.bounds.held(point, gradient)
-        step = _solved(matrix, units, gradient, held, damping, at.eps)
-        if not at.bounds.finite:
-            return step
-        over = at.bounds.crossed(point + step)
-        edge = released(at.bounds.project(point + step) - point, [_not(c) for c in over])
-        pulled = gradient + unpacked(half) @ edge
+        back = _solved(matrix, added, gradient, held, floors)
+        if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
+            return point - back, 0.5 * (back @ (added * back + gradient))
+        over, ahead = at.bounds.crossed(point - back), at.bounds.project(point - back)
+        edge = released(ahead - point, [_not(c) for c in over])
+        pulled = gradient + matrix @ edge
         both = [_either(a, b) for a, b in zip(held, over, strict=True)]
-        return edge + _solved(matrix, units, pulled, both, damping, at.eps)
+        trial = at.bounds.project(point + edge - _solved(matrix, added, pulled, both, floors))
+        step = trial - point
+        return trial, -(gradient @ step) - 0.5 * (step @ (matrix @ step))
 
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""
         return Tolerances(gradient=eps**0.75, loss=8.0 * eps, step=8.0 * eps)
 
 
-def _solved(matrix: Any, units: Any, gradient: Any, held: Any, damping: Any, floor: float) -> Any:
-    """The damped step of the variables that are not held."""
-    matrix = restricted(matrix, held)
-    for k in range(len(units)):
-        matrix[k, k] = matrix[k, k] + damping
-    return -units * solve_positive(matrix, units * released(gradient, held), floor)
+def _solved(matrix: Any, added: Any, gradient: Any, held: Any, floors: list[Any]) -> Any:
+    """Minus the damped step of the variables that are not held."""
+    matrix = np.array(restricted(matrix, held))
+    for k in range(len(floors)):
+        matrix[k, k] = matrix[k, k] + added[k]
+    return solve_positive(matrix, released(gradient, held), floors)
 
 
 def _not(condition: Any) -> Any:
@@ -127,16 +141,18 @@ def _damping(
     return functions.maximum(damping, eps), growth
 
 
-def _cosine(gradient: Any, diagonal: Any, loss: Any) -> Any:
-    """The largest cosine between a column of the Jacobian and the residuals."""
-    largest: Any = 0.0
-    for g, d in zip(gradient, diagonal, strict=True):
-        length = d * (2.0 * loss)
-        square = functions.where(
-            length > 0.0, g * g / functions.where(length > 0.0, length, 1.0), 0.0
-        )
-        largest = functions.maximum(square, largest)
-    return functions.sqrt(largest)
+def _orthogonal(gradient: Any, diagonal: Any, loss: Any) -> Callable[[float], Any]:
+    """Whether no cosine between a column of the Jacobian and the residuals is above a tolerance.
+
+    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out.
+    """
+
+    def within(tolerance: float) -> Any:
+        scaled, square = gradient * (1.0 / max(tolerance, SMALLEST)), 2.0 * loss
+        tests = [g * g <= d * square for g, d in zip(scaled, diagonal, strict=True)]
+        return functools.reduce(operator.and_, tests)
+
+    return within
 
 
 def packed(matrix: Any) -> Any:

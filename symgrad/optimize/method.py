@@ -111,8 +111,10 @@ class Move:
     """What a method makes of an evaluation.
 
     ``point`` is the best point known now, with its ``loss`` and the ``measure`` of its gradient,
-    which is compared with the tolerance; ``trial`` is where to evaluate next. ``settled`` says
-    where the change of the loss tells of convergence, ``stuck`` where no step leads further down.
+    which is compared with the tolerance, or a function from the tolerance to a condition;
+    ``trial`` is where to evaluate next. ``settled`` says where the change of the loss tells of
+    convergence, ``stuck`` where no step leads further down, ``finite`` where the gradient at the
+    point is finite, for a measure that does not tell.
     """
 
     point: Any
@@ -122,6 +124,7 @@ class Move:
     memory: Memory
     settled: Any = True
     stuck: Any = False
+    finite: Any = True
 
 
 class Method(ABC):
@@ -135,6 +138,10 @@ class Method(ABC):
 
     needs: ClassVar[str] = "gradient"
     """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals."""
+
+    pure: ClassVar[bool] = False
+    """Whether ``advance`` depends on its arguments and the method's fields alone, which have
+    hashes: over data it is then traced once, whatever the loss."""
 
     @abstractmethod
     def start(self, n: int) -> Memory:

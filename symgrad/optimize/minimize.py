@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.trace import checked_count
@@ -16,13 +15,26 @@ from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
 from symgrad.optimize.arguments import real, real_matrix
 from symgrad.optimize.method import Bounds, Method, Tolerances
-from symgrad.optimize.problem import Layout, Problem, iteration, layout_of
-from symgrad.optimize.result import MESSAGES, optimize_result
+from symgrad.optimize.problem import Problem, needs_loss
+from symgrad.optimize.result import Messages, optimize_result
 from symgrad.optimize.runner import Runner
+from symgrad.optimize.states import (
+    Data,
+    DeviceStates,
+    Ends,
+    HostStates,
+    Stages,
+    States,
+    Task,
+    streamed,
+)
 from symgrad.pipeline import Options
-from symgrad.targets import Device, choose, require_gpu_dtype
+from symgrad.screen import open_screen
+from symgrad.targets import Device, choose, devices, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.memory import Once
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
@@ -30,25 +42,8 @@ MOST_STEPS: Final = 2**24
 CHUNK: Final = 250
 """Steps between two calls of a callback."""
 
-
-@dataclass(frozen=True)
-class Data:
-    """The rows of a loss: ``shared`` (R, ks) by all problems, ``own`` (S, R, ko) of each."""
-
-    shared: np.ndarray | None = None
-    own: np.ndarray | None = None
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of both kinds."""
-        sides = (self.shared, self.own)
-        return tuple(0 if a is None else a.shape[-1] for a in sides)  # type: ignore[return-value]
-
-    @property
-    def rows(self) -> int:
-        """The rows of a problem; 0 if there are no data."""
-        array = self.own if self.shared is None else self.shared
-        return 0 if array is None else array.shape[-2]
+PARTS: Final = 20
+"""Into how many parts the steps are divided at least where progress is shown."""
 
 
 def minimize_from(
@@ -56,7 +51,8 @@ def minimize_from(
     tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,
     own: Any = None, reduce: str = "sum", device: Any = None, dtype: str = "float32",
     math: str = "accurate", callback: Callable[[Any], Any] | None = None,
-    history: bool | int = False, runner: Callable[[Iteration], Runner] | None = None,
+    history: bool | int = False, memory: bool = False, progress: bool = False,
+    runner: Callable[[Iteration], Runner] | None = None,
 ) -> Any:  # fmt: skip
     """Minimise a function of n variables from every start at once.
 
@@ -65,25 +61,31 @@ def minimize_from(
             residuals, whose half sum of squares is minimised. With data it gets a row as well,
             and the loss is the sum over rows.
         n: the number of variables.
-        starts: (S, n), or (n,) for a single start.
+        starts: (S, n), or (n,) for a single start. With a `DeviceArray`, the results are such
+            arrays too.
         method: a `Method`, such as ``sg.Adam(0.05)`` or ``sg.LBFGS()``.
         steps: the most steps, each of one evaluation.
         tol: the tolerance for the gradient alone, or `Tolerances`; None is the method's own: for
             first-order rules none, so that all steps are taken.
         bounds: ``(low, high)``, each a number or (n,), which every trial is projected into.
         shared: columns of data that are the same for all problems, (R, ks).
-        own: columns of each problem's own data, (S, R, ko); they follow the shared ones.
+        own: columns of each problem's own data, (S, R, ko); they follow the shared ones. Either may
+            be a `DeviceArray`.
         reduce: "sum" over the rows, or "mean".
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: "float32", or on the CPU "float64".
         math: as for `fused_forward_backward`.
         callback: called between dispatches with the result so far; a true answer ends the run.
         history: True to keep the losses of every step in ``history``, (T, S), or every how many.
+        memory: whether to add ``memory``, what the method kept, each part (S, ...).
+        progress: whether to show how far a long run is.
         runner: makes what runs the iteration; the device's own compiled loop by default.
 
     Returns:
-        SciPy's ``OptimizeResult``: x (S, n), fun (S,), best, nit (S,), success (S,), status (S,)
-        and message (S,); ``memory`` is what the method kept, each part (S, ...).
+        SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
+        message (S,), and on the host ``best``, the index of the lowest loss. Methods that do not
+        need the loss compute it at the end only: from where it has no value they go on as long as
+        the gradient has one.
 
     Raises:
         InputError: for shapes or options that do not fit. TraceError: if loss cannot be traced.
@@ -96,22 +98,27 @@ def minimize_from(
         array([[1., 0.],
                [1., 0.]], dtype=float32)
     """
+    target = target_of(device, starts, shared, own)
     data = _data(shared, own, dtype)
     problem = _problem(loss, n, data, reduce)
     box = _bounds(bounds, problem.n)
-    first = _starts(starts, problem.n, data, box, dtype)
-    target = choose(device)
-    options = _options(loss, math, dtype, target)
-    stop = _tolerances(tol, method, dtype)
-    made = iteration(problem, method, box, stop, options)
-    chosen = runner(made) if runner else runner_for(made, options, target)
-    layout = layout_of(method, problem.n)
-    state = layout.states(first, _steps(steps)).astype(dtype)
-    state, losses = _run(chosen, layout, state, data, callback, int(history), int(steps))
-    result = result_of(layout, state)
-    if history:
-        result.history = np.array(losses)
-    return result
+    begin = _starts(starts, problem.n, data, box, dtype)
+    options, stop = _options(loss, math, dtype, target), _tolerances(tol, method, dtype)
+    watched = bool(history) or callback is not None
+    blind = not (watched or needs_loss(method, stop))
+    task = Task(problem, method, box, stop, options, _steps(steps), blind)
+    make = runner or (lambda made: runner_for(made, options, target))
+    stages = [(make(made), count) for made, count in task.stages()]
+    if target.is_gpu or runner or watched or progress or memory:
+        states = _states(task, stages, begin, data, target)
+        losses = _run(states, stages, callback, int(history), progress)
+        result = result_of(states.ends())
+        if memory:
+            result.memory = states.memory()
+        if history:
+            result.history = np.array(losses)
+        return result
+    return result_of(streamed(task, stages, begin, data))
 
 
 def minimize_kernel(
@@ -158,51 +165,105 @@ def retraced(kernel: Any) -> Callable[[Any], Any]:
     return replay
 
 
+_loops: Once[Any, Runner] = Once(16)
+
+
 def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
-    """The device's own way to run an iteration."""
+    """The device's own way to run an iteration, compiled once."""
     if device.is_gpu:
-        return gpu.Loop(open_gpu(device.index), made, options.math)
-    return cpu.Loop(made, options.math, options.dtype)
+        owner = open_gpu(device.index)
+        return _loops.get((made, options.math, owner), lambda: gpu.Loop(owner, made, options.math))
+    math, dtype = options.math, options.dtype
+    return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
+
+
+def target_of(device: Any, *arrays: Any) -> Device:
+    """The device that is chosen, or that the arrays are on."""
+    there = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
+    if not there:
+        return choose(device)
+    if device is None and len(there) == 1:
+        (owner,) = there.values()
+        found = [d for d in devices() if d.is_gpu and open_gpu(d.index) is owner]
+        target = found[0] if found else choose(device)
+    else:
+        target = choose(device)
+    if not target.is_gpu or {id(open_gpu(target.index))} != {*there}:
+        raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
+    return target
+
+
+def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device) -> States:
+    """The states where the runner wants them."""
+    lead = stages[0][0]
+    if isinstance(lead, gpu.Loop):
+        return DeviceStates(task, lead, starts, data, target)
+    return HostStates(task, _on_host(starts), Data(_on_host(data.shared), _on_host(data.own)))
+
+
+def _on_host(array: Any) -> Any:
+    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 def _run(
-    runner: Runner, layout: Layout, state: np.ndarray, data: Data,
-    callback: Callable[[Any], Any] | None, every: int, steps: int,
-) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
-    """The last state, and the losses after every so many steps."""
+    states: States, stages: Stages, callback: Callable[[Any], Any] | None, every: int,
+    progress: bool,
+) -> list[np.ndarray]:  # fmt: skip
+    """Do all steps; the losses after every so many of them."""
     losses: list[np.ndarray] = []
-    left = steps + 1  # the last one evaluates the end and does not move
-    while left > 0 and state[:, -1].any():
-        count = min(left, every or (CHUNK if callback else left))
-        state = runner.run(state, count, data.shared, data.own)
-        left -= count
+    (lead, steps), *last = stages
+    short = max(1, min(CHUNK, -(-steps // PARTS))) if progress else CHUNK
+    chunk = every or (short if callback or progress else steps)
+    parts = _advanced(states, lead, steps, chunk)
+    if progress:
+        note = lambda done: f"{min(done, steps):,} of {steps:,} steps"  # noqa: E731
+        parts = open_screen().progress(parts, -(-steps // chunk), note)
+    for _ in parts:
         if every:
-            losses.append(state[:, -3].copy())
-        if callback is not None and callback(result_of(layout, state)):
+            losses.append(np.array(states.ends().fun))
+        if callback is not None and callback(result_of(states.ends())):
             break
-    return state, losses
+    for runner, count in last:
+        states.advance(runner, count)
+    return losses
 
 
-def result_of(layout: Layout, state: np.ndarray) -> Any:
-    """The result that states (S, size) hold."""
-    x, memory, tail = layout.split(state)
-    fun, status = tail[:, 2].copy(), tail[:, 3].astype(int)
-    comparable = np.where(np.isfinite(fun), fun, np.inf)
-    return optimize_result(
-        x=x.copy(), fun=fun, best=int(np.argmin(comparable)) if len(fun) else 0,
-        nit=tail[:, 0].astype(int), success=status > 0, status=status,
-        message=np.array([MESSAGES[s] for s in range(-2, 4)], object)[status + 2], memory=memory,
-    )  # fmt: skip
+def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[int]:
+    """Do the steps chunk by chunk, as long as any problem is active: how many are done."""
+    done = 0
+    while done < steps and (not done or states.active()):
+        count = min(chunk, steps - done)
+        states.advance(lead, count)
+        done += count
+        yield done
+
+
+def result_of(ends: Ends) -> Any:
+    """The result that states have led to."""
+    fields = vars(ends) | {"message": Messages(ends.status)}
+    if isinstance(ends.fun, np.ndarray):
+        fields["best"] = _best(ends.fun)
+    return optimize_result(**fields)
+
+
+def _best(fun: np.ndarray) -> int:
+    """The problem with the lowest loss that is finite."""
+    if not len(fun):
+        return 0
+    k = int(np.argmin(fun))
+    if np.isfinite(fun[k]):
+        return k
+    return int(np.argmin(np.where(np.isfinite(fun), fun, np.inf)))
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
 def _data(shared: Any, own: Any, dtype: str) -> Data:
-    sides: list[np.ndarray | None] = []
+    sides: list[Any] = []
     for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
         if value is not None:
-            value = real(value, name, dtype)
+            value = value if isinstance(value, DeviceArray) else real(value, name, dtype)
             if value.ndim != ndim:
                 wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
                 raise InputError(f"{name} has shape {value.shape}: {wanted} is needed")
@@ -233,11 +294,19 @@ def _bounds(bounds: Any, n: int) -> Bounds:
     return made
 
 
-def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> np.ndarray:
-    found = real_matrix(starts, "starts", n, dtype)
+def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:
+    """The starts (S, n), within the bounds unless they are on a device."""
+    if isinstance(starts, DeviceArray):
+        if starts.ndim != 2 or starts.shape[1] != n:
+            raise InputError(f"starts has shape {starts.shape}: (S, {n}) is needed")
+        found: Any = starts
+    else:
+        found = real_matrix(starts, "starts", n, dtype)
+        if bounds.finite:
+            found = np.clip(found, np.asarray(bounds.low), np.asarray(bounds.high)).astype(dtype)
     if data.own is not None and len(found) != len(data.own):
         raise InputError(f"there are {len(found)} starts for {len(data.own)} problems")
-    return np.clip(found, np.asarray(bounds.low), np.asarray(bounds.high)).astype(dtype)
+    return found
 
 
 def _options(loss: Callable[..., Any], math: str, dtype: str, target: Device) -> Options:

@@ -30,6 +30,7 @@ class Newton(Descent):
     """
 
     needs: ClassVar[str] = "hessian"
+    pure: ClassVar[bool] = True
 
     def start(self, n: int) -> Memory:
         """The line search's memory."""

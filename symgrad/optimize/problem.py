@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,29 @@ from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Expr, lift
 from symgrad.expr.node import Graph
-from symgrad.expr.trace import describe
+from symgrad.expr.trace import describe, trace
 from symgrad.expr.verbs import grad, hessian, jacobian
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.optimize.method import Bounds, Evaluation, Method, Move, Tolerances, array_of
-from symgrad.pipeline import Options, Wanted, build
+from symgrad.optimize.method import (
+    Bounds,
+    Evaluation,
+    Method,
+    Move,
+    Rule,
+    Tolerances,
+    array_of,
+)
+from symgrad.pipeline import (
+    Options,
+    Wanted,
+    paused_gc,
+    require_options,
+    require_range,
+    simplify_outputs,
+)
 from symgrad.results import Array
+from symgrad.wgsl.memory import Once
 
 
 @dataclass(frozen=True)
@@ -44,12 +61,16 @@ class Problem:
         return self.shared + self.own
 
 
+COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where everything stands in the state of a problem.
 
     The variables come first, then the method's memory, then the number of steps done, the limit,
     the loss, the status (see `result.MESSAGES`), and the flag: whether the problem is not done.
+    `COUNT`, `LOSS`, `STATUS` and `FLAG` are places counted from the end.
     """
 
     n: int
@@ -76,16 +97,20 @@ class Layout:
             at += np.size(part)
         return state[..., : self.n], tuple(parts), state[..., end : end + 5]
 
-    def states(self, starts: np.ndarray, steps: int) -> np.ndarray:
-        """The first states (S, size) for starts (S, n), with so many steps to do."""
+    def first(self, steps: int, loss: float = 0.0) -> np.ndarray:
+        """The first state (size,) with so many steps to do; its variables are 0."""
         memory = [np.ravel(np.asarray(part, float)) for part in self.memory]
-        tail = np.concatenate([*memory, [0.0, steps, 0.0, 0.0, 1.0]])
-        return np.concatenate([starts, np.broadcast_to(tail, (len(starts), len(tail)))], axis=1)
+        return np.concatenate([np.zeros(self.n), *memory, [0.0, steps, loss, 0.0, 1.0]])
 
 
 def layout_of(method: Method, n: int) -> Layout:
     """The layout of a method's states."""
     return Layout(n, tuple(method.start(n)))
+
+
+def needs_loss(method: Method, stop: Tolerances) -> bool:
+    """Whether a method's steps depend on the loss, rather than on its gradient alone."""
+    return type(method).advance is not Rule.advance or stop != Tolerances()
 
 
 def iteration(
@@ -96,24 +121,78 @@ def iteration(
     Raises:
         TraceError: if f returns what the method cannot minimise, or cannot be traced.
     """
-    layout = layout_of(method, problem.n)
-    rows = None
-    if problem.columns:
-        rows = reduction(problem, method.needs, options)
-    sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
+    layout, eps = layout_of(method, problem.n), float(np.finfo(options.dtype).eps)
+
+    def step(state: Any, found: Any) -> list[Any]:
+        x, memory, (count, *_) = layout.split(state)
+        loss, gradient, curvature = _unpacked(found, problem.n, method.needs)
+        at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
+        return _next(layout, state, method.advance(at, memory), bounds, stop)
+
+    key = (method, problem.n, bounds, stop, options) if method.pure else None
+    return _iteration(problem, layout, method.needs, step, options, key)
+
+
+def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Options) -> Iteration:
+    """The step of a rule that goes on until its gradient is not finite, its loss never computed.
+
+    It leaves the loss of the state as it is: `final_iteration` computes it in the end.
+    """
+    layout, where = layout_of(method, problem.n), functions.where
     eps = float(np.finfo(options.dtype).eps)
+
+    def step(state: Any, gradient: Any) -> list[Any]:
+        x, memory, (count, limit, loss, *_) = layout.split(state)
+        at = Evaluation(x, loss, array(list(gradient)), None, count, bounds, eps)
+        move = method.advance(at, memory)
+        going = functions.isfinite(np.sum(at.gradient))
+        trial = bounds.project(move.trial)
+        x = [where(going, a, b) for a, b in zip(trial, x, strict=True)]
+        flag = where(going, 1.0, 0.0)
+        tail = [count + flag, limit, loss, where(going, 0.0, -2.0), flag]
+        return [*x, *_flat(layout, move.memory), *tail]
+
+    return _iteration(problem, layout, "slope", step, options)
+
+
+def final_iteration(problem: Problem, method: Method, options: Options) -> Iteration:
+    """The step that computes nothing but the loss, with the status of one that is not finite."""
+    layout = layout_of(method, problem.n)
+
+    def step(state: Any, found: Any) -> list[Any]:
+        loss, status = found[0], state[STATUS]
+        status = functions.where(functions.isfinite(loss), status, -2.0)
+        return [*state[:LOSS], loss, status, 0.0 * state[0]]
+
+    return _iteration(problem, layout, "loss", step, options)
+
+
+Stage = tuple[Iteration, int]
+"""An iteration, and how many steps of it are to be done."""
+
+Step = Callable[[Any, Any], list[Any]]
+"""From a state, and what is computed at its variables, to the next."""
+
+
+def _iteration(
+    problem: Problem, layout: Layout, needs: str, step: Step, options: Options, key: Any = None
+) -> Iteration:
+    """A step of all problems, with the sums over rows that it needs if there are rows.
+
+    A step with a key is traced once, where it depends on the function through the sums alone.
+    """
+    rows = reduction(problem, needs, options) if problem.columns else None
+    sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
 
     def update(v: Any) -> list[Any]:
         state = v[: layout.size]
-        x, memory, (count, *_) = layout.split(state)
-        found = v[layout.size :] if rows else evaluated(problem.f, x, (), method.needs, 1.0)
+        found = v[layout.size :] if rows else evaluated(problem.f, state[: problem.n], (), needs)
         with deriving(v[0].graph):
-            loss, gradient, curvature = _unpacked(found, problem.n, method.needs)
-            at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
-            return _next(layout, state, method.advance(at, memory), bounds, stop)
+            return step(state, found)
 
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
-    computed = _computation(update, len(names), names, options)
+    traced = partial(_computation, update, len(names), names, options)
+    computed = _stepped.get(key, traced) if key and rows else traced()
     return Iteration(computed, layout.size, rows, problem.shared)
 
 
@@ -126,22 +205,42 @@ def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
         return evaluated(problem.f, v[:n], (v[n:],), needs, problem.weight)
 
     made = _computation(row, len(names), names, options)
-    return hoisted(Reduction(made.name, made.graph, made.outputs, n, ()))
+    return _hoisted.get(
+        (made, n), lambda: hoisted(Reduction(made.name, made.graph, made.outputs, n, ()))
+    )
+
+
+_simplified: Once[Any, Computation] = Once(32)
+_hoisted: Once[Any, Reduction] = Once(32)
+_stepped: Once[Any, Computation] = Once(32)
 
 
 def _computation(
     f: Callable[..., Any], n: int, names: Sequence[str], options: Options
 ) -> Computation:
-    built = build(
-        f, n, lambda t: [Wanted("values", t.outputs, Array((len(t.outputs),)))], options, names
-    )
-    return built.computation
+    """What f computes, simplified; once for all functions of which the trace is the same."""
+    require_options(options)
+    with paused_gc():
+        traced = trace(f, n, names)
+        wanted = [Wanted("values", traced.outputs, Array((len(traced.outputs),)))]
+        require_range(traced, wanted, options.dtype)
+
+        def simplified() -> Computation:
+            graph, outputs = simplify_outputs(traced, wanted, options)
+            graph.release()
+            return Computation(options.name, graph, tuple(outputs))
+
+        key = tuple(traced.graph.nodes), tuple(traced.outputs), tuple(names), options
+        return _simplified.get(key, simplified)
 
 
 def evaluated(
-    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float
+    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float = 1.0
 ) -> list[Any]:
-    """The loss, its gradient, and the lower half of its Hessian or of JᵀJ if it is needed."""
+    """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
+
+    Of a "loss" it is the loss alone, of a "slope" the gradient alone.
+    """
     graph = x[0].graph
     outcome = f(x, *others)
     with deriving(graph):
@@ -149,7 +248,11 @@ def evaluated(
             return _squares(graph, _residuals(graph, outcome, f), x, weight)
         loss = _scalar(graph, outcome, f)
         loss = loss if weight == 1.0 else loss * weight
+        if needs == "loss":
+            return [loss]
         found = [loss, *grad(loss, x)]
+        if needs == "slope":
+            return found[1:]
         if needs == "hessian":
             second = hessian(loss, x).toarray()
             found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
@@ -223,8 +326,10 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances)
     if stop.loss is not None:
         still = abs(loss - move.loss) <= stop.loss * abs(move.loss)
         status = where(still & (count > 0.0) & move.settled, 2.0, status)
-    finite = functions.isfinite(move.loss)
-    if stop.gradient is not None:
+    finite = functions.isfinite(move.loss) & move.finite
+    if stop.gradient is not None and callable(move.measure):
+        status = where(move.measure(stop.gradient), 1.0, status)
+    elif stop.gradient is not None:
         status = where(move.measure <= stop.gradient, 1.0, status)
         finite = finite & functions.isfinite(move.measure)
     return where(finite, status, -2.0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -19,6 +20,39 @@ MESSAGES: Final = {
     -2: "the loss or its gradient is not finite",
 }
 """What each ``status`` means; the positive ones are successes."""
+
+
+class Messages(Sequence[str]):
+    """What each of many problems' status means: a text is looked up when it is asked for."""
+
+    def __init__(self, status: Any) -> None:
+        self._given = status
+
+    @cached_property
+    def _status(self) -> np.ndarray:
+        return np.asarray(self._given).astype(int)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._status[index]
+        return Messages(found) if np.ndim(found) else MESSAGES[int(found)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        table = np.array([MESSAGES[s] for s in range(-2, 4)], dtype or object)
+        return table[self._status + 2]
+
+    def __repr__(self) -> str:
+        status, counts = np.unique(self._status, return_counts=True)
+        pairs = zip(status.tolist(), counts.tolist(), strict=True)
+        return "; ".join(f"{count:,} x {MESSAGES[s]}" for s, count in pairs)
 
 
 class FitError(SymgradError, RuntimeError):

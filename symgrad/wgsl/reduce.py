@@ -7,7 +7,7 @@ workgroups in float64. Nothing is atomic: the same rows give the same bits.
 Rounding errors stay those of short sums: an invocation has at most `ROWS` rows, which it adds in
 blocks of `BLOCK`, and the sums of the blocks after that. What depends on the parameters alone is
 computed before the loop. Many results are cut into tiles, of a module each, that read the same
-rows.
+rows. What a row adds to lines of tables, its slopes, is written as it is: see `lookup`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ from symgrad.kernel.stage import stages
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import definitions
 from symgrad.wgsl.emit import Style, Writer
+from symgrad.wgsl.lookup import (
+    BINDINGS,
+    COMPONENTS,
+    PADDED,
+    Quad,
+    column_of,
+    find_line,
+    place_of,
+    quads,
+)
 from symgrad.wgsl.names import identifier, printable, unique
 
 WORKGROUP: Final = 256
@@ -54,11 +64,9 @@ REPEATED: Final = 400
 KEPT: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
-COMPONENTS: Final = "xyzw"
-
 _OWN: Final = re.compile(
     r"^(parameters|partials|groups|loads|loaded|first|end|at|row|part|add_row|add_tile"
-    r"|(sum|total|quad|row)\d+)$"
+    r"|indices|tables|slopes|padded|(sum|total|quad|row|line)\d+|line\d+_\d+)$"
 )
 """What a sum defines itself, beside what all kernels do."""
 
@@ -70,7 +78,7 @@ class Summation:
     Bindings: 0 is the uniform block (count, zero, infinity, nan), whose count is that of the rows;
     1 the rows, padded to 16 bytes; 2 the parameters, likewise; 3 takes ``head`` numbers, the
     factors of the results and then the values of those that no row changes, and after them, for
-    each of the others, the partial sums of all workgroups.
+    each of the others, the partial sums of all workgroups. With lookups, `lookup.BINDINGS` follow.
     """
 
     source: str
@@ -78,6 +86,8 @@ class Summation:
     """The numbers of its results."""
     summed: tuple[int, ...]
     """Those of them that depend on the rows."""
+    slopes: range = range(0)
+    """The numbers of the quads of slopes that it writes for every row."""
 
     @property
     def fixed(self) -> tuple[int, ...]:
@@ -103,8 +113,8 @@ def emit_reduction(
 
 
 def tiles(reduction: Reduction) -> list[range]:
-    """The results of each module, in tiles of about one size."""
-    count = sum(len(o.nodes) for o in reduction.outputs)
+    """The results of each module, then the quads of slopes, in tiles of about one size."""
+    count = sum(len(o.nodes) for o in reduction.summed) + len(quads(reduction))
     least, most = TILE
     size = min(max(len(stages(reduction).each) // REPAID, least), most)
     number = -(-count // size)
@@ -112,7 +122,7 @@ def tiles(reduction: Reduction) -> list[range]:
 
 
 def row_inputs(reduction: Reduction) -> list[int]:
-    """The input nodes that are columns."""
+    """The input nodes that differ from row to row: columns, and what is looked up."""
     nodes = reduction.graph.nodes
     return [i for i, n in enumerate(nodes) if n[0] is INPUT and n[1] >= reduction.parameters]
 
@@ -122,26 +132,42 @@ def _names(graph: Graph) -> list[str]:
     return unique([identifier(f"v_{n}" if _OWN.match(n) else n) for n in graph.names])
 
 
+def _divided(cut: range, count: int) -> tuple[range, range]:
+    """The results among the numbers of a module, and the quads of slopes, from ``count`` on."""
+    results = range(min(cut.start, count), min(cut.stop, count))
+    return results, range(max(cut.start - count, 0), max(cut.stop - count, 0))
+
+
+def _label(output: Output, column: int) -> str:
+    return output.name if len(output.nodes) == 1 else f"{output.name}[{column}]"
+
+
 class _Module:
     """What the parts of one module share."""
 
     def __init__(
-        self, reduction: Reduction, functions: Mapping[Op, Function], style: Style, results: range
+        self, reduction: Reduction, functions: Mapping[Op, Function], style: Style, cut: range
     ) -> None:
-        self.whole, self.functions, self.style, self.results = reduction, functions, style, results
-        roots = [i for o in reduction.outputs for i in o.nodes]
-        nodes = tuple(roots[k] for k in results)
-        factors = reduction.factors[results.start : results.stop]
-        self.reduction = replace(reduction, outputs=(Output("tile", nodes),), factors=factors)
+        self.whole, self.functions, self.style, self.cut = reduction, functions, style, cut
+        roots = [i for o in reduction.summed for i in o.nodes]
+        self.results, self.slopes = _divided(cut, len(roots))
+        written = quads(reduction)
+        self.written: dict[int, Quad] = {k: written[k] for k in self.slopes}
+        self.roots = {k: roots[k] for k in self.results}
+        self.stored = [s.node for quad in self.written.values() for s in quad]
+        nodes = (*self.roots.values(), *self.stored)
+        factors = reduction.factors[self.results.start : self.results.stop]
+        self.reduction = replace(
+            reduction, outputs=(Output("tile", nodes),), factors=factors, lookups=()
+        )
         self.split = stages(self.reduction)
         varying = {*self.split.each, *row_inputs(reduction)}
-        self.roots = dict(zip(results, nodes, strict=True))
-        self.summed = [k for k in results if self.roots[k] in varying]
+        self.summed = [k for k in self.results if self.roots[k] in varying]
         self.labels = [
-            o.name if len(o.nodes) == 1 else f"{o.name}[{c}]"
-            for o in reduction.outputs
-            for c in range(len(o.nodes))
-        ]
+            *(_label(o, c) for o in reduction.summed for c in range(len(o.nodes))),
+            *(_label(reduction.outputs[len(reduction.summed) + q[0].lookup], q[0].column)
+              for q in written),
+        ]  # fmt: skip
         calls = {op: f.name for op, f in functions.items()}
         names = _names(reduction.graph)
         self.once = _Once(self, names, calls)
@@ -159,7 +185,12 @@ class _Module:
     def rows(self) -> int:
         """Rows that are read at once: several, if they are narrow and there is little to do."""
         narrow = self.whole.columns in (1, 2) and len(self.split.each) <= REPEATED
-        return 4 // self.whole.columns if narrow else 1
+        return 4 // self.whole.columns if narrow and not self.whole.lookups else 1
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to do at a row."""
+        return bool(self.summed or self.slopes)
 
     @property
     def two_levels(self) -> bool:
@@ -169,7 +200,7 @@ class _Module:
     def made(self) -> Summation:
         """The module."""
         prepared = list(self.once.prepared())
-        body = list(self.each.body()) if self.summed else []
+        body = list(self.each.body()) if self.has_rows else []
         results = list(self.once.results())
         lines = [
             *self._header(),
@@ -181,20 +212,25 @@ class _Module:
             *(self._add_tile() if self.summed else []),
             *self._main(prepared, results),
         ]
-        return Summation("\n".join(lines) + "\n", self.results, tuple(self.summed))
+        source = "\n".join(lines) + "\n"
+        return Summation(source, self.results, tuple(self.summed), self.slopes)
 
     def _header(self) -> Iterator[str]:
         """What the kernel computes, for its reader."""
         r, k = self.whole, self.whole.columns
-        sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.outputs)
+        sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)
         yield f"// {printable(self.style.title or r.name)}"
         yield f"// in: {r.parameters:,} parameters, rows (N, {k}); out: sums over rows of {sums}"
+        if r.lookups:
+            looked = ", ".join(f"{t.width} by index {t.index}" for t in r.lookups)
+            names = ", ".join(o.name for o in r.outputs[len(r.summed) :])
+            yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
         yield (
             f"// {len(self.split.each):,} operations and {4 * k:,} bytes a row, "
             f"{len(self.split.once):,} operations once; float32, C order; math: {self.style.math}"
         )
-        if len(self.results) < len(self.labels):
-            first, last = self.labels[self.results[0]], self.labels[self.results[-1]]
+        if len(self.cut) < len(self.labels):
+            first, last = self.labels[self.cut[0]], self.labels[self.cut[-1]]
             yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"
         yield ""
 
@@ -206,6 +242,7 @@ class _Module:
         yield f"@group(0) @binding(1) var<storage, read> rows: array<{kind}>;"
         yield "@group(0) @binding(2) var<storage, read_write> parameters: array<vec4<f32>>;"
         yield "@group(0) @binding(3) var<storage, read_write> partials: array<f32>;"
+        yield from BINDINGS if self.whole.lookups else ()
         if self.summed:
             width = min(SHARED, len(self.summed))
             yield f"var<workgroup> tile: array<f32, {width * WORKGROUP}>;"
@@ -230,9 +267,12 @@ class _Module:
         yield "        @builtin(num_workgroups) groups: vec3<u32>,"
         yield "        @builtin(local_invocation_index) local: u32) {"
         yield from prepared
-        if self.summed:
+        if self.has_rows:
             yield from self._loops()
             yield from self._tiles()
+        if not self.results:
+            yield "}"
+            return
         values = ", and what no row changes" * (len(self.summed) < len(self.results))
         yield f"  if (group.x == 0u && local == 0u) {{  // factors of the sums{values}"
         yield from results
@@ -364,6 +404,7 @@ class _Once(_Part):
         inputs = [i for i in split.carried if not graph.nodes[i][0].arity]
         wanted = [*(inputs if len(inputs) <= KEPT else []), *made]
         needed = {a for i in split.each for a in graph.nodes[i][1:]}
+        needed.update(module.stored)
         self.kept = [i for i in wanted if i in needed]
         """What is in variables that the rows see."""
         self.private: list[str] = []
@@ -411,19 +452,28 @@ class _Each(_Part):
 
     def __init__(self, module: _Module, names: list[str], calls: Mapping[Op, str]) -> None:
         roots = [module.roots[k] for k in module.summed]
-        super().__init__(module, module.split.each, roots, names, calls)
+        super().__init__(module, module.split.each, [*roots, *module.stored], names, calls)
         self._places: dict[int, list[int]] = {}
         for c, i in enumerate(roots):
             self._places.setdefault(i, []).append(c)
+        self._unwritten = dict(module.written)
+        self._lines: set[int] = set()
 
     def body(self) -> Iterator[str]:
         """The function that adds a row to the sums."""
         self.texts |= {i: self.module.once.texts[i] for i in self.module.once.kept}
         yield "// adds what a row contributes"
         yield f"fn add_row({self._arguments()}) {{"
+        if self.module.whole.lookups:
+            yield f"  let padded = {PADDED};"
+        missing = set(self.order)
+        yield from self._written(missing)
         for i in self.order:
             yield from self.statement(i)
             yield from self._added(i)
+            missing.discard(i)
+            if i in self.module.stored:
+                yield from self._written(missing)
         for i in row_inputs(self.module.reduction):
             if i in self._places:
                 yield from self.load(i)
@@ -444,6 +494,17 @@ class _Each(_Part):
         for c in self._places.get(i, ()):
             yield f"  sum{c} += {self.text(i)};"
 
+    def _written(self, missing: set[int]) -> Iterator[str]:
+        """The lines that write the slopes of which nothing is missing any more."""
+        for k, quad in list(self._unwritten.items()):
+            if missing.isdisjoint(s.node for s in quad):
+                del self._unwritten[k]
+                for slope in quad:
+                    yield from self.load(slope.node)
+                values = [*(self.text(s.node) for s in quad), *["0.0f"] * (4 - len(quad))]
+                place = f"{column_of(k, 'padded')}row"
+                yield f"  slopes[{place}] = vec4<f32>({', '.join(values)});"
+
     def load(self, i: int) -> Iterator[str]:
         """The lines that read an input: a column, or a parameter if there are many."""
         column = -1
@@ -452,7 +513,24 @@ class _Each(_Part):
         if i in self.texts or column < 0:
             yield from super().load(i)
             return
+        if column >= self.module.whole.columns:
+            yield from self._look_up(i, column - self.module.whole.columns)
+            return
         width = self.module.load
         each = self.module.whole.columns // width
         place = f"row * {each}u + {{}}u" if each > 1 else "row"
         yield from self._read(i, column, "row", "rows", place, width)
+
+    def _look_up(self, i: int, number: int) -> Iterator[str]:
+        """The lines that read a number of a table, in the line that the row names."""
+        k, column = place_of(self.module.whole, number)
+        if k not in self._lines:
+            self._lines.add(k)
+            yield find_line(self.module.whole, k)
+        which, component = divmod(column, 4)
+        quad, place = f"line{k}_{which}", f"line{k} + {which}u" if which else f"line{k}"
+        if quad not in self._quads:
+            self._quads.add(quad)
+            yield f"  let {quad} = bitcast<vec4<f32>>(tables[{place}]);"
+        name = self.names[self.graph.nodes[i][1]]
+        yield f"  {self.declare(i, name)} = {quad}.{COMPONENTS[component]};"

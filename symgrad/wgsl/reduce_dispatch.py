@@ -1,14 +1,16 @@
 """Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
 
 A call costs one write, one submit and one wait; the partial sums of all workgroups come back
-together and are added in float64. Rows that no binding can hold are cut into blocks.
+together and are added in float64. Rows that no binding can hold are cut into blocks. Where rows
+look up lines of tables, the tables go up with every call, and what is added to them comes back.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +25,8 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.lookup import ARRAYS, GROUP, emit_runs, indices_of, quads
+from symgrad.wgsl.lookup_dispatch import Lookups, Step, table_words
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.reduce import BLOCK, ROWS, WORKGROUP, Summation, emit_reduction
 
@@ -40,6 +44,9 @@ BUSY_SOFTWARE = 8
 
 WRITABLE = 2
 """Bindings after the rows: the parameters and the partial sums."""
+
+SLOPE_BYTES = 1 << 27
+"""Memory for the slopes of rows, which are added up before the next rows' are written."""
 
 
 def workgroups(count: int, busy: int) -> int:
@@ -72,7 +79,8 @@ class Sums:
         self.modules = emit_reduction(reduction, functions, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         self.block = _checked_block(gpu, reduction)
-        self.pipelines = [gpu.pipeline(m.source, WRITABLE) for m in self.modules]
+        writable = _writable(reduction)
+        self.pipelines = [gpu.pipeline(m.source, writable) for m in self.modules]
         self._lock = threading.Lock()
         self._streams: dict[int, BoundSums] = {}
         self.seconds = time.perf_counter() - start
@@ -80,7 +88,7 @@ class Sums:
     @property
     def results(self) -> int:
         """The number of sums."""
-        return sum(len(o.nodes) for o in self.reduction.outputs)
+        return sum(len(o.nodes) for o in self.reduction.summed)
 
     def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """parameters (n,), rows (N, columns), float32 in C order -> sums (results,) in float64.
@@ -98,10 +106,30 @@ class Sums:
                 found += self._stream(len(part)).replaced(part).run(parameters)
         return found
 
-    def bind(self, rows: np.ndarray) -> BoundSums:
-        """Sums over these rows (N, columns), float32 in C order, which are copied to the device."""
+    def run_with_tables(
+        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray,
+        tables: Sequence[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+        """The sums, and for each lookup what was added to its table's lines, all in float64.
+
+        indices (N, count) are integers that name lines of the tables (lines, width), float32.
+        """
+        return self.bind(rows, indices).run_with_tables(parameters, tables)
+
+    def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
+        """Sums over these rows (N, columns), float32 in C order, which are copied to the device.
+
+        So are the indices (N, count) of the lines that they look up, and the order of these.
+        """
         self.require(rows)
-        return BoundSums(self, len(rows)).replaced(rows)
+        count = indices_of(self.reduction)
+        if count and (indices is None or indices.shape != (len(rows), count)):
+            raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
+        return BoundSums(self, len(rows), indices).replaced(rows)
+
+    def pipeline_of_runs(self, count: int) -> Any:
+        """What adds up runs of so many quads of slopes, compiled once for the device."""
+        return self.gpu.pipeline(emit_runs(count), ARRAYS)
 
     def require(self, rows: np.ndarray) -> None:
         """Refuse rows of another width."""
@@ -133,6 +161,7 @@ class _Dispatch:
     module: Summation
     pipeline: Any
     storage: Storage
+    block: int
     rows: int
     groups: int
     first: int
@@ -141,6 +170,11 @@ class _Dispatch:
     def size(self) -> int:
         """Numbers that it writes."""
         return self.module.size(self.groups)
+
+    @property
+    def end(self) -> int:
+        """The float of the results at which others may begin."""
+        return self.first + -(-4 * max(self.size, 1) // ALIGNMENT) * ALIGNMENT // 4
 
     def add_to(self, sums: np.ndarray, numbers: np.ndarray) -> None:
         """Add the partial sums among all numbers, in a fixed order and times their factors."""
@@ -165,7 +199,7 @@ class _Dispatch:
 class BoundSums:
     """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
 
-    def __init__(self, sums: Sums, count: int) -> None:
+    def __init__(self, sums: Sums, count: int, indices: np.ndarray | None = None) -> None:
         """Makes room for ``count`` rows, which `replaced` fills."""
         self.sums, self.count = sums, count
         gpu, columns = sums.gpu, _row_bytes(sums.reduction)
@@ -175,12 +209,17 @@ class BoundSums:
         self._blocks = [(n, gpu.storage(_padded(n * columns))) for n in counts]
         self._parameters = gpu.storage(self._parameter_bytes)
         self._dispatches = list(self._planned())
-        last = self._dispatches[-1] if self._dispatches else None
-        self._nbytes = 4 * (last.first + last.size) if last else 0
+        end = max((d.end for d in self._dispatches), default=0)
+        self._lookups: Lookups | None = None
+        if sums.reduction.lookups and indices is not None:
+            self._lookups = Lookups(
+                gpu, sums.reduction, indices, counts, end, sums.pipeline_of_runs
+            )
+            end = self._lookups.end
+        self._nbytes = 4 * end
         self._results = gpu.storage(self._nbytes)
         self._staging = gpu.staging()
-        with gpu.guard:
-            self._bindings = [self._bound(d) for d in self._dispatches]
+        self._steps: list[Step] = []
 
     @property
     def _parameter_bytes(self) -> int:
@@ -189,11 +228,13 @@ class BoundSums:
     def _planned(self) -> Iterator[_Dispatch]:
         """Every module over every block of rows."""
         first = 0
-        for count, storage in self._blocks:
+        for block, (count, storage) in enumerate(self._blocks):
             for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                groups = workgroups(count, self.sums.busy) if module.summed else 1
-                yield _Dispatch(module, pipeline, storage, count, groups, first)
-                first += -(-4 * module.size(groups) // ALIGNMENT) * ALIGNMENT // 4
+                busy = module.summed or module.slopes
+                groups = workgroups(count, self.sums.busy) if busy else 1
+                made = _Dispatch(module, pipeline, storage, block, count, groups, first)
+                first = made.end
+                yield made
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
@@ -206,17 +247,25 @@ class BoundSums:
 
     def run(self, parameters: np.ndarray) -> np.ndarray:
         """parameters (n,), float32 -> sums (results,) in float64."""
-        self.sums.require_parameters(parameters)
-        found = np.zeros(self.sums.results)
-        if self.count:
-            numbers = self._computed(parameters)
-            with np.errstate(invalid="ignore", over="ignore"):
-                for dispatch in self._dispatches:
-                    dispatch.add_to(found, numbers)
-        return found
+        return self.run_with_tables(parameters, ())[0]
 
-    def _computed(self, parameters: np.ndarray) -> np.ndarray:
-        """All that the dispatches write: one write, one submit, one wait."""
+    def run_with_tables(
+        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        self.sums.require_parameters(parameters)
+        words = table_words(self.sums.reduction, tables)
+        found = np.zeros(self.sums.results)
+        if not self.count:
+            return found, [np.zeros(t.shape) for t in tables]
+        numbers = self._computed(parameters, words)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for dispatch in self._dispatches:
+                dispatch.add_to(found, numbers)
+            return found, self._lookups.lines(tables, numbers) if self._lookups else []
+
+    def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """All that the dispatches write: one submit, one wait."""
         gpu = self.sums.gpu
         gpu.check()
         numbers = np.empty(self._nbytes // 4, np.float32)
@@ -224,6 +273,9 @@ class BoundSums:
         padded[: len(parameters)] = parameters
         with self._lock, gpu.guard:
             gpu.write(self._parameters.buffer, 0, padded)
+            moved = self._lookups.load(words) if self._lookups else False
+            if moved or not self._steps:
+                self._steps = list(self._planned_steps())
             target = self._staging.claim(self._nbytes)
             encoder = gpu.encoder()
             self._encode(encoder)
@@ -234,11 +286,19 @@ class BoundSums:
 
     def _encode(self, encoder: Any) -> None:
         compute = encoder.begin_compute_pass()
-        for dispatch, bindings in zip(self._dispatches, self._bindings, strict=True):
-            compute.set_pipeline(dispatch.pipeline)
+        for pipeline, bindings, groups in self._steps:
+            compute.set_pipeline(pipeline)
             compute.set_bind_group(0, bindings)
-            compute.dispatch_workgroups(dispatch.groups)
+            compute.dispatch_workgroups(groups)
         compute.end()
+
+    def _planned_steps(self) -> Iterator[Step]:
+        """Block by block what is computed at its rows, and then what is added to lines."""
+        for block, group in itertools.groupby(self._dispatches, lambda d: d.block):
+            for dispatch in group:
+                yield dispatch.pipeline, self._bound(dispatch), dispatch.groups
+            if self._lookups:
+                yield from self._lookups.steps(block, self._results)
 
     def _bound(self, dispatch: _Dispatch) -> Any:
         """The arrays of a dispatch."""
@@ -246,8 +306,10 @@ class BoundSums:
         arrays = [
             (dispatch.storage.buffer, 0, rows),
             (self._parameters.buffer, 0, self._parameter_bytes),
-            (self._results.buffer, 4 * dispatch.first, 4 * dispatch.size),
+            (self._results.buffer, 4 * dispatch.first, 4 * max(dispatch.size, 1)),
         ]
+        if self._lookups:
+            arrays += self._lookups.arrays(dispatch.block)
         return self.sums.gpu.bind(dispatch.rows, arrays)
 
 
@@ -259,16 +321,24 @@ def _padded(nbytes: int) -> int:
     return max(-(-nbytes // PADDING) * PADDING, PADDING)
 
 
+def _writable(reduction: Reduction) -> int:
+    """Bindings after the rows."""
+    return WRITABLE + (ARRAYS if reduction.lookups else 0)
+
+
 def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
     """The rows that one dispatch takes, or a DeviceError if it takes none."""
-    if gpu.max_arrays < WRITABLE + 1:
-        raise DeviceError(
-            f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {WRITABLE + 1}"
-        )
-    fit = gpu.max_binding // _row_bytes(reduction) // TOGETHER * TOGETHER
+    needed = _writable(reduction) + 1
+    if gpu.max_arrays < needed:
+        raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
+    widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))
+    fit = gpu.max_binding // widest // TOGETHER * TOGETHER
     if not fit:
         raise DeviceError(
             f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for {TOGETHER} "
-            f"rows of {reduction.columns:,} numbers"
+            f"rows of {widest // 4:,} numbers"
         )
-    return min(fit, MAX_WORKGROUPS * WORKGROUP * ROWS)
+    if not reduction.lookups:
+        return min(fit, MAX_WORKGROUPS * WORKGROUP * ROWS)
+    scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
+    return min(fit, max(scratch, TOGETHER), MAX_WORKGROUPS * GROUP)

@@ -100,7 +100,7 @@ def product_and_sum(times: int, minus: bool) -> tuple[Graph, int]:
 def test_a_lone_product_is_fused_into_its_sum(minus: bool) -> None:
     graph, root = product_and_sum(1, minus)
     made = computation(graph, [root])
-    x = np.float32([[1.0 + 2.0**-12, 1.0 + 2.0**-12, 1.0]])
+    x = np.array([[1.0 + 2.0**-12, 1.0 + 2.0**-12, 1.0]], np.float32)
     fused, plain = (run(made, Shape("float32", 1, fused), x)[0][0, 0] for fused in (True, False))
     exact = float(x[0, 0]) ** 2 - 1.0
     assert abs(fused) == np.float32(exact)

@@ -1,0 +1,191 @@
+"""Where states are makes no difference: kept or streamed, on the host or on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from optimize.problems import DOUBLE, rosenbrock, rosenbrock_residuals
+
+import symgrad as sg
+from symgrad.expr.node import reachable
+from symgrad.llvm import loop
+from symgrad.llvm.loop import Loop
+from symgrad.optimize.result import MESSAGES, Messages
+
+STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
+METHODS = [sg.Adam(0.02), sg.LBFGS(3), sg.LevenbergMarquardt()]
+FIELDS = "x", "fun", "nit", "status", "success"
+HAS_GPU = sg.devices()[0].is_gpu
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
+
+
+def by_name(method: Any) -> str:
+    return type(method).__name__
+
+
+def loss_of(method: Any) -> Any:
+    return rosenbrock_residuals if method.needs == "squares" else rosenbrock
+
+
+def require_same(found: Any, want: Any) -> None:
+    for name in FIELDS:
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(want[name]), name)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 1003])
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "NEAR", 8192)
+    starts = STARTS[:count]
+    found = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu")
+    kept = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu", memory=True)
+    require_same(found, kept)
+    assert "memory" not in found
+    assert all(len(part) == count for part in kept.memory)
+    assert found.x.dtype == found.fun.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_streamed_data_of_each_problem(dtype: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "NEAR", 8192)
+    rates, x = np.linspace(0.3, 2.0, 501), np.linspace(0.0, 3.0, 7)
+    own = np.exp(-np.outer(rates, x))[:, :, None]
+
+    def minimized(method: Any, **options: Any) -> Any:
+        residual = lambda p, r: sg.exp(-p[0] * r[0]) - r[1]  # noqa: E731
+        square = lambda p, r: residual(p, r) ** 2  # noqa: E731
+        f = residual if method.needs == "squares" else square
+        shared = x[:, None]
+        return sg.minimize_from(
+            f, 1, np.ones((501, 1)), method, 300, shared=shared, own=own, device="cpu",
+            dtype=dtype, **options,
+        )  # fmt: skip
+
+    for method in (sg.LevenbergMarquardt(), sg.Momentum(0.1)):
+        found = minimized(method)
+        require_same(found, minimized(method, memory=True))
+        np.testing.assert_allclose(found.x[:, 0], rates, rtol=2e-3)
+        assert (found.fun < 1e-5).all()
+
+
+def operations(method: Any, f: Any, n: int, **options: Any) -> list[dict[str, int]]:
+    """How often each operation stands in the update of each iteration."""
+    found: list[dict[str, int]] = []
+
+    def counted(made: Any) -> Any:
+        graph, counts = made.update.graph, dict[str, int]()
+        for i in reachable(graph, [i for o in made.update.outputs for i in o.nodes]):
+            name = graph.nodes[i][0].name
+            counts[name] = counts.get(name, 0) + 1
+        found.append(counts)
+        return Loop(made, "accurate", "float32")
+
+    sg.minimize_from(f, n, np.ones((1, n)), method, 3, runner=counted, device="cpu", **options)
+    return found
+
+
+def test_rules_without_tolerances_compute_the_loss_in_the_end() -> None:
+    f = lambda v: sg.log(v[0]) + v[0]  # noqa: E731
+    steps, end = operations(sg.GradientDescent(0.1), f, 1)
+    assert "where" in steps and "div" in {**steps, "div": 0}
+    assert len(end) > 3 and sum(steps.values()) < sum(end.values())
+    (both,) = operations(sg.GradientDescent(0.1), f, 1, history=True)
+    assert sum(both.values()) > sum(steps.values())
+    (both,) = operations(sg.GradientDescent(0.1), f, 1, tol=1e-3)
+    assert sum(both.values()) > sum(steps.values())
+
+
+def test_losses_without_a_value_are_found_at_the_end() -> None:
+    rule = sg.GradientDescent(0.125)
+    found = sg.minimize_from(lambda v: sg.log(v[0]), 1, [[-1.0], [4.0]], rule, 3, **DOUBLE)
+    assert found.status.tolist() == [-2, 0]
+    assert found.nit.tolist() == [3, 3]
+    assert np.isnan(found.fun[0]) and found.best == 1
+
+
+def test_gradients_without_a_value_end_a_descent_where_it_is() -> None:
+    rule = sg.GradientDescent(0.125)
+    found = sg.minimize_from(lambda v: sg.sqrt(v[0]), 1, [[0.0], [4.0]], rule, 3, **DOUBLE)
+    assert found.status.tolist() == [-2, 0]
+    assert found.nit.tolist() == [0, 3]
+    assert found.x[0, 0] == 0.0
+    assert found.best == 1
+
+
+def test_a_step_of_levenberg_and_marquardt_divides_once_for_each_variable() -> None:
+    (update,) = operations(
+        sg.LevenbergMarquardt(), lambda p, r: sum(p) * r[0], 5, shared=np.ones((6, 1))
+    )
+    divisions = sum(update.get(name, 0) for name in ("div", "reciprocal", "sqrt"))
+    assert divisions <= 6
+    assert sum(update.values()) - update["const"] - update["input"] <= 310
+
+
+def test_messages_are_made_when_they_are_asked_for() -> None:
+    found = Messages(np.array([0, 1, -2, 1]))
+    assert len(found) == 4
+    assert found[2] == MESSAGES[-2]
+    assert list(found[1:3]) == [MESSAGES[1], MESSAGES[-2]]
+    assert np.array(found).tolist() == [MESSAGES[s] for s in (0, 1, -2, 1)]
+    assert "2 x the gradient" in repr(found)
+
+
+@pytest.mark.parametrize("values", [[2.0, np.nan, 1.0], [-np.inf, 2.0, 1.0], [np.inf, 3.0, 1.0]])
+def test_the_best_is_finite(values: list[float]) -> None:
+    starts = np.array(values)[:, None]
+    assert sg.minimize_from(lambda v: v[0], 1, starts, sg.Momentum(0.0), 0, **DOUBLE).best == 2
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpu)])
+def test_progress_is_shown(device: str, capsys: Any) -> None:
+    options: dict[str, Any] = {"device": device}
+    quiet = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, **options)
+    assert not capsys.readouterr().out
+    found = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, progress=True, **options)
+    assert "300 of 300 steps" in capsys.readouterr().out
+    require_same(found, quiet)
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+@pytest.mark.parametrize("bounds", [None, (-0.5, 0.5)])
+def test_starts_on_a_device(method: Any, bounds: Any) -> None:
+    there = sg.device_array(STARTS, "gpu")
+    found = sg.minimize_from(loss_of(method), 2, there, method, 60, bounds=bounds)
+    want = sg.minimize_from(loss_of(method), 2, STARTS, method, 60, bounds=bounds, device="gpu")
+    assert all(isinstance(found[name], type(there)) for name in FIELDS)
+    require_same(found, want)
+    assert found.message[0] == want.message[0]
+    assert "best" not in found
+    on_cpu = sg.minimize_from(loss_of(method), 2, STARTS, method, 60, bounds=bounds, device="cpu")
+    np.testing.assert_allclose(want.x, on_cpu.x, atol=5e-3)
+
+
+@needs_gpu
+def test_curves_on_a_device() -> None:
+    x, rates = np.linspace(0.0, 3.0, 25), np.linspace(0.3, 2.0, 70)
+    curves = 2.0 * np.exp(-np.outer(rates, x))
+    f = lambda x, a, b: a * np.exp(-b * x)  # noqa: E731
+    there, first = sg.device_array(curves, "gpu"), np.ones((70, 2))
+    want = sg.fit_many(f, x, curves, [1.0, 1.0], covariance=True, device="gpu")
+    host = sg.fit_many(f, x, there, [1.0, 1.0], covariance=True)
+    require_same(host, want)
+    np.testing.assert_array_equal(host.cov, want.cov)
+    assert isinstance(host.x, np.ndarray) and "memory" not in host
+    both = sg.fit_many(f, x, there, sg.device_array(first, "gpu"))
+    require_same(both, want)
+    assert isinstance(both.x, type(there))
+
+
+@needs_gpu
+def test_arrays_on_a_device_that_do_not_fit() -> None:
+    there = sg.device_array(STARTS, "gpu")
+    with pytest.raises(sg.InputError, match=r"starts has shape \(1003, 2\): \(S, 3\)"):
+        sg.minimize_from(rosenbrock, 3, there, sg.Adam())
+    with pytest.raises(sg.InputTypeError, match="cannot be read by"):
+        sg.minimize_from(rosenbrock, 2, there, sg.Adam(), device="cpu")
+    with pytest.raises(sg.InputError, match="with Y on a device"):
+        x = np.ones((1003, 1, 2))
+        sg.fit_many(lambda x, a: a * x[0], x, there, [1.0])

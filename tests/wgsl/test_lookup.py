@@ -1,0 +1,407 @@
+"""Parameters that rows look up, on a GPU: slopes added to lines are those of NumPy and the CPU."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tint import check_with_tint, needs_tint
+
+import symgrad as sg
+from symgrad.errors import DeviceError, InputError
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+from symgrad.kernel.interpret import compute
+from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.stage import hoisted
+from symgrad.llvm import dispatch as llvm
+from symgrad.mathlib.define import functions
+from symgrad.wgsl import lookup_dispatch, reduce, reduce_dispatch
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.lookup import ARRAYS, RUN, emit_runs, quads
+from symgrad.wgsl.lookup_dispatch import segments, sorted_order
+from symgrad.wgsl.reduce import Summation, emit_reduction
+from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
+
+BAL = os.environ.get("SYMGRAD_BAL")
+"""A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""
+
+Case = tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]
+
+
+def looking(*lookups: tuple[int, int], columns: int = 2, absent: bool = False) -> Reduction:
+    """A sum and slopes of many kinds: of rows, lines and parameters, and constant ones."""
+    graph = Graph()
+    graph.tracing = False
+    p = [Expr(graph, graph.input(f"p{k}")) for k in range(2)]
+    r = [Expr(graph, graph.input(f"r{k}")) for k in range(columns)]
+    lines = [[Expr(graph, graph.input(f"t{k}_{c}")) for c in range(width)]
+             for k, (_, width) in enumerate(lookups)]  # fmt: skip
+    terms = [(v * v + v) / len(line) for line in lines for v in line] + [x * p[0] for x in r]
+    total = functools.reduce(operator.add, terms)
+    outputs = [Output("loss", (total.id,))]
+    for k, line in enumerate(lines):
+        found = [_slope(graph, p, total, v, 3 * k + c) for c, v in enumerate(line)]
+        nodes = [graph.constant(0.0) if absent and c % 2 == 0 else n for c, n in enumerate(found)]
+        outputs.append(Output(f"grad_{k}", tuple(nodes)))
+    kinds = tuple(Lookup(*lookup) for lookup in lookups)
+    return hoisted(Reduction("looking", graph, tuple(outputs), 2, (graph.constant(1.0),), kinds))
+
+
+def _slope(graph: Graph, p: Sequence[Expr], total: Expr, value: Expr, kind: int) -> int:
+    if kind % 7 == 5:
+        return (p[0] * p[1]).id
+    if kind % 7 == 6:
+        return (value, p[1])[kind % 2].id
+    return graph.constant(0.25 * kind) if kind % 7 == 4 else (p[1] * total * value + kind).id
+
+
+def case(made: Reduction, count: int, lines: Sequence[int], seed: int = 0) -> Case:
+    """Parameters, rows, indices, and tables of so many lines."""
+    draw = np.random.default_rng(seed)
+    of_index = {k.index: n for k, n in zip(made.lookups, lines, strict=True)}
+    indices = [draw.integers(0, of_index[k], count) for k in range(len(of_index))]
+    tables = [draw.uniform(-1, 1, (n, k.width)) for k, n in zip(made.lookups, lines, strict=True)]
+    return (
+        draw.uniform(0.5, 1.5, made.parameters).astype(np.float32),
+        draw.uniform(-1, 1, (count, made.columns)).astype(np.float32),
+        np.stack(indices, axis=1).astype(np.int32),
+        [t.astype(np.float32) for t in tables],
+    )
+
+
+def truth(made: Reduction, given: Case) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
+    """The sum and the tables in float64, and for these the sizes that errors are a share of."""
+    p, rows, indices, tables = given
+    taken = [t[indices[:, k.index]] for k, t in zip(made.lookups, tables, strict=True)]
+    points = np.concatenate([np.tile(p, (len(rows), 1)), rows, *taken], axis=1).astype(np.float64)
+    results = compute(made, points)
+    found = [np.zeros(t.shape) for t in tables]
+    sizes = [np.zeros(t.shape) for t in tables]
+    start = 1
+    for lookup, line, size in zip(made.lookups, found, sizes, strict=True):
+        mine = results[:, start : start + lookup.width]
+        np.add.at(line, indices[:, lookup.index], mine)
+        np.add.at(size, indices[:, lookup.index], np.abs(mine) + 1.0)
+        start += lookup.width
+    return float(results[:, 0].sum()), found, sizes
+
+
+def compiled(gpu: Gpu, made: Reduction) -> Sums:
+    return Sums(gpu, made, functions("accurate"), Style("accurate"))
+
+
+def among_nan(bound: BoundSums, rows: np.ndarray) -> BoundSums:
+    """The same, and NaN in all memory that runs write to."""
+    assert bound._lookups is not None or not len(rows)
+    stores = [bound._results, *([bound._lookups._slopes] if bound._lookups else [])]
+    for storage in stores:
+        bound.sums.gpu.upload(storage, np.full(storage.buffer.size // 4, np.nan, np.float32))
+    return bound
+
+
+def agree(sums: Sums, given: Case) -> None:
+    p, rows, indices, tables = given
+    made = sums.reduction
+    found, lines = among_nan(sums.bind(rows, indices), rows).run_with_tables(p, tables)
+    want, want_lines, sizes = truth(made, given)
+    assert found.shape == (1,) and found.dtype == np.float64
+    np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
+    near, near_lines = llvm.Sums(made, "accurate", "float32").run_with_tables(
+        p, rows, indices, tables
+    )
+    np.testing.assert_allclose(found, near, rtol=0, atol=2e-6 * (len(rows) + 1))
+    for line, true, close, size in zip(lines, want_lines, near_lines, sizes, strict=True):
+        assert line.dtype == np.float64 and line.shape == true.shape
+        np.testing.assert_array_less(np.abs(line - true), 2e-6 * size + 1e-30)
+        np.testing.assert_array_less(np.abs(line - close), 2e-6 * size + 1e-30)
+
+
+CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
+    "one column": (looking((0, 1)), (40,)),
+    "points": (looking((0, 3)), (1000,)),
+    "cameras and points": (looking((0, 9), (1, 3)), (5, 300)),
+    "a wide line": (looking((0, 20)), (7,)),
+    "several of one index": (looking((0, 3), (0, 5), (1, 1), (0, 2)), (20, 20, 9, 20)),
+    "a hundred columns": (looking((0, 100)), (11,)),
+    "most slopes are 0": (looking((0, 9), (1, 20), absent=True), (30, 4)),
+    "all slopes are 0": (looking((0, 1), absent=True), (4,)),
+    "no columns": (looking((0, 2), columns=0), (40,)),
+    "four columns": (looking((1, 2), (0, 4), columns=4), (40, 3)),
+}
+
+
+# the source ---------------------------------------------------------------------------------------
+
+
+def emitted(name: str, math: str = "accurate") -> tuple[Summation, ...]:
+    return emit_reduction(CASES[name][0], functions(math), Style(math))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
+def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
+    for module in emitted(name, math):
+        gpu.pipeline(module.source, WRITABLE + ARRAYS)
+
+
+@needs_tint
+def test_tint_takes_it() -> None:
+    sources = [m.source for name in CASES for math in ("accurate", "fast")
+               for m in emitted(name, math)]  # fmt: skip
+    sources += [emit_runs(count) for count in (1, 2, 3, 4)]
+    assert [v for v in check_with_tint(sources) if v] == []
+
+
+def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
+    (module,) = emitted("most slopes are 0")
+    assert module.source.count("let line0 =") == module.source.count("let line1 =") == 1
+    assert len(module.slopes) == len(quads(CASES["most slopes are 0"][0])) == 4
+    assert "looked up in tables: 9 by index 0, 20 by index 1" in module.source
+    (module,) = emitted("all slopes are 0")
+    assert not module.slopes and "= vec4<f32>(" not in module.source
+
+
+def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduce, "TILE", (3, 3))
+    for name in ("a hundred columns", "several of one index"):
+        made, lines = CASES[name]
+        modules = emitted(name)
+        assert len(modules) > 1 and not modules[-1].results
+        assert [k for m in modules for k in m.slopes] == list(range(len(quads(made))))
+        agree(compiled(gpu, made), case(made, 1000, lines))
+
+
+def test_names_of_the_user(gpu: Gpu) -> None:
+    made, lines = looking((0, 3), (1, 1)), (5, 6)
+    made.graph.names[:] = ["indices", "line0", "line0_0", "slopes", "row", "padded", "tables", "x"]
+    agree(compiled(gpu, made), case(made, 100, lines))
+
+
+# the order of rows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [1, 300, 65_536, 65_537, 3_000_000])
+def test_rows_are_sorted_by_line(lines: int) -> None:
+    indices = np.random.default_rng(lines).integers(0, lines, 5000).astype(np.int32)
+    np.testing.assert_array_equal(sorted_order(indices), np.argsort(indices, kind="stable"))
+
+
+@pytest.mark.parametrize("enough", [0, 4096])
+@pytest.mark.parametrize("lines", [1, 2, 40, 5000])
+@pytest.mark.parametrize("count", [1, 16, 17, 1000, 20_000])
+def test_segments_hold_every_row_once(
+    count: int, lines: int, enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_dispatch, "ENOUGH", enough)
+    draw = np.random.default_rng(count)
+    indices = draw.integers(0, lines, count).astype(np.int32)
+    values = draw.integers(0, 100, count)
+    found, part = segments(indices), values
+    for level in found.levels:
+        lengths = np.diff(level.starts.astype(int))
+        assert lengths.min() >= 1 and lengths.max() <= RUN
+        assert len(level.order) == len(part)
+        part = np.add.reduceat(part[level.order], level.starts[:-1])
+    np.testing.assert_array_equal(found.lines, np.unique(indices))
+    want = np.bincount(indices, values, minlength=lines)
+    np.testing.assert_array_equal(np.add.reduceat(part, found.firsts), want[found.lines])
+
+
+# the lines ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("count", [0, 1, 63, 1000, 100_003])
+def test_slopes_are_added_to_lines(name: str, count: int, gpu: Gpu) -> None:
+    made, lines = CASES[name]
+    agree(compiled(gpu, made), case(made, count, lines))
+
+
+@pytest.mark.parametrize("lines", [(1, 1), (2, 70_000), (100_000, 3)])
+def test_few_lines_and_many(lines: tuple[int, int], gpu: Gpu) -> None:
+    """Among them lines without rows, and one with all rows."""
+    made = CASES["cameras and points"][0]
+    agree(compiled(gpu, made), case(made, 100_000, lines))
+
+
+def test_one_line_has_all_rows_and_the_others_none(gpu: Gpu) -> None:
+    made = looking((0, 9))
+    p, rows, indices, tables = case(made, 100_000, (50,))
+    indices[:] = 31
+    agree(compiled(gpu, made), (p, rows, indices, tables))
+
+
+def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
+    graph = Graph()
+    graph.tracing = False
+    x, t = graph.input("x"), graph.input("t")
+    made = Reduction("added", graph, (Output("loss", (t,)), Output("grad", (x,))), 0,
+                     (graph.constant(1.0),), (Lookup(0, 1),))  # fmt: skip
+    rows = np.full((2_000_000, 1), 0.1, np.float32)
+    nothing, table = np.zeros(0, np.float32), np.ones((1, 1), np.float32)
+    _, (line,) = compiled(gpu, made).run_with_tables(
+        nothing, rows, np.zeros((len(rows), 1), np.int32), [table]
+    )
+    want = rows.sum(dtype=np.float64)
+    assert abs(line[0, 0] - want) < 3e-7 * want
+
+
+def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
+    made, lines = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 50_000, lines)
+    sums = compiled(gpu, made)
+    bound = sums.bind(rows, indices)
+    want = bound.run_with_tables(p, tables)
+    for k in range(20):
+        again = bound.run_with_tables(p, tables) if k else sums.run_with_tables(
+            p, rows, indices, tables
+        )  # fmt: skip
+        np.testing.assert_array_equal(again[0], want[0])
+        for a, b in zip(again[1], want[1], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
+    made = CASES["cameras and points"][0]
+    p, rows, indices, tables = case(made, 500, (4, 30))
+    sums = compiled(gpu, made)
+    bound = sums.bind(rows, indices)
+    for more in (0, 5, 100, 0):
+        longer = [np.concatenate([t, np.ones((more, t.shape[1]), t.dtype)]) for t in tables]
+        found, lines = bound.run_with_tables(p, longer)
+        want, want_lines = sums.run_with_tables(p, rows, indices, tables)
+        np.testing.assert_array_equal(found, want)
+        for line, wanted in zip(lines, want_lines, strict=True):
+            np.testing.assert_array_equal(line[: len(wanted)], wanted)
+            assert not line[len(wanted) :].any()
+
+
+@pytest.mark.parametrize("block", [64, 128, 960])
+def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
+    made, lines = CASES["several of one index"]
+    sums = compiled(gpu, made)
+    sums.block = block
+    given = case(made, 1000, lines)
+    assert len(sums.bind(given[1], given[2])._blocks) == -(-1000 // block)
+    agree(sums, given)
+
+
+def test_a_row_of_nan_spoils_its_lines_and_no_other(gpu: Gpu) -> None:
+    made = looking((0, 2), (1, 1))
+    p, rows, indices, tables = case(made, 1001, (5, 100))
+    rows[700, 0] = np.nan
+    _, lines = compiled(gpu, made).run_with_tables(p, rows, indices, tables)
+    for line, k in zip(lines, indices[700], strict=True):
+        assert np.isnan(line[k]).all() and np.isnan(line).sum() == line.shape[1]
+
+
+# what is refused ----------------------------------------------------------------------------------
+
+
+def test_wrong_shapes(gpu: Gpu) -> None:
+    made, lines = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 10, lines)
+    sums = compiled(gpu, made)
+    with pytest.raises(InputError, match=r"indices for 10 rows: expected \(10, 2\)"):
+        sums.bind(rows, indices[:, :1])
+    with pytest.raises(InputError, match=r"expected \(10, 2\)"):
+        sums.bind(rows)
+    with pytest.raises(InputError, match=r"expected \(lines, width\) of widths \[9, 3\]"):
+        sums.bind(rows, indices).run_with_tables(p, tables[::-1])
+
+
+def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, lines = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 10, lines)
+    bound = compiled(gpu, made).bind(rows, indices)
+    monkeypatch.setattr(gpu, "max_binding", 1 << 12)
+    with pytest.raises(DeviceError, match="parameters that are looked up have"):
+        bound.run_with_tables(p, tables)
+    monkeypatch.setattr(gpu, "max_binding", 1 << 11)
+    with pytest.raises(DeviceError, match="too few for 64 rows of 16 numbers"):
+        compiled(gpu, made)
+    monkeypatch.setattr(gpu, "max_arrays", 5)
+    with pytest.raises(DeviceError, match="binds 5 arrays, a sum has 6"):
+        compiled(gpu, made)
+
+
+def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
+    sums = compiled(gpu, CASES["a hundred columns"][0])
+    assert sums.block * 400 <= reduce_dispatch.SLOPE_BYTES
+
+
+# bundle adjustment --------------------------------------------------------------------------------
+
+
+def reprojection(p: Any, r: Any) -> Any:
+    """The squared distance of a point's image from where a camera saw it: w, t, f, k1, k2."""
+    c, x = p.cameras[r.camera], p.points[r.point]
+    w = c[:3]
+    square = w @ w
+    angle = np.sqrt(square)
+    a, b = np.sin(angle) / angle, (1.0 - np.cos(angle)) / square
+    cross = [w[1] * x[2] - w[2] * x[1], w[2] * x[0] - w[0] * x[2], w[0] * x[1] - w[1] * x[0]]
+    inner = w @ x
+    q = [np.cos(angle) * x[k] + a * cross[k] + b * inner * w[k] + c[3 + k] for k in range(3)]
+    u, v = -q[0] / q[2], -q[1] / q[2]
+    n = u * u + v * v
+    scale = c[6] * (1.0 + n * (c[7] + n * c[8]))
+    return (scale * u - r.u) ** 2 + (scale * v - r.v) ** 2
+
+
+def read_bal(path: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    words = path.read_text("utf-8").split()
+    cameras, points, count = map(int, words[:3])
+    seen = np.array(words[3 : 3 + 4 * count], float).reshape(count, 4)
+    rest = np.array(words[3 + 4 * count :], float)
+    parameters = {
+        "cameras": rest[: 9 * cameras].reshape(cameras, 9),
+        "points": rest[9 * cameras :].reshape(points, 3),
+    }
+    table = {"camera": seen[:, 0].astype(int), "point": seen[:, 1].astype(int),
+             "u": seen[:, 2], "v": seen[:, 3]}  # fmt: skip
+    return parameters, table
+
+
+def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A scene of seven cameras around a hundred points."""
+    draw = np.random.default_rng(5)
+    cameras = np.concatenate(
+        [draw.normal(0, 0.1, (7, 3)), draw.normal(0, 0.1, (7, 2)), np.full((7, 1), -5.0),
+         draw.uniform(300, 500, (7, 1)), draw.normal(0, 0.01, (7, 2))], axis=1,
+    )  # fmt: skip
+    count = 3001
+    table = {"camera": draw.integers(0, 7, count), "point": draw.integers(0, 100, count),
+             "u": draw.normal(0, 40, count), "v": draw.normal(0, 40, count)}  # fmt: skip
+    return {"cameras": cameras, "points": draw.normal(0, 0.5, (100, 3))}, table
+
+
+@pytest.mark.parametrize("scene", ["drawn", "read"])
+def test_bundle_adjustment(scene: str, gpu: Gpu) -> None:
+    if scene == "read" and not BAL:
+        pytest.skip("SYMGRAD_BAL is not set")
+    parameters, table = read_bal(Path(BAL or "")) if scene == "read" else drawn()
+    shapes = {name: block.shape for name, block in parameters.items()}
+    kernels = [
+        sg.fused_forward_backward(shapes, reprojection, columns=list(table), device=device)
+        for device in (gpu.info.index, "cpu")
+    ]
+    exact = sg.fused_forward_backward(
+        shapes, reprojection, columns=list(table), device="cpu", dtype="float64"
+    )
+    want = exact.run(parameters, table)
+    for found in (kernels[0].run(parameters, table), kernels[0].bind(table).run(parameters)):
+        close = kernels[1].run(parameters, table)
+        for other, rtol in ((want, 3e-4), (close, 3e-4)):
+            np.testing.assert_allclose(found[0], other[0], rtol=rtol)
+            for name, slope in found[1].items():
+                size = np.abs(other[1][name]).max(axis=0)
+                assert (np.abs(slope - other[1][name]).max(axis=0) < rtol * size).all()
