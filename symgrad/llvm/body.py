@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.definitions import INLINED, closure, definitions, name_of
-from symgrad.llvm.instruction import Shape, Writer, lone_products
+from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products
 from symgrad.mathlib.define import Function
 
 LONG = 2_000
@@ -46,14 +46,18 @@ class Body:
     """The arithmetic of a computation for one shape, cut into functions where it is long.
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
-    by their numbers, if it is not given.
+    by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
+    lane, by where they stand in ``%in``, in bytes. Results of the first ``added`` outputs are added
+    to what is there, in the lanes of ``%mask``. More than ``long`` operations are cut up.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
+        single: Mapping[int, int] | None = None, added: int = 0, long: int = 0,
     ) -> None:  # fmt: skip
-        self.places = places
+        self.long = long or (LONG if shape.lanes == 1 else LONG_BATCH)
+        self.places, self.single, self.added = places, single or {}, added
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
@@ -88,8 +92,7 @@ class Body:
 
     def _parts(self) -> list[Part]:
         order = self.order
-        long = LONG if self.shape.lanes == 1 else LONG_BATCH
-        length = FUNCTION if len(order) > long else max(1, len(order))
+        length = FUNCTION if len(order) > self.long else max(1, len(order))
         pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
         home = {i: k for k, piece in enumerate(pieces) for i in piece}
         crossing = {
@@ -160,12 +163,15 @@ class PartWriter:
             if operation:
                 self.writer.write(i)
             for o, column in self.stored.get(i, ()):
-                self._store(i, f"%o{o}", column, f"{o}.{column}")
+                self._store(i, f"%o{o}", column, f"{o}.{column}", o < self.body.added)
             if i in self.body.slots:
                 self._store(i, "%frame", self.body.slots[i], "f")
         return self.writer.lines
 
     def _load(self, i: int) -> None:
+        if i in self.body.single:
+            self._spread(i)
+            return
         at = self.body.place(i)
         if at is not None:
             base = "%in"
@@ -180,13 +186,32 @@ class PartWriter:
             f"  %t{i} = load {kind}, ptr %p{i}, align {align}",
         ]
 
-    def _store(self, i: int, base: str, at: int, tag: str) -> None:
+    def _spread(self, i: int) -> None:
+        """A single number, in every lane; CPUs do this while they load it."""
+        vector, scalar = self.shape.float, NAMES[self.shape.dtype]
+        self.writer.names[i] = f"%t{i}"
+        self.writer.lines += [
+            f"  %p{i} = getelementptr i8, ptr %in, i64 {self.body.single[i]}",
+            f"  %p{i}.x = load {scalar}, ptr %p{i}",
+            f"  %p{i}.one = insertelement {vector} poison, {scalar} %p{i}.x, i64 0",
+            f"  %t{i} = shufflevector {vector} %p{i}.one, {vector} poison, "
+            f"<{self.shape.lanes} x i32> zeroinitializer",
+        ]
+
+    def _store(self, i: int, base: str, at: int, tag: str, add: bool = False) -> None:
         value = self.writer.operand(i)
         kind, align = self._memory(i)
-        self.writer.lines += [
-            f"  %q{i}.{tag} = getelementptr i8, ptr {base}, i64 {at * self._size}",
-            f"  store {kind} {value}, ptr %q{i}.{tag}, align {align}",
-        ]
+        place = f"%q{i}.{tag}"
+        lines = [f"  {place} = getelementptr i8, ptr {base}, i64 {at * self._size}"]
+        if add:
+            lines += [
+                f"  {place}.old = load {kind}, ptr {place}, align {align}",
+                f"  {place}.sum = fadd {kind} {place}.old, {value}",
+                f"  {place}.new = select <{self.shape.lanes} x i1> %mask, {kind} {place}.sum, "
+                f"{kind} {place}.old",
+            ]
+            value = f"{place}.new"
+        self.writer.lines += [*lines, f"  store {kind} {value}, ptr {place}, align {align}"]
 
     @property
     def _size(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
-from symgrad.llvm.body import LONG_BATCH, Body, Source, module, write_parts
+from symgrad.llvm.body import Body, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
@@ -22,6 +22,9 @@ from symgrad.mathlib.define import Function
 
 EMPTIED = 32
 """Blocks of rows after which accumulators are added to float64."""
+
+LONG_ROW = 3_000
+"""Operations a row up to which compiling with effort pays: sums are computed again and again."""
 
 LINE = 64
 """Bytes of a line of the cache."""
@@ -41,11 +44,13 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
-    places = {i: k for k, i in enumerate(split.carried)}
-    places |= {i: len(places) + k for k, i in enumerate(_row_inputs(reduction))}
-    body = Body(reduction, split.each, functions, shape, places)
+    places = {i: k for k, i in enumerate(_row_inputs(reduction))}
+    start = len(places) * shape.itemsize * shape.lanes
+    single = {i: start + shape.itemsize * k for k, i in enumerate(split.carried)}
+    added = len(reduction.summed)
+    body = Body(reduction, split.each, functions, shape, places, single, added, LONG_ROW)
     once = _Once(reduction, split, functions, shape)
-    short = len(split.each) <= LONG_BATCH and len(reduction.factors) <= IN_REGISTERS
+    short = len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS
     return (_in_registers if short else _in_memory)(reduction, body, once)
 
 
@@ -142,48 +147,34 @@ def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
 
 def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
     """Inputs, results and accumulators as arrays of vectors in the workspace."""
-    shape, lanes, carried = body.shape, body.shape.lanes, len(once.carried)
-    count, size = sum(len(o.nodes) for o in reduction.summed), shape.itemsize * lanes
-    inputs = carried + len(_row_inputs(reduction))
-    rooms, end = _placed(once.rooms() | {
-        "in": inputs * size, "o0": len(body.roots) * size, "acc": count * size,
+    shape, lanes = body.shape, body.shape.lanes
+    count, size = len(reduction.factors), shape.itemsize * lanes
+    start = len(_row_inputs(reduction)) * size
+    sizes = once.rooms()
+    rooms, end = _placed({
+        "in": start + sizes.pop("carried"), **sizes, "acc": len(body.roots) * size,
         "wide": 8 * count * lanes, "frame": len(body.slots) * size,
     })  # fmt: skip
-    sizes = [len(o.nodes) * size for o in reduction.outputs]
-    starts = itertools.accumulate(sizes[:-1], initial=rooms["o0"])
-    rooms |= {f"o{k}": start for k, start in enumerate(starts)}
+    rooms["carried"] = rooms["in"] + start
+    widths = [len(o.nodes) * size for o in reduction.outputs]
+    starts = itertools.accumulate(widths[:-1], initial=rooms["acc"])
+    rooms |= {f"o{k}": at for k, at in enumerate(starts)}
     write = Lines(shape)
     mask = _mask(write)
-    rows = write.element("%in", carried * lanes)
     if reduction.columns:
-        columns_loop(write, "rows", _block(write, reduction.columns), reduction.columns, rows, True)
+        columns_loop(
+            write, "rows", _block(write, reduction.columns), reduction.columns, "%in", True
+        )
     for k, column in enumerate(load_lookups(write, reduction)):
-        write.store(column, "%in", (carried + reduction.columns + k) * lanes, True)
-    outputs = ", ".join(f"ptr %o{k}" for k in range(len(sizes)))
+        write.store(column, "%in", (reduction.columns + k) * lanes, True)
+    outputs = ", ".join(f"ptr %o{k}" for k in range(len(widths)))
     for k in range(len(body.parts)):
-        write.do(f"call void @part{k}(ptr %in, {outputs}, ptr %frame)")
+        write.do(f"call void @part{k}(ptr %in, {outputs}, <{lanes} x i1> {mask}, ptr %frame)")
     added = range(count, len(body.roots))
     add_lookups(write, reduction, mask, [write.load("%o0", k * lanes, True) for k in added])
-    write.lines += _each("add", count, "next", [
-        f"  %add.at = mul i64 %add.k, {lanes}",
-        f"  %add.from = getelementptr {NAMES[shape.dtype]}, ptr %o0, i64 %add.at",
-        f"  %add.to = getelementptr {NAMES[shape.dtype]}, ptr %acc, i64 %add.at",
-        f"  %add.x = load {shape.float}, ptr %add.from",
-        f"  %add.y = load {shape.float}, ptr %add.to",
-        f"  %add.sum = fadd {shape.float} %add.y, %add.x",
-        f"  %add.new = select <{lanes} x i1> {mask}, {shape.float} %add.sum, "
-        f"{shape.float} %add.y",
-        f"  store {shape.float} %add.new, ptr %add.to",
-    ])  # fmt: skip
-    spread = _each("spread", carried, "spread.end", [
-        *_splat("spread.all", "%carried", "%spread.k", shape),
-        f"  %spread.at = mul i64 %spread.k, {lanes}",
-        f"  %spread.to = getelementptr {NAMES[shape.dtype]}, ptr %in, i64 %spread.at",
-        f"  store {shape.float} %spread.all, ptr %spread.to",
-    ])  # fmt: skip
-    prepared = [*once.calls, *(spread if carried else ["  br label %spread.end"]), "spread.end:"]
-    lines = _function(reduction, shape, rooms, prepared, write.lines, [])
-    parts = write_parts(body, outputs, "part", "internal ")
+    write.do("br label %next")
+    lines = _function(reduction, shape, rooms, once.calls, write.lines, [])
+    parts = write_parts(body, f"{outputs}, <{lanes} x i1> %mask", "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
 
 

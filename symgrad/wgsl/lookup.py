@@ -15,8 +15,11 @@ from typing import Final
 
 from symgrad.kernel.plan import Reduction
 
-RUN: Final = 16
+RUN: Final = 32
 """Rows of a run, at most."""
+
+BLOCK: Final = 8
+"""Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
 
 GROUP: Final = 64
 """Invocations of a workgroup that adds up runs, one each."""
@@ -132,9 +135,13 @@ def _runs(count: int) -> Iterator[str]:
     yield "  let rows = arrayLength(&order);"
     yield from (f"  var sum{c} = vec4<f32>();" for c in range(count))
     yield "  let end = starts[run + 1u];"
-    yield "  for (var k = starts[run]; k < end; k += 1u) {"
-    yield "    let row = order[k];"
-    yield from (f"    sum{c} += slopes[{column_of(c, 'rows')}row];" for c in range(count))
+    yield f"  for (var first = starts[run]; first < end; first += {BLOCK}u) {{"
+    yield from (f"    var part{c} = vec4<f32>();" for c in range(count))
+    yield f"    for (var k = first; k < min(first + {BLOCK}u, end); k += 1u) {{"
+    yield "      let row = order[k];"
+    yield from (f"      part{c} += slopes[{column_of(c, 'rows')}row];" for c in range(count))
+    yield "    }"
+    yield from (f"    sum{c} += part{c};" for c in range(count))
     yield "  }"
     yield f"  let padded = {PADDED};"
     yield from (f"  sums[{column_of(c, 'padded')}run] = sum{c};" for c in range(count))

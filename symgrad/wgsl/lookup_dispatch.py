@@ -49,21 +49,28 @@ class Segments:
     Invariants:
       1. The rows of ``levels[0]`` are those of the data; those of each next level are the runs of
          the level before it.
-      2. Of the last level's runs, those from ``firsts[k]`` to the next of these are of line
-         ``lines[k]``, which ascend; no other line is named.
+      2. Of the last level's runs, those from ``firsts[k]`` to the next of these, one at least, are
+         of line ``lines[k]``, which ascend; no other line is named. A run may be empty.
     """
 
     levels: tuple[Runs, ...]
     lines: np.ndarray
     firsts: np.ndarray
 
+    @property
+    def target(self) -> Any:
+        """The lines, as a slice if they are all of them up to the last."""
+        count = len(self.lines)
+        return slice(count) if self.lines[-1] == count - 1 else self.lines
+
 
 def segments(indices: np.ndarray) -> Segments:
     """How to add up rows that name these lines (N,), of which there is at least one."""
-    order = sorted_order(indices)
-    named = indices[order]
-    bounds = np.append(np.flatnonzero(np.diff(named, prepend=-1)), len(named))
-    lines, levels = named[bounds[:-1]], list[Runs]()
+    order, rows = sorted_order(indices), np.bincount(indices)
+    lines, levels = np.flatnonzero(rows), list[Runs]()
+    if 2 * len(lines) >= len(rows):  # a few lines without rows are no trouble, but gaps are slow
+        lines = np.arange(len(rows))
+    bounds = np.concatenate([[0], np.cumsum(rows[lines])])
     while True:
         starts, bounds = _cut(bounds)
         levels.append(Runs(order.astype(np.uint32), starts.astype(np.uint32)))
@@ -88,7 +95,7 @@ def _cut(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The runs of each line lie between two of the new bounds.
     """
-    number = -(-np.diff(bounds) // RUN)
+    number = np.maximum(-(-np.diff(bounds) // RUN), 1)
     after = np.concatenate([[0], np.cumsum(number)])
     within = np.arange(after[-1]) - np.repeat(after[:-1], number)
     return np.append(np.repeat(bounds[:-1], number) + RUN * within, bounds[-1]), after
@@ -110,6 +117,7 @@ class Scatter:
     ) -> None:
         self._gpu, self._slopes, self._first, self._place = gpu, slopes, first, place
         self._segments = segments(indices)
+        self._pieces = list(_pieces(slopes))
         self._levels = [_Level(gpu, runs) for runs in self._segments.levels]
         self._between = [gpu.storage(self._bytes(v)) for v in self._levels[:-1]]
 
@@ -141,11 +149,24 @@ class Scatter:
         """Add what is among all results to the tables' lines, in a fixed order."""
         count = self._levels[-1].count
         mine = numbers[self._place : self._place + self.size].reshape(len(self._slopes), -1, 4)
-        lines, firsts = self._segments.lines, self._segments.firsts
-        for quad, sums in zip(self._slopes, mine[:, :count].astype(np.float64), strict=True):
-            found = np.add.reduceat(sums, firsts) if count > len(lines) else sums
-            for slope, column in zip(quad, found.T, strict=False):
-                tables[slope.lookup][lines, slope.column] += column
+        lines, firsts = self._segments.target, self._segments.firsts
+        for number, part, lookup, columns in self._pieces:
+            sums = mine[number, :count, part]
+            if count > len(firsts):
+                sums = np.add.reduceat(sums, firsts, dtype=np.float64)
+            tables[lookup][lines, columns] += sums
+
+
+def _pieces(quads: Sequence[Quad]) -> Iterator[tuple[int, slice, int, slice]]:
+    """The number and part of a quad that go to neighbouring columns of a lookup's table."""
+    for number, quad in enumerate(quads):
+        start = 0
+        for (lookup, first), group in itertools.groupby(
+            enumerate(quad), lambda pair: (pair[1].lookup, pair[1].column - pair[0])
+        ):
+            end = start + sum(1 for _ in group)
+            yield number, slice(start, end), lookup, slice(first + start, first + end)
+            start = end
 
 
 def _columns(storage: Storage, start: int, step: int, tile: range) -> Range:

@@ -63,7 +63,7 @@ def test_streamed_data_of_each_problem(dtype: str, monkeypatch: Any) -> None:
             dtype=dtype, **options,
         )  # fmt: skip
 
-    for method in (sg.LevenbergMarquardt(), sg.Momentum(0.1)):
+    for method in (sg.LevenbergMarquardt(), sg.Momentum(0.02)):
         found = minimized(method)
         require_same(found, minimized(method, memory=True))
         np.testing.assert_allclose(found.x[:, 0], rates, rtol=2e-3)
@@ -89,20 +89,19 @@ def operations(method: Any, f: Any, n: int, **options: Any) -> list[dict[str, in
 def test_rules_without_tolerances_compute_the_loss_in_the_end() -> None:
     f = lambda v: sg.log(v[0]) + v[0]  # noqa: E731
     steps, end = operations(sg.GradientDescent(0.1), f, 1)
-    assert "where" in steps and "div" in {**steps, "div": 0}
-    assert len(end) > 3 and sum(steps.values()) < sum(end.values())
-    (both,) = operations(sg.GradientDescent(0.1), f, 1, history=True)
-    assert sum(both.values()) > sum(steps.values())
-    (both,) = operations(sg.GradientDescent(0.1), f, 1, tol=1e-3)
-    assert sum(both.values()) > sum(steps.values())
+    assert "log" not in steps and "log" in end
+    assert "log" in operations(sg.GradientDescent(0.1), f, 1, history=True)[0]
+    assert "log" in operations(sg.GradientDescent(0.1), f, 1, tol=1e-3)[0]
+    assert len(operations(sg.LBFGS(), f, 1)) == 1
 
 
 def test_losses_without_a_value_are_found_at_the_end() -> None:
     rule = sg.GradientDescent(0.125)
-    found = sg.minimize_from(lambda v: sg.log(v[0]), 1, [[-1.0], [4.0]], rule, 3, **DOUBLE)
+    loss = lambda v: v[0] + sg.where(v[0] < 0.0, np.inf, 0.0)  # noqa: E731
+    found = sg.minimize_from(loss, 1, [[-1.0], [4.0]], rule, 3, **DOUBLE)
     assert found.status.tolist() == [-2, 0]
     assert found.nit.tolist() == [3, 3]
-    assert np.isnan(found.fun[0]) and found.best == 1
+    assert np.isinf(found.fun[0]) and found.best == 1
 
 
 def test_gradients_without_a_value_end_a_descent_where_it_is() -> None:
@@ -160,7 +159,9 @@ def test_starts_on_a_device(method: Any, bounds: Any) -> None:
     assert found.message[0] == want.message[0]
     assert "best" not in found
     on_cpu = sg.minimize_from(loss_of(method), 2, STARTS, method, 60, bounds=bounds, device="cpu")
-    np.testing.assert_allclose(want.x, on_cpu.x, atol=5e-3)
+    same = (found.status.numpy() > 0) == on_cpu.success
+    near = np.abs(want.x - on_cpu.x).max(axis=1) < 5e-3
+    assert same.mean() > 0.98 and near.mean() > 0.98
 
 
 @needs_gpu
@@ -186,6 +187,6 @@ def test_arrays_on_a_device_that_do_not_fit() -> None:
         sg.minimize_from(rosenbrock, 3, there, sg.Adam())
     with pytest.raises(sg.InputTypeError, match="cannot be read by"):
         sg.minimize_from(rosenbrock, 2, there, sg.Adam(), device="cpu")
+    x = np.ones((1003, 1, 2))
     with pytest.raises(sg.InputError, match="with Y on a device"):
-        x = np.ones((1003, 1, 2))
         sg.fit_many(lambda x, a: a * x[0], x, there, [1.0])
