@@ -212,6 +212,7 @@ class DataKernel:
             return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
     def total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
+        """The sums over one table."""
         uniform, tables = self._split(flat)
         lines: list[np.ndarray] = []
         if tables and bound:
@@ -235,6 +236,7 @@ class DataKernel:
         return np.ascontiguousarray(flat[list(self._traced.used)]), tables
 
     def finished(self, total: Totals | None) -> Any:
+        """What ``run`` returns of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator without a table")
         scale = 1.0

@@ -236,10 +236,11 @@ def lone_products(graph: Graph, order: Sequence[int], kept: Iterable[int]) -> fr
         for a in nodes[i][1:]:
             uses[a] += 1
     found: set[int] = set()
+    mine = set(order)
     for i in order:
         if nodes[i][0] is ops.add or nodes[i][0] is ops.sub:
             for a in (nodes[i][2], nodes[i][1]):
-                if nodes[a][0] is ops.mul and uses[a] == 1:
+                if nodes[a][0] is ops.mul and uses[a] == 1 and a in mine:
                     found.add(a)
                     break
     return frozenset(found)

@@ -30,7 +30,7 @@ from symgrad.optimize.method import (
 from symgrad.optimize.newton import restricted
 
 SMALLEST: Final = 1e-30
-"""The least scale of a parameter: its square root is that of a column of the Jacobian."""
+"""The least tolerance that float32 can divide by."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class LevenbergMarquardt(Method):
 
         The promise is by how much the quadratic model says that the step lowers the loss.
         """
-        half, scales = np.zeros(n * (n + 1) // 2), np.full(n, SMALLEST)
-        return np.zeros(n), 0.0, np.zeros(n), half, scales, self.damping, 2.0, 0.0
+        half = np.zeros(n * (n + 1) // 2)
+        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, 0.0
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
@@ -79,7 +79,7 @@ class LevenbergMarquardt(Method):
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
         half, loss = choose(took, packed(at.hessian), half), functions.where(took, at.loss, loss)
         diagonal = unpacked(half).diagonal()
-        scales = array([functions.maximum(a, b) for a, b in zip(scales, diagonal, strict=True)])
+        scales = _larger(_larger(scales, [_least_scale(at.eps)] * len(scales)), diagonal)
         trial, promised = self._step(at, point, gradient, half, scales, damping)
         solved = _orthogonal(released(gradient, at.bounds.held(point, gradient)), diagonal, loss)
         memory = point, loss, gradient, half, scales, damping, growth, promised
@@ -118,6 +118,15 @@ def _solved(matrix: Any, added: Any, gradient: Any, held: Any, floors: list[Any]
     for k in range(len(floors)):
         matrix[k, k] = matrix[k, k] + added[k]
     return solve_positive(matrix, released(gradient, held), floors)
+
+
+def _least_scale(eps: float) -> float:
+    """What still has an inverse when it is multiplied by eps: the scale where J has only zeros."""
+    return 4.0 * float(np.finfo(np.float32 if eps > 1e-10 else np.float64).tiny) / eps
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return array([functions.maximum(v, w) for v, w in zip(a, b, strict=True)])
 
 
 def _not(condition: Any) -> Any:

@@ -141,7 +141,7 @@ class Method(ABC):
 
     pure: ClassVar[bool] = False
     """Whether ``advance`` depends on its arguments and the method's fields alone, which have
-    hashes: over data it is then traced once, whatever the loss."""
+    hashes: over data it is then traced once, whatever the loss. Subclasses say so anew."""
 
     @abstractmethod
     def start(self, n: int) -> Memory:

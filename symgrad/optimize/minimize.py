@@ -109,16 +109,16 @@ def minimize_from(
     task = Task(problem, method, box, stop, options, _steps(steps), blind)
     make = runner or (lambda made: runner_for(made, options, target))
     stages = [(make(made), count) for made, count in task.stages()]
-    if target.is_gpu or runner or watched or progress or memory:
-        states = _states(task, stages, begin, data, target)
-        losses = _run(states, stages, callback, int(history), progress)
-        result = result_of(states.ends())
-        if memory:
-            result.memory = states.memory()
-        if history:
-            result.history = np.array(losses)
-        return result
-    return result_of(streamed(task, stages, begin, data))
+    if not (target.is_gpu or runner or watched or progress or memory):
+        return result_of(streamed(task, stages, begin, data))
+    states = _states(task, stages, begin, data, target)
+    losses = _run(states, stages, callback, int(history), progress)
+    result = result_of(states.ends())
+    if memory:
+        result.memory = states.memory()
+    if history:
+        result.history = np.array(losses)
+    return result
 
 
 def minimize_kernel(

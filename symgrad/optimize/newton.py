@@ -58,6 +58,7 @@ class GaussNewton(Newton):
     """
 
     needs: ClassVar[str] = "squares"
+    pure: ClassVar[bool] = True
 
 
 def restricted(matrix: Any, held: list[Condition | None]) -> Any:

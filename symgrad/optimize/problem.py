@@ -129,7 +129,7 @@ def iteration(
         at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
         return _next(layout, state, method.advance(at, memory), bounds, stop)
 
-    key = (method, problem.n, bounds, stop, options) if method.pure else None
+    key = (method, problem.n, bounds, stop, options) if vars(type(method)).get("pure") else None
     return _iteration(problem, layout, method.needs, step, options, key)
 
 

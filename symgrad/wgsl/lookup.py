@@ -35,13 +35,13 @@ ARRAYS: Final = 3
 
 BINDINGS: Final = (
     "@group(0) @binding(4) var<storage, read_write> indices: array<u32>;",
-    "@group(0) @binding(5) var<storage, read_write> tables: array<vec4<u32>>;",
+    "@group(0) @binding(5) var<storage, read_write> tables: array<u32>;",
     "@group(0) @binding(6) var<storage, read_write> slopes: array<vec4<f32>>;",
 )
 """How a row's kernel declares them.
 
-Indices and quads of slopes are stored column by column. The tables begin with the place of each
-lookup's table; all are words, because small ones among these are no normal floats.
+Indices and quads of slopes are stored column by column. The tables stand one after another behind
+the places at which they begin: all are words, because small numbers are no normal floats.
 """
 
 PADDED: Final = f"(params.count + {STEP - 1}u) / {STEP}u * {STEP}u"
@@ -79,11 +79,6 @@ def indices_of(reduction: Reduction) -> int:
     return max((k.index for k in reduction.lookups), default=-1) + 1
 
 
-def quads_of(count: int) -> int:
-    """The quads that hold so many numbers."""
-    return -(-count // 4)
-
-
 def place_of(reduction: Reduction, number: int) -> tuple[int, int]:
     """The lookup, and the column of its table, of an input, counted after the row's columns."""
     for k, lookup in enumerate(reduction.lookups):
@@ -96,9 +91,8 @@ def place_of(reduction: Reduction, number: int) -> tuple[int, int]:
 def find_line(reduction: Reduction, k: int) -> str:
     """The statement that finds a row's line in the table of lookup k."""
     lookup = reduction.lookups[k]
-    start = f"tables[{k // 4}u].{COMPONENTS[k % 4]}"
-    column = f"{lookup.index}u * padded + " if lookup.index else ""
-    return f"  let line{k} = {start} + {quads_of(lookup.width)}u * indices[{column}row];"
+    place = column_of(lookup.index, "padded")
+    return f"  let line{k} = tables[{k}u] + {lookup.width}u * indices[{place}row];"
 
 
 def tiles_of(count: int) -> list[range]:
@@ -107,17 +101,27 @@ def tiles_of(count: int) -> list[range]:
     return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
 
 
-def emit_runs(count: int) -> str:
+@dataclass(frozen=True)
+class Place:
+    """Where the sums of a run go last: a line of ``width`` numbers, ``count`` from ``first`` on."""
+
+    first: int
+    count: int
+    width: int
+
+
+def emit_runs(count: int, place: Place | None = None) -> str:
     """The module that adds up runs of so many quads; entry point "main", workgroups of `GROUP`.
 
     Bindings: 0 is the uniform block, whose count is that of the runs; 1 the place at which each
     run starts in the order, and the end of the last; 2 the rows in their order, padded; 3 the
-    columns of quads, as long as the order; 4 takes as many columns of sums, padded likewise.
+    columns of quads, as long as the order; 4 takes as many columns of sums, padded likewise, or
+    else, at a place, lines of numbers.
     """
-    return "\n".join(_runs(count)) + "\n"
+    return "\n".join(_runs(count, place)) + "\n"
 
 
-def _runs(count: int) -> Iterator[str]:
+def _runs(count: int, place: Place | None) -> Iterator[str]:
     yield f"// adds up {count} columns of quads over runs of rows that name the same line"
     yield ""
     yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
@@ -126,7 +130,8 @@ def _runs(count: int) -> Iterator[str]:
     yield "@group(0) @binding(1) var<storage, read> starts: array<u32>;"
     yield "@group(0) @binding(2) var<storage, read_write> order: array<u32>;"
     yield "@group(0) @binding(3) var<storage, read_write> slopes: array<vec4<f32>>;"
-    yield "@group(0) @binding(4) var<storage, read_write> sums: array<vec4<f32>>;"
+    kind = "f32" if place else "vec4<f32>"
+    yield f"@group(0) @binding(4) var<storage, read_write> sums: array<{kind}>;"
     yield ""
     yield f"@compute @workgroup_size({GROUP})"
     yield "fn main(@builtin(global_invocation_id) id: vec3<u32>) {"
@@ -143,9 +148,19 @@ def _runs(count: int) -> Iterator[str]:
     yield "    }"
     yield from (f"    sum{c} += part{c};" for c in range(count))
     yield "  }"
-    yield f"  let padded = {PADDED};"
-    yield from (f"  sums[{column_of(c, 'padded')}run] = sum{c};" for c in range(count))
+    yield from _stores(count, place)
     yield "}"
+
+
+def _stores(count: int, place: Place | None) -> Iterator[str]:
+    """The lines that write the sums of a run."""
+    if place is None:
+        yield f"  let padded = {PADDED};"
+        yield from (f"  sums[{column_of(c, 'padded')}run] = sum{c};" for c in range(count))
+        return
+    for k in range(place.count):
+        value = f"sum{k // 4}.{COMPONENTS[k % 4]}"
+        yield f"  sums[{place.width}u * run + {place.first + k}u] = {value};"
 
 
 def column_of(c: int, step: str) -> str:

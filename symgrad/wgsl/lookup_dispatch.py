@@ -16,7 +16,7 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.plan import Reduction
 from symgrad.wgsl.device import Gpu, Range
-from symgrad.wgsl.lookup import GROUP, RUN, STEP, Quad, indices_of, quads, quads_of, tiles_of
+from symgrad.wgsl.lookup import GROUP, RUN, STEP, Place, Quad, indices_of, quads, tiles_of
 from symgrad.wgsl.memory import Storage
 
 ENOUGH: Final = 4096
@@ -25,8 +25,8 @@ ENOUGH: Final = 4096
 Step = tuple[Any, Any, int]
 """A dispatch: a pipeline, what is bound, and the number of workgroups."""
 
-Pipelines = Callable[[int], Any]
-"""The pipeline that adds up runs of so many quads."""
+Pipelines = Callable[[int, Place | None], Any]
+"""The pipeline that adds up runs of so many quads, and writes the sums at a place."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class Scatter:
         self, gpu: Gpu, slopes: Sequence[Quad], first: int, indices: np.ndarray, place: int
     ) -> None:
         self._gpu, self._slopes, self._first, self._place = gpu, slopes, first, place
+        self._width = sum(len(quad) for quad in slopes)
         self._segments = segments(indices)
         self._pieces = list(_pieces(slopes))
         self._levels = [_Level(gpu, runs) for runs in self._segments.levels]
@@ -123,50 +124,53 @@ class Scatter:
 
     @property
     def size(self) -> int:
-        """Numbers that it writes to the results."""
-        return self._bytes(self._levels[-1]) // 4
+        """Numbers that it writes to the results, and up to where others may begin."""
+        return padded(self._levels[-1].count * self._width)
 
     def _bytes(self, level: _Level) -> int:
         return 16 * padded(level.count) * len(self._slopes)
 
     def steps(self, slopes: Storage, results: Storage, pipelines: Pipelines) -> Iterator[Step]:
         """The dispatches, from slopes of all rows to the results."""
-        ends = [(slopes, 16 * self._first * self._levels[0].rows)]
-        ends += [(storage, 0) for storage in self._between]
-        ends.append((results, 4 * self._place))
-        for k, level in enumerate(self._levels):
+        sources = [(slopes, 16 * self._first * self._levels[0].rows)]
+        sources += [(storage, 0) for storage in self._between]
+        last = results.buffer, 4 * self._place, 4 * self.size
+        for k, (level, source) in enumerate(zip(self._levels, sources, strict=True)):
             for tile in tiles_of(len(self._slopes)):
-                source, target = (
-                    _columns(*end, count, tile)
-                    for end, count in zip(
-                        ends[k : k + 2], (level.rows, padded(level.count)), strict=True
-                    )
-                )
-                bound = self._gpu.bind(level.count, [*level.arrays, source, target])
-                yield pipelines(len(tile)), bound, -(-level.count // GROUP)
+                target, place = last, self._place_of(tile)
+                if k < len(self._between):
+                    target = _columns(self._between[k], 0, padded(level.count), tile)
+                    place = None
+                arrays = [*level.arrays, _columns(*source, level.rows, tile), target]
+                bound = self._gpu.bind(level.count, arrays)
+                yield pipelines(len(tile), place), bound, -(-level.count // GROUP)
+
+    def _place_of(self, tile: range) -> Place:
+        """Where the sums of some quads go in a line of the results."""
+        ends = np.cumsum([0, *(len(quad) for quad in self._slopes)]).tolist()
+        first, end = ends[tile.start], ends[tile.stop]
+        return Place(first, end - first, self._width)
 
     def add_to(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         """Add what is among all results to the tables' lines, in a fixed order."""
-        count = self._levels[-1].count
-        mine = numbers[self._place : self._place + self.size].reshape(len(self._slopes), -1, 4)
-        lines, firsts = self._segments.target, self._segments.firsts
-        for number, part, lookup, columns in self._pieces:
-            sums = mine[number, :count, part]
-            if count > len(firsts):
-                sums = np.add.reduceat(sums, firsts, dtype=np.float64)
-            tables[lookup][lines, columns] += sums
+        count, firsts = self._levels[-1].count, self._segments.firsts
+        sums = numbers[self._place : self._place + count * self._width].reshape(count, -1)
+        if count > len(firsts):
+            sums = np.add.reduceat(sums, firsts, dtype=np.float64)
+        for part, lookup, columns in self._pieces:
+            tables[lookup][self._segments.target, columns] += sums[:, part]
 
 
-def _pieces(quads: Sequence[Quad]) -> Iterator[tuple[int, slice, int, slice]]:
-    """The number and part of a quad that go to neighbouring columns of a lookup's table."""
-    for number, quad in enumerate(quads):
-        start = 0
-        for (lookup, first), group in itertools.groupby(
-            enumerate(quad), lambda pair: (pair[1].lookup, pair[1].column - pair[0])
-        ):
-            end = start + sum(1 for _ in group)
-            yield number, slice(start, end), lookup, slice(first + start, first + end)
-            start = end
+def _pieces(quads: Sequence[Quad]) -> Iterator[tuple[slice, int, slice]]:
+    """The slopes that go to neighbouring columns of a lookup's table, and to which."""
+    slopes = enumerate(slope for quad in quads for slope in quad)
+    start = 0
+    for (lookup, first), group in itertools.groupby(
+        slopes, lambda pair: (pair[1].lookup, pair[1].column - pair[0])
+    ):
+        end = start + sum(1 for _ in group)
+        yield slice(start, end), lookup, slice(first + start, first + end)
+        start = end
 
 
 def _columns(storage: Storage, start: int, step: int, tile: range) -> Range:
@@ -286,13 +290,9 @@ def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarra
         len(s) != 2 or s[1] != w for s, w in zip(shapes, widths, strict=True)
     ):
         raise InputError(f"tables of shapes {shapes}: expected (lines, width) of widths {widths}")
-    ends = np.cumsum([quads_of(len(tables)), *(len(t) * quads_of(t.shape[1]) for t in tables)])
-    words = np.zeros((ends[-1], 4), np.uint32)
-    words[: ends[0]].reshape(-1)[: len(tables)] = ends[:-1]
-    for table, start, end in zip(tables, ends[:-1], ends[1:], strict=True):
-        lines = words[start:end].view(np.float32).reshape(len(table), 4 * quads_of(table.shape[1]))
-        lines[:, : table.shape[1]] = table
-    return words.ravel()
+    ends = np.cumsum([len(tables), *(t.size for t in tables)])
+    words = [np.ascontiguousarray(t, np.float32).ravel().view(np.uint32) for t in tables]
+    return np.concatenate([ends[:-1].astype(np.uint32), *words])
 
 
 def uploaded(gpu: Gpu, array: np.ndarray) -> Storage:

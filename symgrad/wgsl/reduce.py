@@ -66,7 +66,7 @@ KEPT: Final = 64
 
 _OWN: Final = re.compile(
     r"^(parameters|partials|groups|loads|loaded|first|end|at|row|part|add_row|add_tile"
-    r"|indices|tables|slopes|padded|(sum|total|quad|row|line)\d+|line\d+_\d+)$"
+    r"|indices|tables|slopes|padded|(sum|total|quad|row|line)\d+)$"
 )
 """What a sum defines itself, beside what all kernels do."""
 
@@ -527,10 +527,6 @@ class _Each(_Part):
         if k not in self._lines:
             self._lines.add(k)
             yield find_line(self.module.whole, k)
-        which, component = divmod(column, 4)
-        quad, place = f"line{k}_{which}", f"line{k} + {which}u" if which else f"line{k}"
-        if quad not in self._quads:
-            self._quads.add(quad)
-            yield f"  let {quad} = bitcast<vec4<f32>>(tables[{place}]);"
+        place = f"line{k} + {column}u" if column else f"line{k}"
         name = self.names[self.graph.nodes[i][1]]
-        yield f"  {self.declare(i, name)} = {quad}.{COMPONENTS[component]};"
+        yield f"  {self.declare(i, name)} = bitcast<f32>(tables[{place}]);"

@@ -25,7 +25,7 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import ARRAYS, GROUP, emit_runs, indices_of, quads
+from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, Step, table_words
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.reduce import BLOCK, ROWS, WORKGROUP, Summation, emit_reduction
@@ -127,9 +127,9 @@ class Sums:
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
         return BoundSums(self, len(rows), indices).replaced(rows)
 
-    def pipeline_of_runs(self, count: int) -> Any:
+    def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
         """What adds up runs of so many quads of slopes, compiled once for the device."""
-        return self.gpu.pipeline(emit_runs(count), ARRAYS)
+        return self.gpu.pipeline(emit_runs(count, place), ARRAYS)
 
     def require(self, rows: np.ndarray) -> None:
         """Refuse rows of another width."""

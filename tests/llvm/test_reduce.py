@@ -97,3 +97,8 @@ def test_strict_mathematics_fuses_nothing() -> None:
     made = hoisted(reduction(bells))
     strict = Sums(made, "strict", "float32").run(p, rows)
     np.testing.assert_allclose(strict, Sums(made, "accurate", "float32").run(p, rows), rtol=1e-5)
+
+
+def test_a_product_of_parameters_alone_is_computed_once() -> None:
+    """It is used by one sum of each row, but is no part of the row's own instructions."""
+    agree(hoisted(reduction(lambda p, r: p[2] * 0 + r[0] * r[0] + 2.0 * p[0])), *data(40))

@@ -122,6 +122,19 @@ def test_a_step_of_levenberg_and_marquardt_divides_once_for_each_variable() -> N
     assert sum(update.values()) - update["const"] - update["input"] <= 310
 
 
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e-14), ("float64", 1e-100)])
+def test_levenberg_and_marquardt_in_any_unit(dtype: str, unit: float) -> None:
+    x = np.linspace(0.0, 2.0, 20)
+    rows = np.stack([x, 3.0 * np.exp(-0.5 * x)], axis=1)
+    found = sg.minimize_from(
+        lambda p, r: p[0] * unit * sg.exp(-p[1] * r[0]) + 0.0 * p[2] - r[1], 3,
+        [[1.0 / unit, 1.0, 7.0]], sg.LevenbergMarquardt(), 60, shared=rows, device="cpu",
+        dtype=dtype,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.x[0], [3.0 / unit, 0.5, 7.0], rtol=1e-4)
+    assert found.success[0]
+
+
 def test_messages_are_made_when_they_are_asked_for() -> None:
     found = Messages(np.array([0, 1, -2, 1]))
     assert len(found) == 4
@@ -162,6 +175,20 @@ def test_starts_on_a_device(method: Any, bounds: Any) -> None:
     same = (found.status.numpy() > 0) == on_cpu.success
     near = np.abs(want.x - on_cpu.x).max(axis=1) < 5e-3
     assert same.mean() > 0.98 and near.mean() > 0.98
+
+
+@needs_gpu
+@pytest.mark.parametrize(("problems", "rows"), [(70, 25), (3, 200)])
+def test_rules_over_data_on_a_device(problems: int, rows: int) -> None:
+    x, rates = np.linspace(0.0, 3.0, rows)[:, None], np.linspace(0.3, 2.0, problems)
+    data: dict[str, Any] = {"shared": x, "own": np.exp(-rates[:, None, None] * x)}
+    there: dict[str, Any] = {name: sg.device_array(a, "gpu") for name, a in data.items()}
+    loss = lambda p, r: (sg.exp(-p[0] * r[0]) - r[1]) ** 2  # noqa: E731
+    starts, rule = np.ones((problems, 1)), sg.Adam(0.03)
+    found = sg.minimize_from(loss, 1, starts, rule, 300, reduce="mean", **there)
+    want = sg.minimize_from(loss, 1, starts, rule, 300, reduce="mean", device="gpu", **data)
+    require_same(found, want)
+    np.testing.assert_allclose(found.x[:, 0], rates, rtol=5e-3)
 
 
 @needs_gpu

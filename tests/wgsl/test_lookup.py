@@ -25,7 +25,7 @@ from symgrad.mathlib.define import functions
 from symgrad.wgsl import lookup_dispatch, reduce, reduce_dispatch
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import ARRAYS, RUN, emit_runs, quads
+from symgrad.wgsl.lookup import ARRAYS, RUN, Place, emit_runs, quads
 from symgrad.wgsl.lookup_dispatch import segments, sorted_order
 from symgrad.wgsl.reduce import Summation, emit_reduction
 from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
@@ -156,7 +156,7 @@ def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
 def test_tint_takes_it() -> None:
     sources = [m.source for name in CASES for math in ("accurate", "fast")
                for m in emitted(name, math)]  # fmt: skip
-    sources += [emit_runs(count) for count in (1, 2, 3, 4)]
+    sources += [emit_runs(n, place) for n in (1, 2, 4) for place in (None, Place(3, 4 * n, 40))]
     assert [v for v in check_with_tint(sources) if v] == []
 
 
@@ -324,10 +324,9 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
     made, lines = CASES["cameras and points"]
     p, rows, indices, tables = case(made, 10, lines)
     bound = compiled(gpu, made).bind(rows, indices)
-    monkeypatch.setattr(gpu, "max_binding", 1 << 12)
+    monkeypatch.setattr(gpu, "max_binding", 1 << 11)
     with pytest.raises(DeviceError, match="parameters that are looked up have"):
         bound.run_with_tables(p, tables)
-    monkeypatch.setattr(gpu, "max_binding", 1 << 11)
     with pytest.raises(DeviceError, match="too few for 64 rows of 16 numbers"):
         compiled(gpu, made)
     monkeypatch.setattr(gpu, "max_arrays", 5)
