@@ -1,7 +1,7 @@
 """Every float32 through every function of one argument: the worst errors of value and derivative.
 
 All 2**32 bit patterns, in blocks, are run by a kernel that gives a function and its derivative, and
-are compared with double precision (NumPy's; PyTorch's on a CUDA device where it is installed).
+are compared with NumPy's functions in double precision.
 Errors are in ULP of the true result where that is above 2**-120. ``wrong`` counts the results that
 are NaN where they must not be or not NaN where they must be, or off by more than 2**-16; below
 2**-120 and for subnormal arguments, 0 and the result at 0 are allowed too, as some devices flush
