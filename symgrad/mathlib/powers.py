@@ -85,13 +85,14 @@ def pow(x: Expr, p: Expr) -> Expr:
 def cbrt(x: Expr) -> Expr:
     """Three Newton steps from a third of the exponent: y - (y - a/y**2)/3, which forms no y**3."""
     a = ops.abs(x)
-    small = a < 2.0**-126
-    a = ops.where(small, 2.0 * whole(ops.float_bits(a)), a)  # 2**150 times as much
+    subnormal = a < 2.0**-126  # its bits are a * 2**149, also where devices flush it
+    scaled = 2.0 * whole(ops.word_and(ops.float_bits(x), 0x7FFFFFFF))
+    a = ops.where(subnormal, scaled, a)
     y = ops.bits_float(ops.word_add(ops.word_div(ops.float_bits(a), 3), 0x2A514067))
     for _ in range(3):
         y = y - (y - a / (y * y)) * (1.0 / 3.0)
-    y = ops.where(small, y * 2.0**-50, y)
-    return ops.where((x == 0.0) | ~ops.isfinite(x), x, ops.copysign(y, x))
+    y = ops.where(subnormal, y * 2.0**-50, y)
+    return ops.where((a == 0.0) | ~ops.isfinite(x), x, ops.copysign(y, x))
 
 
 def hypot(a: Expr, b: Expr) -> Expr:
