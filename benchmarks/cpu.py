@@ -60,7 +60,8 @@ def works() -> list[Work]:
         Work("1 M points, Rosenbrock n = 10, (B, n)", workloads.rosenbrock, some(1_000_000, 10),
              {"symgrad": 3e-3, "first symgrad": 0.3}),
         Work("reprojection error, 500,000 observations", workloads.reprojection,
-             some(500_000, 12) * np.array([0.1] * 3 + [1] * 9, np.float32) + np.array([0] * 11 + [4], np.float32),
+             some(500_000, 12) * np.array([0.1] * 3 + [1] * 9, np.float32)
+             + np.array([0] * 11 + [4], np.float32),
              {"symgrad": 1.6e-3, "first symgrad": 0.3}),
         Work("RK4, 200 unrolled steps", workloads.lotka_volterra(200), some(6),
              {"symgrad": 15e-6, "first symgrad": 0.5}),
