@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,11 @@ class Request:
     weights: str | int | None
     nan_policy: str
     options: Options
+
+
+def _travelled(*_: Any) -> Any:
+    """In the place of a traced function that was left behind."""
+    raise TraceError("this kernel came from another process, without its Python function")
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,10 @@ class DataKernel:
         self.device = targets.choose(device)
         title = f"{request.options.name}: loss and gradient, summed over rows"
         self.sums = targets.sums(traced.reduction, request.options, title, self.device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The trace travels, but no code of the user's; it is compiled again where it arrives."""
+        return type(self), (replace(self._request, f=_travelled), self.device, self._traced)
 
     @property
     def name(self) -> str:

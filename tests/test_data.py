@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -286,6 +287,16 @@ def test_least_squares_come_with_their_matrix(device: Any) -> None:
     np.testing.assert_allclose(loss, r @ r, rtol=1e-5)
     np.testing.assert_allclose(slopes, 2 * jacobian.T @ r, rtol=1e-4)
     np.testing.assert_allclose(jtj, jacobian.T @ jacobian, rtol=1e-5, atol=1e-3)
+
+
+def test_kernels_over_data_pickle() -> None:
+    rows = table(100)
+    for kernel in (
+        sg.fused_forward_backward(3, bell, row=2, reduce="mean", device="cpu"),
+        sg.fused_least_squares(3, lambda p, r: p[0] * r[0] + p[1] - r[1], row=2, device="cpu"),
+    ):
+        found, want = pickle.loads(pickle.dumps(kernel)).run(P, rows), kernel.run(P, rows)
+        assert all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
 
 
 # what is refused ----------------------------------------------------------------------------------
