@@ -54,9 +54,9 @@ def main() -> None:
         return
     ours = f"symgrad, n = {N}"
     works: dict[str, Any] = {
-        ours: lambda: sg.fused_forward_backward(N, workloads.chain, device="cpu"),
-        "symgrad, comments=False": lambda: sg.fused_forward_backward(
-            N, workloads.chain, device="cpu", comments=False
+        ours: lambda: sg.fused_forward_backward(N, workloads.chain, device="cpu").wgsl,
+        "symgrad, comments=False": lambda: (
+            sg.fused_forward_backward(N, workloads.chain, device="cpu", comments=False).wgsl
         ),
     }
     try:

@@ -39,9 +39,11 @@ WORK: dict[str, Callable[[int], tuple[int, Callable[..., Any]]]] = {
 
 
 def build(work: str, size: int) -> sg.Kernel:
-    """The kernel, compiled for no device."""
+    """The kernel and its source, compiled for no device."""
     n, f = WORK[work](size)
-    return sg.fused_forward_backward(n, f, device="cpu", name="loss")
+    kernel = sg.fused_forward_backward(n, f, device="cpu", name="loss")
+    assert kernel.wgsl, "the source is made when it is asked for"
+    return kernel
 
 
 def speed(work: str, size: int, repeat: int) -> dict[str, Any]:
