@@ -183,22 +183,16 @@ class DataKernel:
         columns = self._traced.columns
         numbers, indices = read(table, columns, str(self.dtype))
         numbers, indices = screened(numbers, indices, self._request.nan_policy, columns)
-        for k, gather in zip(columns.indices, self._index_blocks(), strict=True):
-            _require_range(indices[:, columns.indices.index(k)], gather, columns.describe(k))
+        for position, k in enumerate(columns.indices):
+            blocks = [g.block for g in self._traced.gathers if g.column == k]
+            indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
         kept = [k for k in range(columns.count) if k not in columns.indices]
         if len(kept) < columns.count:
             numbers = np.ascontiguousarray(numbers[:, kept])
-        return _Table(numbers, indices, self._weight(table, numbers, kept))
+        small = np.ascontiguousarray(indices, np.int32)
+        return _Table(numbers, small, self._weight(numbers, kept))
 
-    def _index_blocks(self) -> list[Block]:
-        """The smallest block that each index column takes from."""
-        found: list[Block] = []
-        for k in self._traced.columns.indices:
-            blocks = [g.block for g in self._traced.gathers if g.column == k]
-            found.append(min(blocks, key=lambda b: b.shape[0]))
-        return found
-
-    def _weight(self, table: Any, numbers: np.ndarray, kept: Sequence[int]) -> float:
+    def _weight(self, numbers: np.ndarray, kept: Sequence[int]) -> float:
         if self._traced.weight is None:
             return float(len(numbers))
         return float(numbers[:, kept.index(self._traced.weight)].sum(dtype=np.float64))
@@ -471,11 +465,21 @@ def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _require_range(indices: np.ndarray, block: Block, column: str) -> None:
-    """Refuse an index beyond its block; negative ones count from the end, as in NumPy."""
-    lines = block.shape[0]
+def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:
+    """The indices, negative ones counted from the end as in NumPy; an error beyond a block."""
+    smallest = min(blocks, key=lambda b: b.shape[0])
+    lines = smallest.shape[0]
     wrong = (indices < -lines) | (indices >= lines)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputError(f"{column} is {indices[row]} at row {row}: {block.name} has {lines} lines")
-    indices[indices < 0] += lines
+        raise InputError(
+            f"{column} is {indices[row]} at row {row}: {smallest.name} has {lines} lines"
+        )
+    negative = indices < 0
+    if negative.any() and len({b.shape[0] for b in blocks}) > 1:
+        names = ", ".join(b.name for b in blocks)
+        raise InputError(
+            f"{column} is {indices[negative][0]} at row {int(np.argmax(negative))}, and {names} "
+            "have different numbers of lines: count from the start"
+        )
+    return np.where(negative, indices + lines, indices)

@@ -81,7 +81,7 @@ def take(rows: Any, start: int, end: int) -> Any:
 
 
 def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int32.
+    """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int64.
 
     Raises:
         InputError: for columns that are missing, too many or of different lengths, and for indices
@@ -94,8 +94,8 @@ def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarra
         numbers = np.ascontiguousarray(
             found if isinstance(found, np.ndarray) else np.stack(found, axis=1), dtype=dtype
         )
-    kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int32)
-    return numbers, np.ascontiguousarray(kept, np.int32)
+    kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
+    return numbers, kept
 
 
 def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
@@ -143,11 +143,11 @@ def _numbers(values: Any, name: str) -> np.ndarray:
 
 
 def _whole(values: np.ndarray, columns: Columns, k: int) -> np.ndarray:
-    if values.dtype.kind in "iu":
-        return values
-    if not np.all(values == np.floor(values)):
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
         raise InputError(f"{columns.describe(k)} is an index: whole numbers are needed")
-    return values.astype(np.int64)
+    return whole
 
 
 def screened(

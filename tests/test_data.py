@@ -268,6 +268,26 @@ def test_a_wrong_index_is_refused() -> None:
         kernel.run(np.zeros((5, 1)), [[0.5, 0.0]])
 
 
+def test_an_index_is_not_cut_to_32_bits() -> None:
+    kernel = sg.fused_forward_backward(
+        (5, 1), lambda p, r: p[r.k, 0] * r.w, columns=["k", "w"], device="cpu"
+    )
+    with pytest.raises(InputError, match="'k' is 4294967297 at row 0: p has 5 lines"):
+        kernel.run(np.zeros((5, 1)), {"k": np.array([2**32 + 1]), "w": [1.0]})
+    with pytest.raises(InputError, match="whole numbers"):
+        kernel.run(np.zeros((5, 1)), {"k": [np.nan], "w": [1.0]})
+
+
+def test_negative_indices_need_one_number_of_lines() -> None:
+    kernel = sg.fused_forward_backward(
+        {"a": 3, "b": 5}, lambda p, r: p.a[r[0]] * p.b[r[0]], row=1, device="cpu"
+    )
+    p = {"a": np.arange(3.0), "b": np.arange(5.0)}
+    assert kernel.run(p, [[2]])[0] == 4.0
+    with pytest.raises(InputError, match="a, b have different numbers of lines"):
+        kernel.run(p, [[-1]])
+
+
 # least squares ------------------------------------------------------------------------------------
 
 
