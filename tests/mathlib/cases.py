@@ -28,18 +28,24 @@ TINY: Final = float(np.finfo(np.float32).tiny)
 BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "minimum": (0.0, 0.0), "maximum": (0.0, 0.0), "sign": (0.0, 0.0), "relu": (0.0, 0.0),
     "fmod": (0.0, 0.0), "remainder": (0.51, 0.51), "wide_div": (0.5, 2.5),
-    "pow": (3.1, 4.5), "cbrt": (0.75, 1.2), "hypot": (1.2, 1.4),
+    "pow": (3.1, 4.5), "cbrt": (0.75, 0.75), "hypot": (1.2, 1.2),
     "exp": (2, 2), "exp2": (2, 2), "expm1": (2, 2), "exp_neg_square": (2.5, 2.5),
     "bell": (2, 2), "normal_cdf": (4.1, 4.3),
     "log": (2, 2), "log2": (2, 2), "log10": (2.5, 2.5), "log1p": (2, 2),
     "sinh": (3, 3), "cosh": (3, 3), "tanh": (2, 3),
     "asinh": (3, 3), "acosh": (3, 3), "atanh": (2, 3),
     "sin": (2.5, 2.5), "cos": (2.5, 2.5), "tan": (4, 4),
-    "asin": (2.4, 2.6), "acos": (1.2, 1.6), "atan": (2.05, 2.8), "atan2": (2.05, 2.3),
-    "erf": (1.4, 1.6), "erfc": (4, 4.4),
-    "sigmoid": (3.6, 3.6), "logistic": (5, 5.1), "softplus": (3, 3), "logaddexp": (3, 3),
+    "asin": (2.4, 2.4), "acos": (1.2, 1.3), "atan": (2.05, 2.1), "atan2": (2.05, 2.1),
+    "erf": (1.4, 1.6), "erfc": (4, 4),
+    "sigmoid": (3.6, 3.6), "logistic": (5, 5), "softplus": (3, 3), "logaddexp": (3, 3),
 }  # fmt: skip
-"""Largest errors on NumPy, and on llvmpipe, SwiftShader and an H200, in ULP, rounded up."""
+"""Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
+
+INEXACT: Final[dict[str, float]] = {
+    "cbrt": 1.2, "hypot": 1.4, "asin": 2.6, "acos": 1.6, "atan": 2.8, "atan2": 2.3, "erfc": 4.4,
+    "logistic": 5.1,
+}  # fmt: skip
+"""Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
 
 EDGES: Final = np.array(
     [

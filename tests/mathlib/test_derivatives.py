@@ -16,15 +16,19 @@ from symgrad.expr.simplify import simplify
 from symgrad.mathlib.define import primitive
 
 from .cases import grid, ulps
+from .test_gpu import exact
 
 LIMITS = {
-    "exp": 2, "exp2": 3.2, "expm1": 2, "log": 1, "log2": 2, "log10": 2.3, "log1p": 2,
-    "sin": 2.5, "cos": 2.5, "tan": 8, "asin": 3, "acos": 3, "atan": 3, "atan2": 6, "hypot": 3,
+    "exp": 2, "exp2": 3.2, "expm1": 2, "log": 1, "log2": 2, "log10": 2, "log1p": 2,
+    "sin": 2.5, "cos": 2.5, "tan": 7, "asin": 3, "acos": 3, "atan": 3, "atan2": 6, "hypot": 3,
     "sinh": 3, "cosh": 3, "tanh": 5.2, "asinh": 3, "acosh": 4, "atanh": 3,
     "erf": 3.5, "erfc": 3.5, "normal_cdf": 3.5, "sigmoid": 5, "softplus": 4, "logaddexp": 6.5,
     "cbrt": 5, "pow": 6,
 }  # fmt: skip
 """The largest errors of any partial derivative, in ULP of values in the normal range."""
+
+INEXACT = {"log10": 2.4, "tan": 8, "tanh": 5.5, "sigmoid": 5.5}
+"""Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
 
 SMALLEST, LARGEST = 2.0**-110, 2.0**125
 """Derivatives beyond may be made of numbers that are subnormal or infinite."""
@@ -51,7 +55,7 @@ def truths(name: str, given: tuple[Any, ...]) -> list[Any]:
     return evaluate_graph(graph, slopes, inputs, np.float64)
 
 
-def check(name: str, given: tuple[Any, ...], got: list[Any]) -> None:
+def check(name: str, given: tuple[Any, ...], got: list[Any], limit: float) -> None:
     for k, (slope, want) in enumerate(zip(got, truths(name, given), strict=True)):
         kept = (np.abs(want) > SMALLEST) & (np.abs(want) < LARGEST)
         if name == "hypot":  # that is not finite itself
@@ -59,7 +63,7 @@ def check(name: str, given: tuple[Any, ...], got: list[Any]) -> None:
         errors = np.where(kept, ulps(slope, want), 0.0)
         at = int(np.argmax(errors))
         where = [float(a[at]) for a in given]
-        assert errors[at] <= LIMITS[name], (k, errors[at], where, slope[at], want[at])
+        assert errors[at] <= limit, (k, errors[at], where, slope[at], want[at])
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -68,7 +72,7 @@ def test_derivatives_on_numpy(name: str) -> None:
     graph, slopes = simplify(graph, slopes, True, primitive("accurate"))
     given = arguments(name)
     inputs = dict(zip(variables, given, strict=True))
-    check(name, given, evaluate_graph(graph, slopes, inputs, np.float32))
+    check(name, given, evaluate_graph(graph, slopes, inputs, np.float32), LIMITS[name])
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -79,4 +83,5 @@ def test_derivatives_on_a_gpu(name: str) -> None:
     op = ops.TABLE[name]
     kernel = sg.fused_forward_backward(op.arity, lambda v: op(*v), device=0)
     _, slopes = kernel.run(np.stack(given, axis=1))
-    check(name, given, list(np.asarray(slopes).T))
+    limit = LIMITS[name] if exact() else max(LIMITS[name], INEXACT.get(name, 0.0))
+    check(name, given, list(np.asarray(slopes).T), limit)

@@ -41,5 +41,6 @@ def test_quotients_of_large_numbers_are_right() -> None:
     (got,) = (sg.fused_forward(2, lambda v: [v[0] / v[1]], device=0).run(single),)
     with np.errstate(divide="ignore"):
         want = single[:, 0] / single[:, 1]
-    want[1] = 0.0 if np.ravel(got)[1] == 0.0 else want[1]  # subnormal: some devices flush it
+    if sg.devices()[0].is_real_gpu and np.ravel(got)[1] == 0.0:
+        want[1] = 0.0  # subnormal: GPUs may flush it
     np.testing.assert_allclose(np.ravel(got), want, rtol=4e-7)
