@@ -18,11 +18,13 @@ from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import describe
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
-from symgrad.mathlib.define import inlined, lower
+from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.pipeline import Options, paused_gc, require_options
 from symgrad.rows import NAN_POLICIES, Columns, is_table, len_of, read, screened
 from symgrad.rows import blocks_of as tables_of
 from symgrad.screen import open_screen
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.reduce import emit_reduction
 
 BLOCK = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
@@ -96,8 +98,8 @@ class DataKernel:
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self._request, self._traced = request, traced
         self.device = targets.choose(device)
-        title = f"{request.options.name}: loss and gradient, summed over rows"
-        self.sums = targets.sums(traced.reduction, request.options, title, self.device)
+        self._title = f"{request.options.name}: loss and gradient, summed over rows"
+        self._sums = targets.sums(traced.reduction, request.options, self._title, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""
@@ -115,12 +117,15 @@ class DataKernel:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The WGSL modules, on a GPU: the results are summed up in as many passes."""
-        return tuple(m.source for m in self.sums.modules) if self.device.is_gpu else ()
+        """The WGSL modules: the results are summed up in as many passes."""
+        options = self._request.options
+        style = Style(options.math, options.comments, self._title)
+        made = emit_reduction(self._traced.reduction, functions(options.math), style)
+        return tuple(module.source for module in made)
 
     @property
     def wgsl(self) -> str:
-        """The source that runs on a GPU; empty on the CPU."""
+        """The source as a GPU gets it; the CPU runs the same graph, compiled by LLVM."""
         return "\n".join(self.modules)
 
     @property
@@ -155,19 +160,25 @@ class DataKernel:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
             index that is out of range, or, if ``nan_policy="raise"``, a NaN.
         """
-        flat = self.flat(params)
+        flat = self._flat(params)
         total: Totals | None = None
         for table in self._watched(tables_of(rows, BLOCK), rows, progress):
             found = self._read(table)
-            part = self.total(flat, found)
+            part = self._total(flat, found)
             total = part if total is None else total + part
-        return self.finished(total)
+        return self._finished(total)
 
     def bind(self, rows: Any) -> BoundKernel:
         """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
         if not is_table(rows):
             raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
-        return BoundKernel(self, self._read(rows))
+        table = self._read(rows)
+        resident = self._resident(table)
+
+        def run(params: Any) -> tuple[float, Any]:
+            return self._finished(self._total(self._flat(params), table, resident))
+
+        return BoundKernel(self, len(table.numbers), run)
 
     __call__ = run
 
@@ -199,7 +210,7 @@ class DataKernel:
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def flat(self, params: Any) -> np.ndarray:
+    def _flat(self, params: Any) -> np.ndarray:
         """All parameters in a row, in the kernel's dtype."""
         blocks = self._traced.blocks
         if isinstance(params, Mapping):
@@ -214,23 +225,23 @@ class DataKernel:
         with np.errstate(over="ignore"):
             return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
-    def total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
+    def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
         """The sums over one table."""
         uniform, tables = self._split(flat)
         lines: list[np.ndarray] = []
         if tables and bound:
             sums, lines = bound.run_with_tables(uniform, tables)
         elif tables:
-            sums, lines = self.sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+            sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
         else:
-            sums = bound.run(uniform) if bound else self.sums.run(uniform, table.numbers)
+            sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(lines), len(table.numbers), table.weight)
 
-    def resident(self, table: _Table) -> Any:
+    def _resident(self, table: _Table) -> Any:
         """The table where it is needed; None if it stays where it is, for there are indices."""
         if not self._traced.gathers:
-            return self.sums.bind(table.numbers)
-        return self.sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
+            return self._sums.bind(table.numbers)
+        return self._sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""
@@ -238,7 +249,7 @@ class DataKernel:
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
         return np.ascontiguousarray(flat[list(self._traced.used)]), tables
 
-    def finished(self, total: Totals | None) -> Any:
+    def _finished(self, total: Totals | None) -> Any:
         """What ``run`` returns of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator without a table")
@@ -301,20 +312,20 @@ class _Table:
 class BoundKernel:
     """A kernel with its data: only parameters go in, and only the loss and gradient come out."""
 
-    def __init__(self, kernel: DataKernel, table: _Table) -> None:
-        self.kernel, self._table = kernel, table
-        self._bound = kernel.resident(table)
+    def __init__(
+        self, kernel: DataKernel, rows: int, run: Callable[[Any], tuple[float, Any]]
+    ) -> None:
+        self.kernel, self._rows, self._run = kernel, rows, run
 
     def __len__(self) -> int:
-        return len(self._table.numbers)
+        return self._rows
 
     def __repr__(self) -> str:
         return f"{self.kernel!r} with {len(self):,} rows"
 
     def run(self, params: Any) -> tuple[float, Any]:
         """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
-        kernel = self.kernel
-        return kernel.finished(kernel.total(kernel.flat(params), self._table, self._bound))
+        return self._run(params)
 
     __call__ = run
 

@@ -309,6 +309,17 @@ def test_least_squares_come_with_their_matrix(device: Any) -> None:
     np.testing.assert_allclose(jtj, jacobian.T @ jacobian, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_source_can_be_read_on_every_device(device: Any) -> None:
+    def named(p: Any, r: Any) -> Any:
+        return bell(p, [r.when, r.seen])
+
+    kernel = sg.fused_forward_backward(3, named, columns=["when", "seen"], device=device)
+    assert "when" in kernel.wgsl and "sg_exp" in kernel.wgsl and "fn main" in kernel.wgsl
+    here = sg.fused_forward_backward(3, named, columns=["when", "seen"], device="cpu")
+    assert kernel.wgsl == here.wgsl
+
+
 def test_kernels_over_data_pickle() -> None:
     rows = table(100)
     for kernel in (
