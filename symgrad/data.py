@@ -437,31 +437,40 @@ def _ready(
     graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
     graph, roots = lower(graph, roots, options.math, options.dtype)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    new = {old: ids[made.graph.nodes[old][1]] for old in _inputs(made)}
+    every = _inputs(made, range(len(made.parameters)), ())
+    new = {old: ids[made.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
     used = tuple(k for k, i in enumerate(made.parameters) if new[i] in needed)
     indices = tuple(sorted({g.column for g in made.gathers}))
-    order = [
-        *[made.parameters[k] for k in used],
-        *[i for k, i in enumerate(made.columns) if k not in indices],
-        *[i for g in made.gathers for i in g.inputs],
-    ]
+    order = _inputs(made, used, indices)
     graph, roots = arranged(graph, roots, [new[i] for i in order])
-    ends = iter(roots)
-    outputs = [Output(name, tuple(next(ends) for _ in i)) for name, i in summed.items()]
-    for k, g in enumerate(made.gathers):
-        outputs.append(Output(f"grad_{k}", tuple(next(ends) for _ in g.inputs)))
+    outputs = _outputs(summed, made.gathers, roots)
     lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
-    reduction = Reduction(options.name, graph, tuple(outputs), len(used), ones, lookups)
+    reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
     if options.math != "strict":
         reduction = hoisted(reduction)
     kinds = Columns(columns.count, columns.names, indices)
     return Traced(reduction, used, graded, made.gathers, blocks, kinds, weight_column(request))
 
 
-def _inputs(made: RowTrace) -> list[int]:
-    return [*made.parameters, *made.columns, *(i for g in made.gathers for i in g.inputs)]
+def _outputs(
+    summed: Mapping[str, Sequence[int]], gathers: Sequence[Gather], roots: Sequence[int]
+) -> tuple[Output, ...]:
+    """The roots, in order, as outputs: the sums by name, then one for each lookup."""
+    ends = iter(roots)
+    sizes = {name: len(i) for name, i in summed.items()}
+    sizes |= {f"grad_{k}": len(g.inputs) for k, g in enumerate(gathers)}
+    return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
+
+
+def _inputs(made: RowTrace, used: Sequence[int], indices: Sequence[int]) -> list[int]:
+    """The inputs in the order that reductions have, without those that no row reads."""
+    return [
+        *[made.parameters[k] for k in used],
+        *[i for k, i in enumerate(made.columns) if k not in indices],
+        *[i for g in made.gathers for i in g.inputs],
+    ]
 
 
 def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -216,73 +216,105 @@ def _function(
     block: Sequence[str], emptied: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The loops around a block of rows, and the sums of the lanes in the end."""
-    count = sum(len(o.nodes) for o in reduction.summed)
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
-    lanes, kind, scalar = shape.lanes, shape.float, NAMES[shape.dtype]
-    wide = f"<{lanes} x double>"
-    more = "fpext {} {} to {}" if shape.dtype == "float32" else "bitcast {} {} to {}"
-
-    def at(name: str, room: str, scalar: str) -> list[str]:
-        return [
-            f"  %{name}.{room}.at = mul i64 %{name}.k, {lanes}",
-            f"  %{name}.{room} = getelementptr {scalar}, ptr %{room}, i64 %{name}.{room}.at",
-        ]
-
-    both = [("acc", NAMES[shape.dtype]), ("wide", "double")]
-    clear = [line for room, scalar in both for line in at("clear", room, scalar)]
-    empty = [line for room, scalar in both for line in at("empty", room, scalar)]
+    count = len(reduction.factors)
     return [
         "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end"
         f"{lookups}) #0 {{",
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
         *prepared,
-        *_each("clear", count, "clear.end", [
-            *clear,
-            f"  store {kind} {shape.number(0.0)}, ptr %clear.acc",
-            f"  store {wide} zeroinitializer, ptr %clear.wide",
-        ]),
-        "clear.end:",
-        "  br label %outer",
+        *_cleared(shape, count),
+        *_stretches(shape, block),
+        "full:",
+        *emptied,
+        *_emptied(shape, count),
+        *_totals(shape, count),
+        "  ret void",
+        "}",
+    ]
+
+
+def _accumulator(name: str, room: str, scalar: str, lanes: int) -> list[str]:
+    """The address ``%NAME.ROOM`` of the accumulator of result ``%NAME.k``."""
+    return [
+        f"  %{name}.{room}.at = mul i64 %{name}.k, {lanes}",
+        f"  %{name}.{room} = getelementptr {scalar}, ptr %{room}, i64 %{name}.{room}.at",
+    ]
+
+
+def _accumulators(name: str, shape: Shape) -> list[str]:
+    """The addresses of both accumulators of a result."""
+    own = _accumulator(name, "acc", NAMES[shape.dtype], shape.lanes)
+    return own + _accumulator(name, "wide", "double", shape.lanes)
+
+
+def _widened(shape: Shape, kind: str, value: str, wide: str) -> str:
+    """A value of the kernel's dtype in float64."""
+    return f"{'fpext' if shape.dtype == 'float32' else 'bitcast'} {kind} {value} to {wide}"
+
+
+def _cleared(shape: Shape, count: int) -> list[str]:
+    """Accumulators of 0."""
+    lines = [
+        *_accumulators("clear", shape),
+        f"  store {shape.float} {shape.number(0.0)}, ptr %clear.acc",
+        f"  store <{shape.lanes} x double> zeroinitializer, ptr %clear.wide",
+    ]
+    return [*_each("clear", count, "clear.end", lines), "clear.end:", "  br label %outer"]
+
+
+def _stretches(shape: Shape, block: Sequence[str]) -> list[str]:
+    """The loop over stretches of rows, and in it that over their blocks."""
+    return [
         "outer:",
         "  %o = phi i64 [ %first, %clear.end ], [ %o.next, %empty.end ]",
-        f"  %o.next = add i64 %o, {EMPTIED * lanes}",
+        f"  %o.next = add i64 %o, {EMPTIED * shape.lanes}",
         "  %limit = call i64 @llvm.smin.i64(i64 %o.next, i64 %end)",
         "  br label %block",
         "block:",
         "  %b = phi i64 [ %o, %outer ], [ %b.next, %next ]",
         *block,
         "next:",
-        f"  %b.next = add i64 %b, {lanes}",
+        f"  %b.next = add i64 %b, {shape.lanes}",
         "  %inside = icmp slt i64 %b.next, %limit",
         "  br i1 %inside, label %block, label %full",
-        "full:",
-        *emptied,
-        *_each("empty", count, "empty.end", [
-            *empty,
-            f"  %empty.x = load {kind}, ptr %empty.acc",
-            f"  store {kind} {shape.number(0.0)}, ptr %empty.acc",
-            f"  %empty.y = load {wide}, ptr %empty.wide",
-            "  %empty.more64 = " + more.format(kind, "%empty.x", wide),
-            f"  %empty.sum = fadd {wide} %empty.y, %empty.more64",
-            f"  store {wide} %empty.sum, ptr %empty.wide",
-        ]),
+    ]
+
+
+def _emptied(shape: Shape, count: int) -> list[str]:
+    """Accumulators added to those of float64 after a stretch."""
+    kind, wide = shape.float, f"<{shape.lanes} x double>"
+    lines = [
+        *_accumulators("empty", shape),
+        f"  %empty.x = load {kind}, ptr %empty.acc",
+        f"  store {kind} {shape.number(0.0)}, ptr %empty.acc",
+        f"  %empty.y = load {wide}, ptr %empty.wide",
+        f"  %empty.more64 = {_widened(shape, kind, '%empty.x', wide)}",
+        f"  %empty.sum = fadd {wide} %empty.y, %empty.more64",
+        f"  store {wide} %empty.sum, ptr %empty.wide",
+    ]
+    return [
+        *_each("empty", count, "empty.end", lines),
         "empty.end:",
         "  %again = icmp slt i64 %o.next, %end",
         "  br i1 %again, label %outer, label %finish",
-        "finish:",
-        *_each("total", count, "done", [
-            *at("total", "wide", "double"),
-            f"  %total.x = load {wide}, ptr %total.wide",
-            f"  %total.sum = call double @llvm.vector.reduce.fadd.v{lanes}f64("
-            f"double -0.0, {wide} %total.x)",
-            f"  %total.at = getelementptr {scalar}, ptr %factors, i64 %total.k",
-            f"  %total.factor = load {scalar}, ptr %total.at",
-            "  %total.factor64 = " + more.format(scalar, "%total.factor", "double"),
-            "  %total.all = fmul double %total.sum, %total.factor64",
-            "  %total.to = getelementptr double, ptr %sums, i64 %total.k",
-            "  store double %total.all, ptr %total.to",
-        ]),
-        "done:",
-        "  ret void",
-        "}",
-    ]  # fmt: skip
+    ]
+
+
+def _totals(shape: Shape, count: int) -> list[str]:
+    """The sums of the lanes, times the factors."""
+    lanes, scalar = shape.lanes, NAMES[shape.dtype]
+    wide = f"<{lanes} x double>"
+    lines = [
+        *_accumulator("total", "wide", "double", lanes),
+        f"  %total.x = load {wide}, ptr %total.wide",
+        f"  %total.sum = call double @llvm.vector.reduce.fadd.v{lanes}f64("
+        f"double -0.0, {wide} %total.x)",
+        f"  %total.at = getelementptr {scalar}, ptr %factors, i64 %total.k",
+        f"  %total.factor = load {scalar}, ptr %total.at",
+        f"  %total.factor64 = {_widened(shape, scalar, '%total.factor', 'double')}",
+        "  %total.all = fmul double %total.sum, %total.factor64",
+        "  %total.to = getelementptr double, ptr %sums, i64 %total.k",
+        "  store double %total.all, ptr %total.to",
+    ]
+    return ["finish:", *_each("total", count, "done", lines), "done:"]
