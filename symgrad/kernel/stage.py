@@ -97,16 +97,19 @@ def _like(graph: Graph) -> Graph:
 
 def _peel(graph: Graph, i: int, fixed: set[int]) -> tuple[int, int]:
     """The value without the factors that no row changes, and their product."""
-    factor = graph.constant(1.0)
+    factor, negative = -1, False
     while True:
         op, *args = graph.nodes[i]
         if op is ops.neg:
-            i, factor = args[0], graph.add(ops.neg, factor)
+            i, negative = args[0], not negative
         elif op is ops.mul and (args[0] in fixed) != (args[1] in fixed):
             k = 0 if args[0] in fixed else 1
-            i, factor = args[1 - k], graph.add(ops.mul, factor, args[k])
+            i, new = args[1 - k], args[k]
+            factor = new if factor < 0 else graph.add(ops.mul, factor, new)
+        elif factor < 0:
+            return i, graph.constant(-1.0 if negative else 1.0)
         else:
-            return i, factor
+            return i, graph.add(ops.neg, factor) if negative else factor
 
 
 def arranged(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> tuple[Graph, list[int]]:

@@ -9,6 +9,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import ops
+from symgrad.expr.node import reachable
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.stage import hoisted, stages
@@ -57,6 +58,16 @@ def test_factors_of_whole_results_are_applied_to_the_sums() -> None:
     (inner,) = made.outputs[0].nodes
     assert made.graph.nodes[inner][0].name == "input"
     assert stages(made).each == []
+
+
+@pytest.mark.parametrize("f", [bells, lambda p, r: p[0] * (p[1] * r[0])])
+def test_factors_are_made_of_no_constants(f: Any) -> None:
+    """No 1.0 * t, and no -(1.0) * t."""
+    made = hoisted(reduction(f))
+    for i in reachable(made.graph, made.factors):
+        node = made.graph.nodes[i]
+        if node[0] in (ops.mul, ops.neg):
+            assert all(made.graph.value(a) is None for a in node[1:])
 
 
 def test_every_operation_is_in_one_stage_and_after_its_arguments() -> None:
