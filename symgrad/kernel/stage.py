@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.kernel.plan import Output, Reduction
+
+_ORDINARY: Final = 2.0**-60
+"""Constants between this and its inverse are multiplied with one another."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,19 @@ def hoisted(reduction: Reduction) -> Reduction:
         else:
             new[i] = graph.add(op, *[new[a] for a in args])
     fixed = set(range(len(graph))) - {new[i] for i in varying}
-    outputs: list[Output] = []
+    looked = [
+        Output(output.name, tuple(new[i] for i in output.nodes))
+        for output in reduction.outputs[len(reduction.summed) :]
+    ]
+    whole = [i for output in looked for i in output.nodes]
+    products = _products(graph, [new[i] for i in roots], whole, fixed)
+    summed: list[Output] = []
     factors: list[int] = []
     for output in reduction.summed:
-        pairs = [_peel(graph, new[i], fixed) for i in output.nodes]
-        outputs.append(Output(output.name, tuple(inner for inner, _ in pairs)))
-        factors += [factor for _, factor in pairs]
-    for output in reduction.outputs[len(outputs) :]:
-        outputs.append(Output(output.name, tuple(new[i] for i in output.nodes)))
-    return replace(reduction, graph=graph, outputs=tuple(outputs), factors=tuple(factors))
+        parts = [products.get(new[i]) or _Product(new[i]) for i in output.nodes]
+        summed.append(Output(output.name, tuple(part.core for part in parts)))
+        factors += [part.factor(graph) for part in parts]
+    return replace(reduction, graph=graph, outputs=(*summed, *looked), factors=tuple(factors))
 
 
 def _like(graph: Graph) -> Graph:
@@ -95,21 +103,76 @@ def _like(graph: Graph) -> Graph:
     return made
 
 
-def _peel(graph: Graph, i: int, fixed: set[int]) -> tuple[int, int]:
-    """The value without the factors that no row changes, and their product."""
-    factor, negative = -1, False
-    while True:
+@dataclass(frozen=True)
+class _Product:
+    """A value as a core, which rows change, times a constant and a node, which they do not."""
+
+    core: int
+    number: float = 1.0
+    node: int | None = None
+
+    def factor(self, graph: Graph) -> int:
+        """The node of all but the core."""
+        if self.node is None:
+            return graph.constant(self.number)
+        if self.number == 1.0:
+            return self.node
+        if self.number == -1.0:
+            return graph.add(ops.neg, self.node)
+        return graph.add(ops.mul, graph.constant(self.number), self.node)
+
+    def negative(self) -> _Product:
+        """What it is with the other sign."""
+        return replace(self, number=-self.number)
+
+    def times(self, other: _Product, graph: Graph) -> _Product:
+        """The product of two, the core of one of which may be missing (below 0)."""
+        cores = sorted(c for c in (self.core, other.core) if c >= 0)
+        nodes = [n for n in (self.node, other.node) if n is not None]
+        core = graph.add(ops.mul, *cores) if len(cores) > 1 else cores[0]
+        node = graph.add(ops.mul, *nodes) if len(nodes) > 1 else next(iter(nodes), None)
+        return _Product(core, self.number * other.number, node)
+
+
+def _products(
+    graph: Graph, roots: Sequence[int], whole: Sequence[int], fixed: set[int]
+) -> dict[int, _Product]:
+    """Those of the roots, and of what they are products of, that nothing else is made of.
+
+    Products that differ by what no row changes have one core. What something else is made of, or
+    what is wanted ``whole``, stays so, as x/s stays normal where x alone, multiplied with itself,
+    would overflow; and so does a constant out of the ordinary.
+    """
+    found: dict[int, _Product] = {}
+    for i in _only_in_products(graph, roots, whole, fixed):
         op, *args = graph.nodes[i]
-        if op is ops.neg:
-            i, negative = args[0], not negative
-        elif op is ops.mul and (args[0] in fixed) != (args[1] in fixed):
-            k = 0 if args[0] in fixed else 1
-            i, new = args[1 - k], args[k]
-            factor = new if factor < 0 else graph.add(ops.mul, factor, new)
-        elif factor < 0:
-            return i, graph.constant(-1.0 if negative else 1.0)
-        else:
-            return i, graph.add(ops.neg, factor) if negative else factor
+        parts = [found.get(a) or _part(graph, a, fixed) for a in args]
+        made = parts[0].times(parts[1], graph) if op is ops.mul else parts[0].negative()
+        found[i] = made if _ORDINARY < abs(made.number) < 1.0 / _ORDINARY else _Product(i)
+    return found
+
+
+def _only_in_products(
+    graph: Graph, roots: Sequence[int], whole: Sequence[int], fixed: set[int]
+) -> list[int]:
+    """The products that rows change, of which only others of them are made; arguments first."""
+    found: list[int] = []
+    needed = set(whole)
+    for i in reversed(reachable(graph, roots)):
+        op, *args = graph.nodes[i]
+        if op in (ops.mul, ops.neg) and i not in fixed and i not in needed:
+            found.append(i)
+        elif op.arity:
+            needed.update(args)
+    return found[::-1]
+
+
+def _part(graph: Graph, i: int, fixed: set[int]) -> _Product:
+    """A factor that is no product: a core, a constant, or a node that no row changes."""
+    if i not in fixed:
+        return _Product(i)
+    value = graph.value(i)
+    return _Product(-1, 1.0, i) if value is None else _Product(-1, value)
 
 
 def arranged(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> tuple[Graph, list[int]]:
