@@ -61,12 +61,16 @@ SHARED: Final = 16
 REPEATED: Final = 400
 """Operations up to which the code stands there once for each row of a load."""
 
+FLAT: Final = 64
+"""Operations up to which a whole block stands there without a loop, so that all of its loads can
+be on their way together."""
+
 KEPT: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
 _OWN: Final = re.compile(
     r"^(parameters|partials|groups|loads|loaded|first|end|at|row|part|add_row|add_tile"
-    r"|indices|tables|slopes|padded|(sum|total|quad|row|line)\d+)$"
+    r"|indices|tables|slopes|padded|(sum|total|quad|row|line|load)\d+)$"
 )
 """What a sum defines itself, beside what all kernels do."""
 
@@ -197,6 +201,11 @@ class _Module:
         """Whether an invocation sums blocks of rows."""
         return len(self.summed) <= FEW
 
+    @property
+    def flat(self) -> bool:
+        """Whether a whole block stands there without a loop."""
+        return self.two_levels and not self.slopes and len(self.split.each) <= FLAT
+
     def made(self) -> Summation:
         """The module."""
         prepared = list(self.once.prepared())
@@ -294,25 +303,49 @@ class _Module:
             return
         step = f"{BLOCK // self.rows}u * stride"
         yield f"  for (var first = {start}; first < loads; first += {step}) {{"
-        yield f"    let end = min(first + {step}, loads);"
-        yield "    for (var at = first; at < end; at += stride) {"
-        yield from self._add("      ")
-        yield "    }"
+        loop = [
+            f"    let end = min(first + {step}, loads);",
+            "    for (var at = first; at < end; at += stride) {",
+            *self._add("      "),
+            "    }",
+        ]
+        yield from self._unless_whole(loop) if self.flat else loop
         for c in range(len(self.summed)):
             yield f"    total{c} += sum{c}; sum{c} = 0.0f;"
         yield "  }"
+
+    def _unless_whole(self, loop: Iterable[str]) -> Iterator[str]:
+        """A block's rows without the loop, where the end does not cut them short."""
+        loads = range(BLOCK // self.rows)
+        places = [f"first{f' + {k}u * stride' * bool(k)}" for k in loads]
+        whole = "loads" if self.rows == 1 else f"params.count / {self.rows}u"
+        yield f"    if ({places[-1]} < {whole}) {{  // all loads come before the work"
+        if self.rows == 1:
+            yield from (f"      add_row({place});" for place in places)
+        else:
+            yield from (f"      let load{k} = rows[{place}];" for k, place in enumerate(places))
+            for k in loads:
+                yield from (f"      {self._call(f'load{k}', r)}" for r in range(self.rows))
+        yield "    } else {"
+        yield from (f"  {line}" for line in loop)
+        yield "    }"
 
     def _add(self, indent: str) -> Iterator[str]:
         """The rows of one load; those past the end are not computed."""
         if self.rows == 1:
             yield f"{indent}add_row(at);"
             return
-        k = self.whole.columns
         yield f"{indent}let loaded = rows[at];"
         for r in range(self.rows):
-            call = f"add_row({', '.join(f'loaded.{COMPONENTS[r * k + c]}' for c in range(k))});"
+            call = self._call("loaded", r)
             inside = f"{self.rows}u * at + {r}u < params.count"
             yield f"{indent}if ({inside}) {{ {call} }}" if r else indent + call
+
+    def _call(self, load: str, row: int) -> str:
+        """The statement that adds a row of a load."""
+        k = self.whole.columns
+        parts = (f"{load}.{COMPONENTS[row * k + c]}" for c in range(k))
+        return f"add_row({', '.join(parts)});"
 
     def _tiles(self) -> Iterator[str]:
         """The sums of the workgroup, as many together as its memory takes."""
