@@ -14,7 +14,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
+from symgrad.wgsl.encoding import Copy, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Once, Pool, Storage, rounded_down
 
@@ -162,14 +163,15 @@ class Gpu:
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
         with self.guard:
             self._device = adapter.request_device_sync(required_limits=wanted)
-        self._queue = self._device.queue
-        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._queue])
+        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
         self._layouts: Once[int, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
         self._params: Once[int, Any] = Once(256)
         self._forget_bindings()
         self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE), self._forget_bindings)
-        self.mapper = choose_mapper(self._device, _native())
+        native = _native()
+        self.mapper = choose_mapper(self._device, native)
+        self.encoder = choose_encoder(self._device, native)
         self._readback = self.staging()
         self._readback_lock = threading.Lock()
         self._in_flight = 0
@@ -265,7 +267,7 @@ class Gpu:
                 if start:
                     self.wait()
                 self.write(storage.buffer, start, data[start : start + UPLOAD_BYTES])
-                self.submit(self.encoder())
+                self.submit([])
 
     def download(self, storage: Storage, array: np.ndarray) -> None:
         """Fill a flat float32 array from the start of a storage buffer."""
@@ -274,9 +276,7 @@ class Gpu:
             for start in range(0, array.size, DOWNLOAD_FLOATS):
                 part = array[start : start + DOWNLOAD_FLOATS]
                 target = self._readback.claim(part.nbytes)
-                encoder = self.encoder()
-                encoder.copy_buffer_to_buffer(storage.buffer, 4 * start, target, 0, part.nbytes)
-                self.submit(encoder)
+                self.submit([], [Copy(storage.buffer, 4 * start, target, 0, part.nbytes)])
                 self._readback.read(part.nbytes, [(0, part)])
 
     # Work
@@ -309,21 +309,17 @@ class Gpu:
         self.write(buffer, 0, block)
         return buffer
 
-    def encoder(self) -> Any:
-        """A new command encoder."""
-        return self._device.create_command_encoder()
-
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """Write bytes to a buffer, ahead of the next submit."""
-        self._queue.write_buffer(buffer, start, data)
+        self.encoder.write(buffer, start, data)
 
-    def submit(self, encoder: Any) -> None:
-        """Start what was encoded. On a lost device ``finish`` raises, where submit would abort."""
-        self._queue.submit([encoder.finish()])
+    def submit(self, steps: Iterable[Step], copies: Sequence[Copy] = ()) -> None:
+        """Start the steps, and then the copies."""
+        self.encoder.submit(steps, copies)
 
-    def submit_unwaited(self, encoder: Any) -> None:
+    def submit_unwaited(self, steps: Iterable[Step]) -> None:
         """``submit`` for a caller that waits for nothing: now and then the queue is run dry."""
-        self.submit(encoder)
+        self.submit(steps)
         self._in_flight += 1
         if self._in_flight >= MAX_IN_FLIGHT:
             self._in_flight = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.device import Gpu, GpuInfo, Range
+from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.memory import Once, Storage
 
 HOST_BYTES = 1 << 26
@@ -220,10 +221,8 @@ class Program:
         frame = space.frames.get(count, lambda: self._make_frame(space, count))
         self.gpu.write(space.points.buffer, 0, points)
         target = space.staging.claim(frame.nbytes)
-        encoder = self.gpu.encoder()
-        self._encode(encoder, [(count, frame.bindings)])
-        encoder.copy_buffer_to_buffer(space.results.buffer, 0, target, 0, frame.nbytes)
-        self.gpu.submit(encoder)
+        copy = Copy(space.results.buffer, 0, target, 0, frame.nbytes)
+        self.gpu.submit(self._steps([(count, frame.bindings)]), [copy])
         floats = (start // 4 for start in frame.starts)
         space.staging.read(frame.nbytes, zip(floats, results, strict=True))
 
@@ -257,9 +256,7 @@ class Program:
             count = min(step, batch - start)
             ranges = [(buffer, start * row, count * row) for buffer, row in arrays]
             work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
-        encoder = self.gpu.encoder()
-        self._encode(encoder, work)
-        self.gpu.submit_unwaited(encoder)
+        self.gpu.submit_unwaited(self._steps(work))
 
     def _reserve_scratch(self, count: int) -> Storage | None:
         """The scratch array of runs on the device, for ``count`` points or more."""
@@ -277,15 +274,11 @@ class Program:
     def _scratch_bytes(self, count: int) -> int:
         return 16 * self.layout.scratch * Layout.stride(count)
 
-    def _encode(self, encoder: Any, work: Iterable[tuple[int, Any]]) -> None:
+    def _steps(self, work: Iterable[tuple[int, Any]]) -> Iterator[Step]:
         """Every module for every (count, bindings)."""
-        compute = encoder.begin_compute_pass()
         for count, bindings in work:
-            compute.set_bind_group(0, bindings)
             for pipeline in self._pipelines:
-                compute.set_pipeline(pipeline)
-                compute.dispatch_workgroups(-(-count // WORKGROUP))
-        compute.end()
+                yield Step(pipeline, bindings, -(-count // WORKGROUP))
 
 
 def _checked_chunk(gpu: Gpu, layout: Layout) -> int:

@@ -16,14 +16,12 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.plan import Reduction
 from symgrad.wgsl.device import Gpu, Range
+from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.lookup import GROUP, RUN, STEP, Place, Quad, indices_of, quads, tiles_of
 from symgrad.wgsl.memory import Storage
 
 ENOUGH: Final = 4096
 """Runs whose sums may come back whatever there are of lines: more are added on the device."""
-
-Step = tuple[Any, Any, int]
-"""A dispatch: a pipeline, what is bound, and the number of workgroups."""
 
 Pipelines = Callable[[int, Place | None], Any]
 """The pipeline that adds up runs of so many quads, and writes the sums at a place."""
@@ -143,7 +141,7 @@ class Scatter:
                     place = None
                 arrays = [*level.arrays, _columns(*source, level.rows, tile), target]
                 bound = self._gpu.bind(level.count, arrays)
-                yield pipelines(len(tile), place), bound, -(-level.count // GROUP)
+                yield Step(pipelines(len(tile), place), bound, -(-level.count // GROUP))
 
     def _place_of(self, tile: range) -> Place:
         """Where the sums of some quads go in a line of the results."""

@@ -23,6 +23,7 @@ from symgrad.mathlib.define import functions
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
 from symgrad.wgsl.memory import Storage
 
@@ -204,14 +205,9 @@ class Loop:
             return Chunk(start, count, own, None)
         turned = self.gpu.storage(own[2])
         bindings = self.gpu.bind(count, [own, (turned.buffer, 0, own[2])])
-        encoder = self.gpu.encoder()
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(self.gpu.pipeline(TURN, 1))
-        compute.set_bind_group(0, bindings)
         columns = own[2] // 4 // count
-        compute.dispatch_workgroups(-(-count // TILE), -(-columns // TILE))
-        compute.end()
-        self.gpu.submit_unwaited(encoder)
+        step = Step(self.gpu.pipeline(TURN, 1), bindings, -(-count // TILE), -(-columns // TILE))
+        self.gpu.submit_unwaited([step])
         return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
 
     # running --------------------------------------------------------------------------------------
@@ -252,9 +248,7 @@ class Loop:
         nbytes = chunk.count * width
         if isinstance(result, DeviceArray):
             states = (result.buffer, chunk.start * width, nbytes)
-            encoder = self.gpu.encoder()
-            encoder.copy_buffer_to_buffer(state.buffer, states[1], states[0], states[1], nbytes)
-            self.gpu.submit(encoder)
+            self.gpu.submit([], [Copy(state.buffer, states[1], states[0], states[1], nbytes)])
             self._advance(states, steps, data, chunk)
             return
         storage = self.gpu.storage(nbytes)
@@ -307,15 +301,9 @@ class Loop:
         gpu.write(self._progress.buffer, 0, np.array([0, 0, data.sizes.rows], np.uint32))
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
-        encoder = gpu.encoder()
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline)
-        compute.set_bind_group(0, bindings)
         groups = -(-chunk.count // data.form.lanes)
-        compute.dispatch_workgroups(min(groups, GRID), -(-groups // GRID))
-        compute.end()
-        encoder.copy_buffer_to_buffer(self._progress.buffer, 0, target, 0, nbytes)
-        gpu.submit(encoder)
+        step = Step(pipeline, bindings, min(groups, GRID), -(-groups // GRID))
+        gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
         found = np.empty(PROGRESS, np.float32)
         self._staging.read(nbytes, [(0, found)])
         done, active, _ = found.view(np.uint32).tolist()

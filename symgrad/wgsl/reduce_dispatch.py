@@ -25,8 +25,9 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
-from symgrad.wgsl.lookup_dispatch import Lookups, Step, table_words
+from symgrad.wgsl.lookup_dispatch import Lookups, table_words
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.reduce import BLOCK, ROWS, WORKGROUP, Summation, emit_reduction
 
@@ -277,26 +278,15 @@ class BoundSums:
             if moved or not self._steps:
                 self._steps = list(self._planned_steps())
             target = self._staging.claim(self._nbytes)
-            encoder = gpu.encoder()
-            self._encode(encoder)
-            encoder.copy_buffer_to_buffer(self._results.buffer, 0, target, 0, self._nbytes)
-            gpu.submit(encoder)
+            gpu.submit(self._steps, [Copy(self._results.buffer, 0, target, 0, self._nbytes)])
             self._staging.read(self._nbytes, [(0, numbers)])
         return numbers
-
-    def _encode(self, encoder: Any) -> None:
-        compute = encoder.begin_compute_pass()
-        for pipeline, bindings, groups in self._steps:
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, bindings)
-            compute.dispatch_workgroups(groups)
-        compute.end()
 
     def _planned_steps(self) -> Iterator[Step]:
         """Block by block what is computed at its rows, and then what is added to lines."""
         for block, group in itertools.groupby(self._dispatches, lambda d: d.block):
             for dispatch in group:
-                yield dispatch.pipeline, self._bound(dispatch), dispatch.groups
+                yield Step(dispatch.pipeline, self._bound(dispatch), dispatch.groups)
             if self._lookups:
                 yield from self._lookups.steps(block, self._results)
 

@@ -16,8 +16,9 @@ import pytest
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl import device, dispatch, mapping
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.device import STORAGE, Gpu
 from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
 from symgrad.wgsl.mapping import PollingMapper, WaitingMapper
 
 Poison = Callable[[Program, int], None]
@@ -178,7 +179,7 @@ def test_the_uniform_block(gpu: Gpu) -> None:
 
 def test_an_empty_batch_needs_no_gpu(squares: Program, monkeypatch: Any) -> None:
     there = DeviceArray.from_numpy(squares.gpu, np.empty((0, 3)))
-    monkeypatch.setattr(squares.gpu, "_queue", None)
+    monkeypatch.setattr(squares.gpu, "encoder", None)
     check(draw(0), squares.run(draw(0)))
     results = squares.run_on_device(there)
     check(draw(0), [result.numpy() for result in results])
@@ -231,6 +232,34 @@ def test_the_documented_way_of_mapping(gpu: Gpu, monkeypatch: Any) -> None:
     for batch in (5, 200, 3):
         check(draw(batch), program.run(draw(batch)))
     gpu.wait()
+
+
+def test_the_documented_way_of_encoding(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(gpu, "encoder", PlainEncoder(gpu._device))
+    program = Program(gpu, [SQUARES], Layout(3, (1, 3)))
+    for batch in (5, 200, 3):
+        check(draw(batch), program.run(draw(batch)))
+    there = DeviceArray.from_numpy(gpu, draw(70))
+    check(draw(70), [result.numpy() for result in program.run_on_device(there)])
+
+
+def test_wgpu_without_its_c_functions_is_used_as_documented(gpu: Gpu) -> None:
+    assert isinstance(choose_encoder(gpu._device, device._native()), NativeEncoder)
+    assert isinstance(choose_encoder(gpu._device, None), PlainEncoder)
+
+
+@pytest.mark.parametrize("way", [NativeEncoder, PlainEncoder])
+def test_a_mistake_in_a_step_is_an_error(gpu: Gpu, way: Any, monkeypatch: Any) -> None:
+    native = [device._native()] * (way is NativeEncoder)
+    monkeypatch.setattr(gpu, "encoder", way(gpu._device, *native))
+    step = Step(gpu.pipeline(SQUARES, 2), gpu.bind(1, [(gpu.buffer(256, STORAGE), 0, 256)] * 2), 1)
+    buffer = gpu.buffer(256, "COPY_SRC")
+    with pytest.raises(DeviceError, match="refused"), gpu.guard:
+        gpu.submit([step])
+    with pytest.raises(DeviceError, match="refused"), gpu.guard:
+        gpu.submit([], [Copy(buffer, 0, buffer, 128, 1024)])
+    program = Program(gpu, [SQUARES], Layout(3, (1, 3)))
+    check(draw(5), program.run(draw(5)))
 
 
 def test_a_call_after_an_interrupted_one(squares: Program, monkeypatch: Any) -> None:
