@@ -90,6 +90,8 @@ class Summation:
     """The numbers of its results."""
     summed: tuple[int, ...]
     """Those of them that depend on the rows."""
+    operations: int = 0
+    """Operations at a row."""
     slopes: range = range(0)
     """The numbers of the quads of slopes that it writes for every row."""
 
@@ -222,7 +224,8 @@ class _Module:
             *self._main(prepared, results),
         ]
         source = "\n".join(lines) + "\n"
-        return Summation(source, self.results, tuple(self.summed), self.slopes)
+        summed, operations = tuple(self.summed), len(self.split.each)
+        return Summation(source, self.results, summed, operations, self.slopes)
 
     def _header(self) -> Iterator[str]:
         """What the kernel computes, for its reader."""

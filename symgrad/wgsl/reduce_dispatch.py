@@ -1,8 +1,9 @@
 """Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
 
 A call costs one write, one submit and one wait; the partial sums of all workgroups come back
-together and are added in float64. Rows that no binding can hold are cut into blocks. Where rows
-look up lines of tables, the tables go up with every call, and what is added to them comes back.
+together and are added in float64. Those of many workgroups are added on the device before, with
+their rounding errors. Rows that no binding can hold are cut into blocks. Where rows look up lines
+of tables, the tables go up with every call, and what is added to them comes back.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from symgrad.expr.node import Op
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
+from symgrad.wgsl.fold import FOLD
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, table_words
 from symgrad.wgsl.memory import Storage
@@ -50,10 +52,18 @@ SLOPE_BYTES = 1 << 27
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
 
 
-def workgroups(count: int, busy: int) -> int:
-    """How many add up this many rows."""
+HEAVY = 512
+"""Operations that an invocation should have, at least: in so many rows, but a block at most."""
+
+FOLDED = 64
+"""Workgroups beyond which their partial sums are added on the device."""
+
+
+def workgroups(count: int, operations: int, busy: int) -> int:
+    """How many add up this many rows, of so many operations each."""
+    block = min(max(HEAVY // max(operations, 1), 1), BLOCK)
     needed = -(-count // (WORKGROUP * ROWS))
-    useful = -(-count // (WORKGROUP * BLOCK))
+    useful = -(-count // (WORKGROUP * block))
     return max(needed, min(busy, useful), 1)
 
 
@@ -157,7 +167,11 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Dispatch:
-    """One module over one block of rows, whose numbers start at float ``first`` of the results."""
+    """One module over one block of rows, whose numbers start at float ``first`` of the results.
+
+    ``partials`` takes them if there are many, to be added up first. Then the results have two
+    numbers for each sum, and the first of the partial numbers.
+    """
 
     module: Summation
     pipeline: Any
@@ -166,35 +180,58 @@ class _Dispatch:
     rows: int
     groups: int
     first: int
+    partials: Storage | None
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers that the module writes."""
+        return self.module.size(self.groups)
 
     @property
-    def size(self) -> int:
-        """Numbers that it writes."""
-        return self.module.size(self.groups)
+    def pairs(self) -> int:
+        """Numbers that those of the sums become."""
+        return 2 * len(self.module.summed)
 
     @property
     def end(self) -> int:
         """The float of the results at which others may begin."""
-        return self.first + -(-4 * max(self.size, 1) // ALIGNMENT) * ALIGNMENT // 4
+        size = self.pairs + self.module.head if self.partials else self.size
+        return self.first + -(-4 * max(size, 1) // ALIGNMENT) * ALIGNMENT // 4
 
-    def add_to(self, sums: np.ndarray, numbers: np.ndarray) -> None:
-        """Add the partial sums among all numbers, in a fixed order and times their factors."""
-        module, mine = self.module, numbers[self.first : self.first + self.size]
+    def add_to(self, sums: np.ndarray, numbers: np.ndarray, gpu: Gpu) -> None:
+        """Add the sums among all numbers, in a fixed order and times their factors."""
+        mine, module = numbers[self.first : self.end], self.module
+        if self.partials:
+            head = mine[self.pairs :]
+            pairs = mine[: self.pairs].reshape(-1, 2)
+            found = pairs.sum(axis=1, dtype=np.float64)
+            if not np.isfinite(found).all():  # what float32 cannot hold, float64 may
+                found = self._added(self._downloaded(gpu))
+        else:
+            head, found = mine, self._added(mine)
         count = len(module.results)
-        factors, values = np.split(mine[: module.head].astype(np.float64), [count])
-        partial = mine[module.head :].reshape(len(module.summed), self.groups)
-        summed, fixed = self._places
-        totals = np.empty(count)
-        totals[summed] = partial.sum(axis=1, dtype=np.float64)
-        totals[fixed] = self.rows * values
-        sums[module.results.start : module.results.stop] += totals * factors
+        if len(module.summed) < count:
+            found = self._with_fixed(found, head[count : module.head])
+        sums[module.results.start : module.results.stop] += found * head[:count]
 
-    @cached_property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the summed and the fixed results stand among the module's."""
+    def _added(self, numbers: np.ndarray) -> np.ndarray:
+        """The partial sums of each result, added up."""
+        partial = numbers[self.module.head : self.size].reshape(-1, self.groups)
+        return partial.sum(axis=1, dtype=np.float64)
+
+    def _downloaded(self, gpu: Gpu) -> np.ndarray:
+        assert self.partials, "the partial sums are among the results"
+        numbers = np.empty(self.size, np.float32)
+        gpu.download(self.partials, numbers)
+        return numbers
+
+    def _with_fixed(self, found: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """All results: the sums, and those that have one value at every row."""
         start = self.module.results.start
-        both = self.module.summed, self.module.fixed
-        return np.array(both[0], int) - start, np.array(both[1], int) - start
+        totals = np.empty(len(self.module.results))
+        totals[np.array(self.module.summed, int) - start] = found
+        totals[np.array(self.module.fixed, int) - start] = self.rows * values.astype(np.float64)
+        return totals
 
 
 class BoundSums:
@@ -231,11 +268,20 @@ class BoundSums:
         first = 0
         for block, (count, storage) in enumerate(self._blocks):
             for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                busy = module.summed or module.slopes
-                groups = workgroups(count, self.sums.busy) if busy else 1
-                made = _Dispatch(module, pipeline, storage, block, count, groups, first)
+                made = self._dispatch(module, pipeline, storage, block, count, first)
                 first = made.end
                 yield made
+
+    def _dispatch(
+        self, module: Summation, pipeline: Any, storage: Storage, block: int, count: int, first: int
+    ) -> _Dispatch:
+        """A module over a block of so many rows."""
+        busy = module.summed or module.slopes
+        groups = workgroups(count, module.operations, self.sums.busy) if busy else 1
+        partials = None
+        if module.summed and groups > FOLDED:
+            partials = self.sums.gpu.storage(4 * module.size(groups))
+        return _Dispatch(module, pipeline, storage, block, count, groups, first, partials)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
@@ -259,36 +305,55 @@ class BoundSums:
         found = np.zeros(self.sums.results)
         if not self.count:
             return found, [np.zeros(t.shape) for t in tables]
-        numbers = self._computed(parameters, words)
-        with np.errstate(invalid="ignore", over="ignore"):
+        gpu = self.sums.gpu
+        gpu.check()
+        with self._lock, gpu.guard, np.errstate(invalid="ignore", over="ignore"):
+            numbers = self._computed(parameters, words)
             for dispatch in self._dispatches:
-                dispatch.add_to(found, numbers)
+                dispatch.add_to(found, numbers, gpu)
             return found, self._lookups.lines(tables, numbers) if self._lookups else []
 
     def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
         """All that the dispatches write: one submit, one wait."""
         gpu = self.sums.gpu
-        gpu.check()
         numbers = np.empty(self._nbytes // 4, np.float32)
         padded = np.zeros(self._parameter_bytes // 4, np.float32)
         padded[: len(parameters)] = parameters
-        with self._lock, gpu.guard:
-            gpu.write(self._parameters.buffer, 0, padded)
-            moved = self._lookups.load(words) if self._lookups else False
-            if moved or not self._steps:
-                self._steps = list(self._planned_steps())
-            target = self._staging.claim(self._nbytes)
-            gpu.submit(self._steps, [Copy(self._results.buffer, 0, target, 0, self._nbytes)])
-            self._staging.read(self._nbytes, [(0, numbers)])
+        gpu.write(self._parameters.buffer, 0, padded)
+        moved = self._lookups.load(words) if self._lookups else False
+        if moved or not self._steps:
+            self._steps = list(self._planned_steps())
+        target = self._staging.claim(self._nbytes)
+        gpu.submit(self._steps, list(self._copies(target)))
+        self._staging.read(self._nbytes, [(0, numbers)])
         return numbers
+
+    def _copies(self, target: Any) -> Iterator[Copy]:
+        """The results, and what stands before partial sums that were added up."""
+        yield Copy(self._results.buffer, 0, target, 0, self._nbytes)
+        for d in self._dispatches:
+            if d.partials:
+                yield Copy(d.partials.buffer, 0, target, 4 * (d.first + d.pairs), 4 * d.module.head)
 
     def _planned_steps(self) -> Iterator[Step]:
         """Block by block what is computed at its rows, and then what is added to lines."""
         for block, group in itertools.groupby(self._dispatches, lambda d: d.block):
             for dispatch in group:
                 yield Step(dispatch.pipeline, self._bound(dispatch), dispatch.groups)
+                yield from self._folded(dispatch)
             if self._lookups:
                 yield from self._lookups.steps(block, self._results)
+
+    def _folded(self, dispatch: _Dispatch) -> Iterator[Step]:
+        """The dispatch that adds up partial sums, if there are many."""
+        if dispatch.partials:
+            gpu = self.sums.gpu
+            arrays = [
+                (dispatch.partials.buffer, 0, 4 * dispatch.size),
+                (self._results.buffer, 4 * dispatch.first, 4 * dispatch.pairs),
+            ]
+            pipeline = gpu.pipeline(FOLD, 1)
+            yield Step(pipeline, gpu.bind(dispatch.groups, arrays), len(dispatch.module.summed))
 
     def _bound(self, dispatch: _Dispatch) -> Any:
         """The arrays of a dispatch."""
@@ -296,11 +361,18 @@ class BoundSums:
         arrays = [
             (dispatch.storage.buffer, 0, rows),
             (self._parameters.buffer, 0, self._parameter_bytes),
-            (self._results.buffer, 4 * dispatch.first, 4 * max(dispatch.size, 1)),
+            self._target(dispatch),
         ]
         if self._lookups:
             arrays += self._lookups.arrays(dispatch.block)
         return self.sums.gpu.bind(dispatch.rows, arrays)
+
+    def _target(self, dispatch: _Dispatch) -> Range:
+        """Where a dispatch's module writes."""
+        nbytes = 4 * max(dispatch.size, 1)
+        if dispatch.partials:
+            return dispatch.partials.buffer, 0, nbytes
+        return self._results.buffer, 4 * dispatch.first, nbytes
 
 
 def _row_bytes(reduction: Reduction) -> int:

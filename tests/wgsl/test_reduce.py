@@ -393,10 +393,52 @@ def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
         bound.run(p)
 
 
+@pytest.fixture
+def folding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partial sums of more than one workgroup are added up on the device, of which there are 64."""
+    monkeypatch.setattr(reduce_dispatch, "FOLDED", 1)
+    monkeypatch.setattr(reduce_dispatch, "BUSY_SOFTWARE", 64)
+
+
+@pytest.mark.usefixtures("folding")
+@pytest.mark.parametrize("f", [bells, choice, kinks, plain])
+def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
+    made = hoisted(reduction(f))
+    p, rows = data(40_000)
+    bound = Sums(gpu, made, functions("accurate")).bind(rows)
+    assert [d.partials is not None for d in bound._dispatches] == [bool(d.module.summed) for d in
+                                                                   bound._dispatches]  # fmt: skip
+    found, want = bound.run(p), reduce_rows(made, p, rows)
+    assert np.max(np.abs(found - want) / np.maximum(sizes(made, p, rows), 1e-30)) < 2e-7
+    np.testing.assert_array_equal(bound.run(p), found)
+
+
+@pytest.mark.usefixtures("folding")
+def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "TILE", (16, 512))
+    monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
+    agree(gpu, powers(70), *data(25_000, 2, 1))
+
+
+@pytest.mark.usefixtures("folding")
+def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) -> None:
+    made = hoisted(reduction(lambda p, r: p[0] * r[0] * r[1]))
+    p, rows = data(20_000)
+    rows[:] = 1e17, 1e17
+    bound = Sums(gpu, made, functions("accurate")).bind(rows)
+    assert bound.run(p)[0] == pytest.approx(float(p[0]) * 2e38, rel=1e-6)
+    assert bound.run(4 * p)[0] == pytest.approx(float(p[0]) * 8e38, rel=1e-6)
+    rows[777] = np.nan
+    assert np.isnan(bound.replaced(rows).run(p)[0])
+
+
 @pytest.mark.parametrize("busy", [8, 512])
 @pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
-def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int) -> None:
-    groups, each = workgroups(count, busy), reduce.WORKGROUP * reduce.ROWS
+@pytest.mark.parametrize("operations", [0, 10, 100, 10_000])
+def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int, operations: int) -> None:
+    groups, each = workgroups(count, operations, busy), reduce.WORKGROUP * reduce.ROWS
     assert 1 <= groups <= 65_535
     assert count <= groups * each
     assert groups <= max(busy, -(-count // each))
