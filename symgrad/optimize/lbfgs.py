@@ -19,7 +19,7 @@ class LBFGS(Descent):
     """L-BFGS: Newton's method with a Hessian known from the last ``history`` steps.
 
     Liu and Nocedal, 1989, "On the limited memory BFGS method for large scale optimization". Bounds
-    are kept by projection: variables at a bound that the gradient pushes against do not move.
+    are kept by projection: see `Descent`.
 
     Example:
         >>> import symgrad as sg
@@ -42,7 +42,14 @@ class LBFGS(Descent):
         shape = self.history, n
         return *self.begin(n), np.zeros(shape), np.zeros(shape), np.zeros(self.history), 0.0
 
-    def direct(self, at: Evaluation, gradient: Any, judged: Judged, memory: Memory) -> Any:
+    def reach(self, at: Evaluation, memory: Memory) -> Any:
+        """The scale of the inverse Hessian that is known so far."""
+        scale = memory[-1]
+        return functions.where(scale > 0.0, scale, 1.0)
+
+    def direct(
+        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+    ) -> Any:
         """The direction of the two loops over the steps remembered."""
         point, old, *_ = memory[:7]
         steps, changes, inverses, scale = memory[7:]

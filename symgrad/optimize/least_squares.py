@@ -74,38 +74,43 @@ class LevenbergMarquardt(Method):
         quality = (loss - at.loss) / functions.where(promised > 0.0, promised, 1.0)
         lower = (at.loss <= loss) & (promised > 0.0) & sound
         took = lower | first
-        settled = first | (lower & (quality > 0.25)) | (promised <= 2.0 * at.eps * loss)
+        settled = first | (lower & (quality > 0.25)) | (abs(promised) <= 2.0 * at.eps * loss)
         damping, growth = _damping(first, took, quality, damping, growth, at.eps)
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
         half, loss = choose(took, packed(at.hessian), half), functions.where(took, at.loss, loss)
         diagonal = unpacked(half).diagonal()
         scales = _larger(_larger(scales, [_least_scale(at.eps)] * len(scales)), diagonal)
-        trial, promised = self._step(at, point, gradient, half, scales, damping)
+        trial, promised, cut = self._step(at, point, gradient, half, scales, damping)
+        whole = True if cut is None else ~cut
+        if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
+            promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         solved = _orthogonal(released(gradient, at.bounds.held(point, gradient)), diagonal, loss)
         memory = point, loss, gradient, half, scales, damping, growth, promised
         stuck = damping > 1.0 / at.eps**2
-        return Move(point, loss, solved, trial, memory, settled, stuck, sound | ~first)
+        return Move(point, loss, solved, trial, memory, settled, stuck, sound | ~first, whole)
 
     def _step(
         self, at: Evaluation, point: Any, gradient: Any, half: Any, scales: Any, damping: Any
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """The trial that the damped step of the free variables leads to, and its promise.
 
-        Where the step leaves the bounds it goes to them, and the others are solved for again.
+        Where the step leaves the bounds it goes to them, and the others are solved for again; the
+        last result says where that is, None without bounds.
         """
         matrix, added = unpacked(half), damping * scales
         floors = list(at.eps * scales)
         held = at.bounds.held(point, gradient)
         back = _solved(matrix, added, gradient, held, floors)
         if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
-            return point - back, 0.5 * (back @ (added * back + gradient))
+            return point - back, 0.5 * (back @ (added * back + gradient)), None
         over, ahead = at.bounds.crossed(point - back), at.bounds.project(point - back)
         edge = released(ahead - point, [_not(c) for c in over])
         pulled = gradient + matrix @ edge
         both = [_either(a, b) for a, b in zip(held, over, strict=True)]
         trial = at.bounds.project(point + edge - _solved(matrix, added, pulled, both, floors))
         step = trial - point
-        return trial, -(gradient @ step) - 0.5 * (step @ (matrix @ step))
+        promised = -(gradient @ step) - 0.5 * (step @ (matrix @ step))
+        return trial, promised, functools.reduce(operator.or_, [c for c in over if c is not None])
 
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""

@@ -13,6 +13,9 @@ from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
 from symgrad.optimize.method import Evaluation, Memory, Method, Move, choose, largest, released
 
+NEAR = 1e-3
+"""How near to a bound, in its unit, a variable may be to be taken there at once."""
+
 SUFFICIENT = 1e-4
 """Armijo's constant: the part of the decrease that the slope promises which a step must bring."""
 
@@ -42,16 +45,27 @@ class Descent(Method):
     the slope's form of it (Hager and Zhang, 2005, "A new conjugate gradient method with guaranteed
     descent", 1.2). With ``expands``, steps also grow until Wolfe's condition holds (Lewis and
     Overton, 2013, "Nonsmooth optimization via quasi-Newton methods", algorithm 4.6).
+
+    Variables at or near a bound that the gradient pushes them against go straight to it, and the
+    direction is that of the others alone: else its projection into the bounds might lead up. What
+    is near shrinks as the others come to rest (Bertsekas, 1982, "Projected Newton methods for
+    optimization problems with simple constraints").
     """
 
     expands = False
 
     @abstractmethod
-    def direct(self, at: Evaluation, gradient: Any, judged: Judged, memory: Memory) -> Any:
+    def reach(self, at: Evaluation, memory: Memory) -> Any:
+        """About the inverse of the Hessian's diagonal, a number or (n,): steps are as long."""
+
+    @abstractmethod
+    def direct(
+        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+    ) -> Any:
         """The direction from the point, the first length, and the next memory of its own.
 
-        ``gradient`` is that of free variables; ``memory`` is all of the old one. The direction and
-        the memory are used where the trial is accepted.
+        ``gradient`` is that of free variables, 0 for those that are ``held``; ``memory`` is all of
+        the old one. The direction and the memory are used where the trial is accepted.
         """
 
     def begin(self, n: int) -> Memory:
@@ -62,20 +76,28 @@ class Descent(Method):
         """The move: along the new direction if the trial is accepted, else back or further."""
         point, gradient, direction, loss, *_ = memory
         judged = self._judge(at, memory)
-        held = at.bounds.held(at.x, at.gradient)
+        held = at.bounds.held(at.x, at.gradient, self._slack(at, memory))
         free = released(at.gradient, held)
-        new, first, own = self.direct(at, free, judged, memory)
+        new, first, own = self.direct(at, free, held, judged, memory)
         new = released(new, held)
-        new = choose(new @ free < 0.0, new, -free)
+        new = _ending(at, choose(new @ free < 0.0, new, -free), held)
         took = judged.accepted
         point, direction = choose(took, at.x, point), choose(took, new, direction)
         gradient, loss = choose(took, at.gradient, gradient), functions.where(took, at.loss, loss)
         length = functions.where(took, first, judged.length)
         low, high = (functions.where(took, 0.0, end) for end in (judged.low, judged.high))
-        measure = largest(released(gradient, at.bounds.held(point, gradient)))
+        measure = largest(at.bounds.to_go(point, gradient))
         trial = at.bounds.project(point + length * direction)
         base = point, gradient, direction, loss, length, low, high
         return Move(point, _known(at, loss), measure, trial, (*base, *own), took, judged.stuck)
+
+    def _slack(self, at: Evaluation, memory: Memory) -> Any:
+        """How near to a bound is near, in units of `Bounds`; 0.0 where there are no bounds."""
+        if not at.bounds.finite:
+            return 0.0
+        left = at.bounds.to_go(at.x, self.reach(at, memory) * at.gradient)
+        sizes = [v * (1.0 / unit) for v, unit in zip(left, at.bounds.units, strict=True)]
+        return functions.minimum(largest(sizes), NEAR)
 
     def _judge(self, at: Evaluation, memory: Memory) -> Judged:
         point, gradient, _, loss, length, low, high = memory[:7]
@@ -104,6 +126,12 @@ class Descent(Method):
         if not self.expands or at.bounds.finite:
             return steep & (slope > slope)
         return steep & functions.where(open_end, length < 1e10, high - low > 0.1 * high)
+
+
+def _ending(at: Evaluation, direction: Any, held: Any) -> Any:
+    """The direction, with those variables that are held going to their bounds."""
+    ends = zip(direction, held, at.bounds.edges(at.gradient), at.x, strict=True)
+    return array([d if h is None else functions.where(h, e - v, d) for d, h, e, v in ends])
 
 
 def _known(at: Evaluation, loss: Any) -> Any:

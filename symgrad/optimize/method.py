@@ -24,8 +24,9 @@ Rate = float | Callable[[Expr], Any]
 class Tolerances:
     """When a problem counts as solved; None leaves a test out, and saves its operations.
 
-    ``gradient`` bounds the gradient at the point: its largest component, or, for least squares,
-    the largest cosine between a column of the Jacobian and the residuals. ``loss`` bounds its
+    ``gradient`` bounds the gradient at the point: its largest component, none counted for more
+    than the distance to the bound that it pushes against; or, for least squares, the largest
+    cosine between a column of the Jacobian and the residuals. ``loss`` bounds its
     relative decrease in a step that was accepted, ``step`` that of every variable, relative to it.
     """
 
@@ -70,17 +71,52 @@ class Bounds:
             found.append(sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None)
         return found
 
-    def held(self, x: Any, gradient: Any) -> list[Condition | None]:
-        """Where a variable is at a bound that the gradient pushes it against."""
-        return [self._held(v, g, k) for k, (v, g) in enumerate(zip(x, gradient, strict=True))]
+    def held(self, x: Any, gradient: Any, slack: Any = 0.0) -> list[Condition | None]:
+        """Where a variable is at a bound that the gradient pushes it against.
 
-    def _held(self, v: Any, g: Any, k: int) -> Condition | None:
-        sides = []
+        With ``slack`` also where it is nearer to that bound than this many of its `units`.
+        """
+        return [
+            self._held(v, g, k, slack) for k, (v, g) in enumerate(zip(x, gradient, strict=True))
+        ]
+
+    def _held(self, v: Any, g: Any, k: int, slack: Any) -> Condition | None:
+        sides, room = [], slack * self.units[k]
         if self.low[k] > -np.inf:
-            sides.append((v <= self.low[k]) & (g > 0.0))
+            sides.append((v - self.low[k] <= room) & (g > 0.0))
         if self.high[k] < np.inf:
-            sides.append((v >= self.high[k]) & (g < 0.0))
+            sides.append((self.high[k] - v <= room) & (g < 0.0))
         return sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None
+
+    @property
+    def units(self) -> list[float]:
+        """What is near for each variable: the width of its box, or a size of its nearest bound."""
+        found = []
+        for low, high in zip(self.low, self.high, strict=True):
+            ends = [abs(end) for end in (low, high) if np.isfinite(end)]
+            found.append(min(high - low, 1.0 + min(ends)) if ends and high > low else 1.0)
+        return found
+
+    def to_go(self, x: Any, gradient: Any) -> ExprArray:
+        """Minus the step along the gradient, as far as the bounds let the variables go."""
+        return array(
+            [self._to_go(v, g, k) for k, (v, g) in enumerate(zip(x, gradient, strict=True))]
+        )
+
+    def _to_go(self, v: Any, g: Any, k: int) -> Any:
+        if self.low[k] > -np.inf:
+            g = ops.minimum(g, v - self.low[k])
+        return ops.maximum(g, v - self.high[k]) if self.high[k] < np.inf else g
+
+    def edges(self, gradient: Any) -> list[Any]:
+        """The bound that the gradient pushes each variable against; 0.0 where it has none."""
+        return [self._edge(g, k) for k, g in enumerate(gradient)]
+
+    def _edge(self, g: Any, k: int) -> Any:
+        low, high = self.low[k], self.high[k]
+        if np.isfinite(low) and np.isfinite(high):
+            return functions.where(g > 0.0, low, high)
+        return low if np.isfinite(low) else high if np.isfinite(high) else 0.0
 
 
 def released(values: Any, held: Sequence[Condition | None]) -> ExprArray:
@@ -114,7 +150,8 @@ class Move:
     which is compared with the tolerance, or a function from the tolerance to a condition;
     ``trial`` is where to evaluate next. ``settled`` says where the change of the loss tells of
     convergence, ``stuck`` where no step leads further down, ``finite`` where the gradient at the
-    point is finite, for a measure that does not tell.
+    point is finite, for a measure that does not tell, and ``whole`` where the length of the step
+    tells of convergence, as bounds have not cut it off.
     """
 
     point: Any
@@ -125,6 +162,7 @@ class Move:
     settled: Any = True
     stuck: Any = False
     finite: Any = True
+    whole: Any = True
 
 
 class Method(ABC):
@@ -190,9 +228,8 @@ class Rule(Method):
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move to the next point, whatever the loss there."""
-        held = at.bounds.held(at.x, at.gradient)
         trial, memory = self.update(at.x, at.gradient, memory, at.step)
-        measure = largest(released(at.gradient, held))
+        measure = largest(at.bounds.to_go(at.x, at.gradient))
         return Move(at.x, at.loss, measure, array(trial), tuple(memory))
 
     def tolerances(self, eps: float) -> Tolerances:

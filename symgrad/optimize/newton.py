@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
 from symgrad.optimize.factor import solve_modified
@@ -36,10 +37,17 @@ class Newton(Descent):
         """The line search's memory."""
         return self.begin(n)
 
-    def direct(self, at: Evaluation, gradient: Any, judged: Judged, memory: Memory) -> Any:
-        """Newton's direction among the variables that are free, with a first length of 1."""
+    def reach(self, at: Evaluation, memory: Memory) -> Any:
+        """The inverse of the Hessian's diagonal."""
         assert at.hessian is not None, "Newton's method is given a Hessian"
-        matrix = restricted(at.hessian, at.bounds.held(at.x, at.gradient))
+        sizes = [abs(at.hessian[k, k]) for k in range(len(at.x))]
+        return array([1.0 / functions.where(size > 0.0, size, 1.0) for size in sizes])
+
+    def direct(
+        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+    ) -> Any:
+        """Newton's direction among the variables that are free, with a first length of 1."""
+        matrix = restricted(at.hessian, held)
         return -solve_modified(matrix, gradient, at.eps), 1.0, ()
 
 

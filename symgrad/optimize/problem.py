@@ -319,7 +319,7 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances)
     status = where(move.stuck, -1.0, 0.0) if move.stuck is not False else 0.0 * count
     if stop.step is not None:
         trial = bounds.project(move.trial)
-        small: Any = True
+        small: Any = move.whole
         for a, b in zip(trial, move.point, strict=True):
             small = (abs(a - b) <= stop.step * (abs(b) + stop.step)) & small
         status = where(small, 3.0, status)

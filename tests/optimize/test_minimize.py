@@ -79,6 +79,43 @@ def test_bounds_are_respected(method: Any) -> None:
         assert found.success.all()
 
 
+BOXES = {
+    "from above": ([-2.0, -2.0], [0.5, 2.0]),
+    "both": ([-1.5, -1.5], [0.9, 0.9]),
+    "from below": ([0.3, 0.3], [0.3, 5.0]),
+}
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_bounds_from_many_starts(method: Any, dtype: str, box: str) -> None:
+    f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
+    low, high = BOXES[box]
+    starts = np.random.default_rng(0).uniform(-2, 2, (400, 2))
+    found = sg.minimize_from(
+        f, 2, starts, method, 1000, bounds=(low, high), device="cpu", dtype=dtype
+    )
+    want = scipy.optimize.minimize(
+        rosenbrock, np.clip([0.0, 0.0], low, high), bounds=list(zip(low, high, strict=True))
+    )
+    assert found.success.all()
+    np.testing.assert_allclose([rosenbrock(x) for x in found.x], want.fun, rtol=1e-2)
+
+
+def test_least_squares_leave_a_corner_that_the_first_steps_lead_into() -> None:
+    draws = [np.random.default_rng(seed) for seed in (5, 6, 1)]
+    a, b = draws[0].normal(size=(6, 4)) * [1.0, 10.0, 100.0, 0.1], draws[1].normal(size=6)
+    starts = draws[2].uniform(-2, 2, (200, 4))
+    found = sg.minimize_from(
+        lambda v: [row @ v - y for row, y in zip(a, b, strict=True)], 4, starts,
+        sg.LevenbergMarquardt(), 200, bounds=(-1.5, 0.9), **DOUBLE,
+    )  # fmt: skip
+    want = scipy.optimize.lsq_linear(a, b, (-1.5, 0.9))
+    assert found.success.all()
+    np.testing.assert_allclose(found.fun, want.cost, rtol=1e-6)
+
+
 def test_newtons_convergence_is_quadratic() -> None:
     found = sg.minimize_from(
         lambda v: sg.exp(v[0]) - v[0] + v[1] ** 2, 2, [[0.5, 0.5]], sg.Newton(), 6, **DOUBLE
