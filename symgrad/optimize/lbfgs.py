@@ -69,6 +69,10 @@ class LBFGS(Descent):
         first_length = functions.where(scale > 0.0, 1.0, length)
         return direction, first_length, (steps, changes, inverses, scale)
 
+    def knows(self, own: Memory) -> Any:
+        """Whether any step is remembered."""
+        return own[-1] > 0.0
+
 
 def _pushed(keep: Any, new: Any, rows: Any) -> Any:
     """The rows with a new one before them, the last one dropped, where it is to be kept."""

@@ -29,6 +29,9 @@ from symgrad.optimize.method import (
 )
 from symgrad.optimize.newton import restricted
 
+ROUNDING: Final = 4.0
+"""How many rounding errors of the variables and of the model a gradient may stem from."""
+
 SMALLEST: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
@@ -41,6 +44,10 @@ class LevenbergMarquardt(Method):
     implementation and theory"), so that units of parameters do not matter. The damping follows how
     well the quadratic model predicted the loss (Nielsen, 1999, "Damping parameter in Marquardt's
     method"). The Jacobian is never stored. ``damping`` is the first one.
+
+    A decrease of the loss, or a step, within its tolerance ends a fit where no column of the
+    Jacobian could lower the loss by more than that tolerance, relative to it, or where the gradient
+    is not above what the rounding of the variables makes of it.
 
     Example:
         >>> import symgrad as sg
@@ -70,7 +77,8 @@ class LevenbergMarquardt(Method):
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
         point, loss, gradient, half, scales, damping, growth, promised = memory
-        first, sound = at.step == 0.0, functions.isfinite(np.sum(at.gradient))
+        first = at.step == 0.0
+        sound = functions.isfinite(np.sum(at.gradient) + np.trace(at.hessian))
         quality = (loss - at.loss) / functions.where(promised > 0.0, promised, 1.0)
         lower = (at.loss <= loss) & (promised > 0.0) & sound
         took = lower | first
@@ -84,10 +92,13 @@ class LevenbergMarquardt(Method):
         whole = True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
-        solved = _orthogonal(released(gradient, at.bounds.held(point, gradient)), diagonal, loss)
+        left = released(gradient, at.bounds.held(point, gradient))
+        solved = _orthogonal(left, diagonal, loss)
+        slight = _slight(left, diagonal, loss, point, at.eps)
         memory = point, loss, gradient, half, scales, damping, growth, promised
         stuck = damping > 1.0 / at.eps**2
-        return Move(point, loss, solved, trial, memory, settled, stuck, sound | ~first, whole)
+        sound = sound | ~first
+        return Move(point, loss, solved, trial, memory, settled, stuck, sound, whole, slight)
 
     def _step(
         self, at: Evaluation, point: Any, gradient: Any, half: Any, scales: Any, damping: Any
@@ -107,7 +118,10 @@ class LevenbergMarquardt(Method):
         edge = released(ahead - point, [_not(c) for c in over])
         pulled = gradient + matrix @ edge
         both = [_either(a, b) for a, b in zip(held, over, strict=True)]
-        trial = at.bounds.project(point + edge - _solved(matrix, added, pulled, both, floors))
+        inside = point - _solved(matrix, added, pulled, both, floors)
+        ends = zip(inside, ahead, over, strict=True)  # exactly there: point + edge may be rounded
+        trial = [p if c is None else functions.where(c, e, p) for p, e, c in ends]
+        trial = at.bounds.project(trial)
         step = trial - point
         promised = -(gradient @ step) - 0.5 * (step @ (matrix @ step))
         return trial, promised, functools.reduce(operator.or_, [c for c in over if c is not None])
@@ -164,6 +178,25 @@ def _orthogonal(gradient: Any, diagonal: Any, loss: Any) -> Callable[[float], An
     def within(tolerance: float) -> Any:
         scaled, square = gradient * (1.0 / max(tolerance, SMALLEST)), 2.0 * loss
         tests = [g * g <= d * square for g, d in zip(scaled, diagonal, strict=True)]
+        return functools.reduce(operator.and_, tests)
+
+    return within
+
+
+def _slight(
+    gradient: Any, diagonal: Any, loss: Any, x: Any, eps: float
+) -> Callable[[float], Any]:  # fmt: skip
+    """Whether a change of a single variable, by its column alone, would hardly lower the loss.
+
+    It would by g**2 / 2d. Rounding of the variables moves the residuals by some |J| eps |x|.
+    """
+    rounding = x @ (diagonal * x)
+
+    def within(tolerance: float) -> Any:
+        part = (ROUNDING * eps) ** 2 / tolerance
+        most = functions.maximum(2.0 * loss, part * rounding)
+        scaled = gradient * (1.0 / max(tolerance, SMALLEST) ** 0.5)
+        tests = [g * g <= d * most for g, d in zip(scaled, diagonal, strict=True)]
         return functools.reduce(operator.and_, tests)
 
     return within

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,19 @@ import numpy as np
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
-from symgrad.optimize.method import Evaluation, Memory, Method, Move, choose, largest, released
+from symgrad.optimize.method import (
+    Evaluation,
+    Memory,
+    Method,
+    Move,
+    choose,
+    largest,
+    released,
+    slight,
+)
+
+UNSEEN = 8.0
+"""What is so many times the rounding error of a loss, or less, cannot be told from it."""
 
 NEAR = 1e-3
 """How near to a bound, in its unit, a variable may be to be taken there at once."""
@@ -86,10 +99,17 @@ class Descent(Method):
         gradient, loss = choose(took, at.gradient, gradient), functions.where(took, at.loss, loss)
         length = functions.where(took, first, judged.length)
         low, high = (functions.where(took, 0.0, end) for end in (judged.low, judged.high))
-        measure = largest(at.bounds.to_go(point, gradient))
+        left = at.bounds.to_go(point, gradient)
         trial = at.bounds.project(point + length * direction)
-        base = point, gradient, direction, loss, length, low, high
-        return Move(point, _known(at, loss), measure, trial, (*base, *own), took, judged.stuck)
+        small = _slight(slight(point, loss, left), -(direction @ gradient), loss, self.knows(own))
+        memory = point, gradient, direction, loss, length, low, high, *own
+        loss = functions.where(at.step == 0.0, at.loss, loss)  # NaN where even the first has none
+        measure = largest(left)
+        return Move(point, loss, measure, trial, memory, took, judged.stuck, slight=small)
+
+    def knows(self, own: Memory) -> Any:
+        """Whether the direction is about Newton's: its slope tells how far down the minimum is."""
+        return True
 
     def _slack(self, at: Evaluation, memory: Memory) -> Any:
         """How near to a bound is near, in units of `Bounds`; 0.0 where there are no bounds."""
@@ -134,9 +154,17 @@ def _ending(at: Evaluation, direction: Any, held: Any) -> Any:
     return array([d if h is None else functions.where(h, e - v, d) for d, h, e, v in ends])
 
 
-def _known(at: Evaluation, loss: Any) -> Any:
-    """The loss of the best point, NaN where even the first one has none."""
-    return functions.where(at.step == 0.0, at.loss, loss)
+def _slight(small: Any, promised: Any, loss: Any, known: Any) -> Callable[[float], Any]:
+    """Whether the gradient is small, or not large and what it promises is lost in the loss.
+
+    The promise alone does not tell: the curvature that it rests upon may be rounding error.
+    """
+
+    def within(tolerance: float) -> Any:
+        unseen = (promised <= UNSEEN * tolerance * abs(loss)) & known
+        return small(tolerance) | (unseen & small(tolerance**0.5))
+
+    return within
 
 
 def _parabola(rise: Any, slope: Any, length: Any, low: Any) -> Any:

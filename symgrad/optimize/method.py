@@ -26,8 +26,12 @@ class Tolerances:
 
     ``gradient`` bounds the gradient at the point: its largest component, none counted for more
     than the distance to the bound that it pushes against; or, for least squares, the largest
-    cosine between a column of the Jacobian and the residuals. ``loss`` bounds its
-    relative decrease in a step that was accepted, ``step`` that of every variable, relative to it.
+    cosine between a column of the Jacobian and the residuals. ``loss`` bounds its relative
+    decrease in a step that was accepted, ``step`` that of every variable, relative to it.
+
+    Small decreases and steps alone do not tell of a minimum. They count where the gradient is as
+    small as a loss known to that tolerance lets it be (Gill, Murray and Wright, 1981, "Practical
+    optimization", 8.2.3): see `slight`, and `LevenbergMarquardt` for least squares.
     """
 
     gradient: float | None = None
@@ -151,7 +155,9 @@ class Move:
     ``trial`` is where to evaluate next. ``settled`` says where the change of the loss tells of
     convergence, ``stuck`` where no step leads further down, ``finite`` where the gradient at the
     point is finite, for a measure that does not tell, and ``whole`` where the length of the step
-    tells of convergence, as bounds have not cut it off.
+    tells of convergence, as bounds have not cut it off. ``slight`` is a function from the
+    tolerance of the loss or the step to a condition: whether the gradient is small for it; None
+    if a method leaves that out.
     """
 
     point: Any
@@ -163,6 +169,7 @@ class Move:
     stuck: Any = False
     finite: Any = True
     whole: Any = True
+    slight: Callable[[float], Any] | None = None
 
 
 class Method(ABC):
@@ -229,8 +236,9 @@ class Rule(Method):
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move to the next point, whatever the loss there."""
         trial, memory = self.update(at.x, at.gradient, memory, at.step)
-        measure = largest(at.bounds.to_go(at.x, at.gradient))
-        return Move(at.x, at.loss, measure, array(trial), tuple(memory))
+        left = at.bounds.to_go(at.x, at.gradient)
+        small = slight(at.x, at.loss, left)
+        return Move(at.x, at.loss, largest(left), array(trial), tuple(memory), slight=small)
 
     def tolerances(self, eps: float) -> Tolerances:
         """None: all steps are taken."""
@@ -245,6 +253,20 @@ def rate_at(rate: Rate, step: Any) -> Any:
 def largest(values: Any) -> Any:
     """The largest magnitude among values; NaN if one is."""
     return balanced(functions.maximum, [abs(v) for v in values])
+
+
+def slight(x: Any, loss: Any, gradient: Any) -> Callable[[float], Any]:
+    """Whether the loss hardly changes, relative to it, with relative changes of the variables.
+
+    The bound is the third root of a tolerance (Dennis and Schnabel, 1983, "Numerical methods for
+    unconstrained optimization and nonlinear equations", 7.2); numbers below 1 count as 1.
+    """
+
+    def within(tolerance: float) -> Any:
+        changes = [g * functions.maximum(abs(v), 1.0) for g, v in zip(gradient, x, strict=True)]
+        return largest(changes) <= tolerance ** (1 / 3) * functions.maximum(abs(loss), 1.0)
+
+    return within
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:

@@ -83,9 +83,12 @@ def minimize_from(
 
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
-        message (S,), and on the host ``best``, the index of the lowest loss. Methods that do not
-        need the loss compute it at the end only: from where it has no value they go on as long as
-        the gradient has one.
+        message (S,), and on the host ``best``, the index of the lowest loss. ``success`` is only
+        where the gradient is within its tolerance, or where the loss or the steps no longer change
+        by more than theirs and the gradient is small for that too: see `Tolerances`. Where it is
+        not small, and no step leads on, the status is -1. Methods that do not need the loss
+        compute it at the end only: from where it has no value they go on as long as the gradient
+        has one.
 
     Raises:
         InputError: for shapes or options that do not fit. TraceError: if loss cannot be traced.

@@ -127,7 +127,7 @@ def iteration(
         x, memory, (count, *_) = layout.split(state)
         loss, gradient, curvature = _unpacked(found, problem.n, method.needs)
         at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
-        return _next(layout, state, method.advance(at, memory), bounds, stop)
+        return _next(layout, state, method.advance(at, memory), bounds, stop, eps)
 
     key = (method, problem.n, bounds, stop, options) if vars(type(method)).get("pure") else None
     return _iteration(problem, layout, method.needs, step, options, key)
@@ -302,10 +302,12 @@ def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
     return flat[0], flat[1 : n + 1], flat[n + 1 :][np.maximum(index, index.T)]
 
 
-def _next(layout: Layout, state: Any, move: Move, bounds: Bounds, stop: Tolerances) -> list[Any]:
+def _next(
+    layout: Layout, state: Any, move: Move, bounds: Bounds, stop: Tolerances, eps: float
+) -> list[Any]:
     """The next state: at the best point if the problem is done, else at the next trial."""
     _, _, (count, limit, loss, _, _) = layout.split(state)
-    status = _status(move, loss, count, bounds, stop)
+    status = _status(move, loss, count, bounds, stop, eps)
     going = (status == 0.0) & (count < limit)
     trial = bounds.project(move.trial)
     x = [functions.where(going, a, b) for a, b in zip(trial, move.point, strict=True)]
@@ -314,18 +316,23 @@ def _next(layout: Layout, state: Any, move: Move, bounds: Bounds, stop: Toleranc
     return [*x, *memory, count, limit, move.loss, status, functions.where(going, 1.0, 0.0)]
 
 
-def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances) -> Any:
-    where = functions.where
-    status = where(move.stuck, -1.0, 0.0) if move.stuck is not False else 0.0 * count
+def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances, eps: float) -> Any:
+    """Whether and why the problem is done: see `result.MESSAGES`."""
+    where, status = functions.where, 0.0 * count
+    small_for = move.slight or (lambda _: True)
+    if move.stuck is not False:
+        tolerance = eps if stop.step is None else stop.step
+        status = where(move.stuck, where(small_for(tolerance), 3.0, -1.0), status)
     if stop.step is not None:
         trial = bounds.project(move.trial)
         small: Any = move.whole
         for a, b in zip(trial, move.point, strict=True):
             small = (abs(a - b) <= stop.step * (abs(b) + stop.step)) & small
-        status = where(small, 3.0, status)
+        status = where(small, where(small_for(stop.step), 3.0, -1.0), status)
     if stop.loss is not None:
         still = abs(loss - move.loss) <= stop.loss * abs(move.loss)
-        status = where(still & (count > 0.0) & move.settled, 2.0, status)
+        met = still & (count > 0.0) & move.settled & small_for(stop.loss)
+        status = where(met, 2.0, status)
     finite = functions.isfinite(move.loss) & move.finite
     if stop.gradient is not None and callable(move.measure):
         status = where(move.measure(stop.gradient), 1.0, status)

@@ -16,7 +16,7 @@ MESSAGES: Final = {
     1: "the gradient is within the tolerance",
     2: "the loss no longer decreases by more than the tolerance",
     3: "the step is within the tolerance",
-    -1: "no step leads further down",
+    -1: "no step leads further down, and the gradient is not small",
     -2: "the loss or its gradient is not finite",
 }
 """What each ``status`` means; the positive ones are successes."""

@@ -177,6 +177,35 @@ def test_status_and_messages() -> None:
     assert (few.status[0], few.nit[0], few.message[0]) == (0, 3, "the steps ran out")
 
 
+def beale(v: Any) -> Any:
+    """Two of its valleys lead to infinity."""
+    return sum((c - v[0] + v[0] * v[1] ** k) ** 2 for k, c in ((1, 1.5), (2, 2.25), (3, 2.625)))
+
+
+@pytest.mark.parametrize("method", [sg.LBFGS(), sg.Newton()], ids=by_name)
+@pytest.mark.parametrize("f", [beale, lambda v: v[0]], ids=["Beale", "linear"])
+def test_what_goes_down_for_ever_is_no_success(f: Any, method: Any) -> None:
+    starts = np.random.default_rng(0).uniform(-4, 4, (300, 2))
+    kernel = sg.fused_forward_backward(2, f, device="cpu")
+    found = kernel.minimize(starts, method, steps=2000)
+    relative = np.abs(kernel.run(found.x)[1]) * np.maximum(np.abs(found.x), 1.0)
+    relative = relative.max(axis=1) / np.maximum(np.abs(found.fun), 1.0)
+    assert np.isin(found.status[~found.success], [0, -1]).all() and not found.success.all()
+    assert (relative[found.status > 1] < 0.1).all()
+
+
+def test_a_fit_that_gets_nowhere_is_no_success() -> None:
+    x = np.arange(50.0, 126, 5)  # MGH10 of NIST, from its first start
+    y = [34780, 28610, 23650, 19630, 16370, 13720, 11540, 9744, 8261, 7030, 6005, 5147, 4427, 3820,
+         3307, 2872]  # fmt: skip
+    found = sg.fit_many(
+        lambda x, a, b, c: a * np.exp(b / (x + c)), x, [y, y], [[2, 4e5, 25e3], [0.02, 4e3, 250]],
+        device="cpu", dtype="float32", steps=2000,
+    )  # fmt: skip
+    assert found.success.tolist() == [False, True]
+    np.testing.assert_allclose(found.x[1], [5.6096364710e-3, 6181.3463463, 345.22363462], rtol=0.02)
+
+
 def test_each_tolerance_ends_a_run() -> None:
     def status(**tolerance: float) -> int:
         tol = sg.Tolerances(**tolerance)
