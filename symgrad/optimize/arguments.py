@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.optimize.method import Bounds, Method, Tolerances
 
 
 def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
@@ -29,3 +31,93 @@ def real_matrix(values: Any, name: str, n: int, dtype: str = "float64") -> np.nd
     if found.ndim != 2 or found.shape[1] != n:
         raise InputError(f"{name} has shape {np.shape(values)}: (S, {n}) or ({n},) is needed")
     return found
+
+
+def whole(value: Any, name: str, least: int, most: int) -> int:
+    """The value as an integer within a range; floats that are whole are taken."""
+    try:
+        found = int(value) if isinstance(value, float) and value == value // 1 else value
+        found = operator.index(found)
+    except TypeError as error:
+        raise InputTypeError(f"{name}={value!r}: a whole number is needed") from error
+    if not least <= found <= most:
+        raise InputError(f"{name}={value!r}: between {least:,} and {most:,} can be counted")
+    return found
+
+
+def number(value: Any, name: str) -> float:
+    """The value as a float that is not NaN."""
+    found = real(value, name)
+    if found.ndim or np.isnan(found):
+        raise InputError(f"{name}={value!r}: one number is needed")
+    return float(found)
+
+
+def require_method(method: Any) -> None:
+    """Refuse what is no method."""
+    if isinstance(method, Method):
+        return
+    if isinstance(method, type) and issubclass(method, Method):
+        raise InputTypeError(f"method is the class {method.__name__}: use {method.__name__}(...)")
+    raise InputTypeError(
+        f"method={method!r} is none of symgrad's: use one such as sg.LBFGS() or sg.Adam(0.01); "
+        "sg.minimize takes the names of SciPy's"
+    )
+
+
+def tolerances_of(tol: float | Tolerances | None, method: Method, dtype: str) -> Tolerances:
+    """The tolerances that are asked for, or those of the method."""
+    if isinstance(tol, Tolerances):
+        for name, value in vars(tol).items():
+            if value is not None:
+                _tolerance(value, f"Tolerances({name}=...)")
+        return tol
+    own = method.tolerances(float(np.finfo(dtype).eps))
+    return own if tol is None else Tolerances(_tolerance(tol, "tol"), own.loss, own.step)
+
+
+def _tolerance(value: Any, name: str) -> float:
+    found = number(value, name)
+    if found < 0.0:
+        raise InputError(f"{name} is {value!r}: a tolerance is not negative")
+    return found
+
+
+def bounds_of(bounds: Any, n: int) -> Bounds:
+    """The bounds: ``(low, high)``, SciPy's ``Bounds``, or a pair for each of n variables.
+
+    Two pairs for two variables might be ``(low, high)`` as well, and are refused.
+    """
+    if bounds is None:
+        return Bounds.of(-np.inf, np.inf, n)
+    try:
+        made = Bounds.of(*_sides(bounds, n), n)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"bounds are (low, high), numbers or arrays of {n}: {error}") from error
+    if not np.all(np.asarray(made.low) <= np.asarray(made.high)):
+        raise InputError("bounds: a lower bound is above the upper one, or is not a number")
+    return made
+
+
+def _sides(bounds: Any, n: int) -> tuple[Any, Any]:
+    """The lower and the upper bounds."""
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
+        return bounds.lb, bounds.ub
+    pairs = list(bounds)
+    if len(pairs) == n and all(np.shape(pair) == (2,) for pair in pairs):
+        open_ends = any(end is None for pair in pairs for end in pair)
+        if n == 2 and not open_ends and (isinstance(bounds, list) or _are_tuples(pairs)):
+            raise InputError(
+                f"bounds={bounds!r} might be pairs of two variables or (low, high): use "
+                "scipy.optimize.Bounds(low, high), or a tuple of two lists or arrays"
+            )
+        if n != 2 or open_ends:
+            ends = ((-np.inf, np.inf) if p is None else (p, p) for pair in pairs for p in pair)
+            flat = np.array(list(ends), float).reshape(n, 2, 2)
+            return flat[:, 0, 0], flat[:, 1, 1]
+    low, high = pairs
+    return low, high
+
+
+def _are_tuples(pairs: list[Any]) -> bool:
+    return all(isinstance(pair, tuple) for pair in pairs)

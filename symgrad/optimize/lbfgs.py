@@ -10,6 +10,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr import functions
 from symgrad.expr.array import array
+from symgrad.optimize.arguments import whole
 from symgrad.optimize.line_search import Descent, Judged, stacked
 from symgrad.optimize.method import Evaluation, Memory, choose
 
@@ -34,7 +35,7 @@ class LBFGS(Descent):
     pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.history < 1:
+        if whole(self.history, "LBFGS(history)", -(2**31), 2**31) < 1:
             raise InputError(f"LBFGS(history={self.history}): at least one step is remembered")
 
     def start(self, n: int) -> Memory:

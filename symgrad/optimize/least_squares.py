@@ -17,6 +17,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr import functions
 from symgrad.expr.array import array
+from symgrad.optimize.arguments import number
 from symgrad.optimize.factor import solve_positive
 from symgrad.optimize.method import (
     Evaluation,
@@ -62,7 +63,7 @@ class LevenbergMarquardt(Method):
     pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.damping > 0:
+        if not number(self.damping, "LevenbergMarquardt(damping)") > 0:
             raise InputError(f"LevenbergMarquardt(damping={self.damping}): it must be positive")
 
     def start(self, n: int) -> Memory:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symgrad.errors import TraceError
 from symgrad.expr import functions, ops
 from symgrad.expr.array import ExprArray, array, balanced
 from symgrad.expr.expression import Condition, Expr
@@ -235,14 +236,32 @@ class Rule(Method):
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move to the next point, whatever the loss there."""
-        trial, memory = self.update(at.x, at.gradient, memory, at.step)
+        found = self.update(at.x, at.gradient, memory, at.step)
+        trial, memory = _checked(found, len(at.x), type(self).__name__)
         left = at.bounds.to_go(at.x, at.gradient)
         small = slight(at.x, at.loss, left)
-        return Move(at.x, at.loss, largest(left), array(trial), tuple(memory), slight=small)
+        return Move(at.x, at.loss, largest(left), array(trial), memory, slight=small)
 
     def tolerances(self, eps: float) -> Tolerances:
         """None: all steps are taken."""
         return Tolerances()
+
+
+def _checked(found: Any, n: int, name: str) -> tuple[Any, Memory]:
+    """What a rule's update returned, if it is a point and a memory."""
+    if (
+        not isinstance(found, tuple | list)
+        or len(found) != 2
+        or not isinstance(found[1], tuple | list)
+    ):
+        raise TraceError(
+            f"{name}.update returned {type(found).__name__}: the next point and the next memory, "
+            "a tuple, are needed; return x, () where there is no memory"
+        )
+    if np.shape(array_of(found[0])) != (n,):
+        shape = np.shape(array_of(found[0]))
+        raise TraceError(f"{name}.update returned a point of shape {shape}: ({n},) is needed")
+    return found[0], tuple(found[1])
 
 
 def rate_at(rate: Rate, step: Any) -> Any:

@@ -13,7 +13,14 @@ from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.trace import checked_count
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
-from symgrad.optimize.arguments import real, real_matrix
+from symgrad.optimize.arguments import (
+    bounds_of,
+    real,
+    real_matrix,
+    require_method,
+    tolerances_of,
+    whole,
+)
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.result import Messages, optimize_result
@@ -67,7 +74,9 @@ def minimize_from(
         steps: the most steps, each of one evaluation.
         tol: the tolerance for the gradient alone, or `Tolerances`; None is the method's own: for
             first-order rules none, so that all steps are taken.
-        bounds: ``(low, high)``, each a number or (n,), which every trial is projected into.
+        bounds: ``(low, high)``, each a number or (n,), which every trial is projected into; or
+            SciPy's ``Bounds``, or its list of a pair for each variable, None for an open end. Two
+            pairs for two variables are refused, as they might be either.
         shared: columns of data that are the same for all problems, (R, ks).
         own: columns of each problem's own data, (S, R, ko); they follow the shared ones. Either may
             be a `DeviceArray`.
@@ -101,25 +110,30 @@ def minimize_from(
         array([[1., 0.],
                [1., 0.]], dtype=float32)
     """
+    require_method(method)
+    count, every = (
+        whole(steps, "steps", 0, MOST_STEPS - 1),
+        whole(history, "history", 0, MOST_STEPS),
+    )
     target = target_of(device, starts, shared, own)
     data = _data(shared, own, dtype)
     problem = _problem(loss, n, data, reduce)
-    box = _bounds(bounds, problem.n)
+    box = bounds_of(bounds, problem.n)
     begin = _starts(starts, problem.n, data, box, dtype)
-    options, stop = _options(loss, math, dtype, target), _tolerances(tol, method, dtype)
-    watched = bool(history) or callback is not None
+    options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
+    watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
-    task = Task(problem, method, box, stop, options, _steps(steps), blind)
+    task = Task(problem, method, box, stop, options, count, blind)
     make = runner or (lambda made: runner_for(made, options, target))
     stages = [(make(made), count) for made, count in task.stages()]
     if not (target.is_gpu or runner or watched or progress or memory):
         return result_of(streamed(task, stages, begin, data))
     states = _states(task, stages, begin, data, target)
-    losses = _run(states, stages, callback, int(history), progress)
+    losses = _run(states, stages, callback, every, progress)
     result = result_of(states.ends())
     if memory:
         result.memory = states.memory()
-    if history:
+    if every:
         result.history = np.array(losses)
     return result
 
@@ -284,19 +298,6 @@ def _problem(loss: Callable[..., Any], n: int, data: Data, reduce: str) -> Probl
     return Problem(loss, checked_count(n), *data.columns, weight)
 
 
-def _bounds(bounds: Any, n: int) -> Bounds:
-    if bounds is None:
-        return Bounds.of(-np.inf, np.inf, n)
-    try:
-        low, high = bounds
-        made = Bounds.of(low, high, n)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"bounds are (low, high), numbers or arrays of {n}: {error}") from error
-    if not np.all(np.asarray(made.low) <= np.asarray(made.high)):
-        raise InputError("bounds: a lower bound is above the upper one, or is not a number")
-    return made
-
-
 def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:
     """The starts (S, n), within the bounds unless they are on a device."""
     if isinstance(starts, DeviceArray):
@@ -316,16 +317,3 @@ def _options(loss: Callable[..., Any], math: str, dtype: str, target: Device) ->
     if target.is_gpu:
         require_gpu_dtype(target, dtype)
     return Options(getattr(loss, "__name__", "loss"), math, str(np.dtype(dtype)), True, False)
-
-
-def _tolerances(tol: float | Tolerances | None, method: Method, dtype: str) -> Tolerances:
-    if isinstance(tol, Tolerances):
-        return tol
-    own = method.tolerances(float(np.finfo(dtype).eps))
-    return own if tol is None else Tolerances(float(tol), own.loss, own.step)
-
-
-def _steps(steps: int) -> int:
-    if not 0 <= steps < MOST_STEPS:
-        raise InputError(f"steps={steps}: between 0 and {MOST_STEPS - 1} can be counted")
-    return int(steps)

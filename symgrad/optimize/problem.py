@@ -105,7 +105,13 @@ class Layout:
 
 def layout_of(method: Method, n: int) -> Layout:
     """The layout of a method's states."""
-    return Layout(n, tuple(method.start(n)))
+    memory = method.start(n)
+    if not isinstance(memory, tuple | list):
+        raise TraceError(
+            f"{type(method).__name__}.start returned {type(memory).__name__}: a tuple of numbers "
+            "and arrays is needed, () for no memory"
+        )
+    return Layout(n, tuple(memory))
 
 
 def needs_loss(method: Method, stop: Tolerances) -> bool:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr import functions
 from symgrad.expr.array import array
+from symgrad.optimize.arguments import number, require_method
 from symgrad.optimize.method import Memory, Rate, Rule, rate_at
 
 
@@ -125,6 +127,20 @@ class Clipped(Rule):
     rule: Rule
     value: float | None = None
     norm: float | None = None
+
+    def __post_init__(self) -> None:
+        require_method(self.rule)
+        if not isinstance(self.rule, Rule):
+            raise InputTypeError(
+                f"Clipped({type(self.rule).__name__}()): only first-order rules, such as "
+                "sg.Adam(), are given the gradient clipped"
+            )
+        limits = {"value": self.value, "norm": self.norm}
+        given = {k: number(v, f"Clipped({k}=...)") for k, v in limits.items() if v is not None}
+        if not given or min(given.values()) <= 0.0:
+            raise InputError(
+                f"Clipped(value={self.value}, norm={self.norm}): one of them is needed, above 0"
+            )
 
     def start(self, n: int) -> Memory:
         """The memory of the rule."""

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.fused import fused_forward_backward, fused_hessian
 from symgrad.kernels import Kernel
+from symgrad.optimize.arguments import real
+from symgrad.optimize.method import Method
 from symgrad.optimize.result import as_scipy, scipy_optimize
 
 SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
@@ -52,9 +54,14 @@ def minimize(
         >>> found.x.round(4)
         array([1., 1.])
     """
-    start = np.atleast_1d(np.asarray(x0, float))
+    start = np.atleast_1d(real(x0, "x0"))
     if start.ndim != 1:
         raise InputError(f"x0 has shape {start.shape}: (n,) is needed")
+    if isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method)):
+        raise InputTypeError(
+            f"method={method!r}: sg.minimize runs SciPy's methods; sg.minimize_from(f, "
+            f"{len(start)}, x0, method) runs symgrad's"
+        )
     args = args if isinstance(args, tuple) else (args,)
     chosen = {"device": device if device is not None else "cpu", "dtype": dtype or "float64"}
     if dtype is None and chosen["device"] != "cpu":

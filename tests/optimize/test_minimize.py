@@ -264,12 +264,50 @@ def test_kernels_are_minimised() -> None:
         ({"shared": [1.0, 2.0]}, "shared has shape"),
         ({"own": np.zeros((2, 3, 1))}, "1 starts for 2 problems"),
         ({"own": np.zeros((1, 3, 1)), "shared": np.zeros((4, 1))}, "they go together"),
+        ({"history": -1}, "history=-1: between 0"),
+        ({"steps": -1}, "steps=-1: between 0"),
+        ({"tol": -1.0}, "a tolerance is not negative"),
+        ({"tol": np.nan}, "one number is needed"),
+        ({"bounds": [(0.0, 1.0), (0.0, 2.0)]}, "might be pairs of two variables"),
+        ({"bounds": ((0.0, 1.0), (0.0, 2.0))}, "might be pairs of two variables"),
     ],
 )
 def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"starts": [[0.0, 0.0]], "steps": 3, "device": "cpu"} | options
     with pytest.raises(sg.InputError, match=message):
         sg.minimize_from(rosenbrock, 2, method=sg.LBFGS(), **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "adam"}, "none of symgrad's: use one such as sg.LBFGS"),
+        ({"method": None}, "none of symgrad's"),
+        ({"method": sg.Adam}, r"the class Adam: use Adam\(...\)"),
+        ({"steps": "10"}, "a whole number"),
+        ({"steps": 2.5}, "a whole number"),
+        ({"history": "x"}, "a whole number"),
+        ({"tol": "a"}, "real numbers are needed"),
+        ({"tol": sg.Tolerances(loss="a")}, r"Tolerances\(loss=...\) holds"),  # type: ignore
+    ],
+)
+def test_arguments_of_other_types(options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"method": sg.LBFGS(), "device": "cpu"} | options
+    with pytest.raises(sg.InputTypeError, match=message):
+        sg.minimize_from(rosenbrock, 2, [[0.0, 0.0]], **given)
+
+
+@pytest.mark.parametrize(
+    "bounds", [scipy.optimize.Bounds([-2, -2], [0.5, 2]), [(None, 0.5), (-2, None)]], ids=str
+)
+def test_bounds_as_scipy_has_them(bounds: Any) -> None:
+    found = sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), 200, bounds=bounds, **DOUBLE)
+    np.testing.assert_allclose(found.x, [[0.5, 0.25]] * 5, atol=1e-6)
+    pairs = [(0.5, None), (None, None), (None, 1.0)]
+    found = sg.minimize_from(
+        lambda v: (v - 2) @ (v - 2), 3, [[0.0, 0.0, 0.0]], sg.LBFGS(), 50, bounds=pairs, **DOUBLE
+    )
+    np.testing.assert_allclose(found.x, [[2.0, 2.0, 1.0]], atol=1e-6)
 
 
 def test_functions_that_do_not_fit() -> None:
@@ -279,5 +317,7 @@ def test_functions_that_do_not_fit() -> None:
         sg.minimize_from(lambda v: [], 2, STARTS, sg.GaussNewton(), device="cpu")
     with pytest.raises(sg.InputError, match="at least one"):
         sg.LBFGS(0)
+    with pytest.raises(sg.InputTypeError, match="whole number"):
+        sg.LBFGS(2.5)  # type: ignore
     with pytest.raises(sg.InputError, match="positive"):
         sg.LevenbergMarquardt(0.0)

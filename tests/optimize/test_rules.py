@@ -116,3 +116,39 @@ def test_a_memory_that_changes_its_shape_is_refused() -> None:
 
     with pytest.raises(sg.InputError, match=r"began with shapes \[\(2,\)\] and went on with"):
         sg.minimize_from(rosenbrock, 2, STARTS, Wrong(), 1, device="cpu")
+
+
+def a_rule(returned: Any, first: Any = ()) -> sg.Rule:
+    class Odd(sg.Rule):
+        def start(self, n: int) -> Any:
+            return first
+
+        def update(self, x: Any, gradient: Any, memory: Any, step: Any) -> Any:
+            return returned(x)
+
+    return Odd()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (a_rule(lambda x: None), "Odd.update returned NoneType: the next point and the next"),
+        (a_rule(lambda x: x), "Odd.update returned ExprArray"),
+        (a_rule(lambda x: (x[:1], ())), r"a point of shape \(1,\): \(2,\) is needed"),
+        (a_rule(lambda x: (x, ()), None), "Odd.start returned NoneType"),
+    ],
+)
+def test_rules_that_return_something_else(rule: sg.Rule, message: str) -> None:
+    with pytest.raises(sg.TraceError, match=message):
+        sg.minimize_from(lambda v: v @ v, 2, [[1.0, 2.0]], rule, 3, device="cpu")
+
+
+@pytest.mark.parametrize("limits", [{}, {"value": -1.0}, {"norm": 0.0}, {"value": 1, "norm": 0}])
+def test_clipping_needs_a_positive_limit(limits: dict[str, float]) -> None:
+    with pytest.raises(sg.InputError, match="one of them is needed, above 0"):
+        sg.Clipped(sg.Adam(), **limits)
+
+
+def test_only_rules_are_given_a_clipped_gradient() -> None:
+    with pytest.raises(sg.InputTypeError, match="only first-order rules"):
+        sg.Clipped(sg.LBFGS(), norm=1.0)  # type: ignore

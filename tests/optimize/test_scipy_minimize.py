@@ -80,3 +80,10 @@ def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(sg.SymgradError, match=r"pip install 'symgrad\[fit\]'"):
         sg.minimize(rosenbrock, START)
+
+
+def test_starts_and_methods_of_another_kind() -> None:
+    with pytest.raises(sg.InputTypeError, match="x0 holds <U3 values"):
+        sg.minimize(rosenbrock, "abc")
+    with pytest.raises(sg.InputTypeError, match="minimize_from"):
+        sg.minimize(rosenbrock, START, method=sg.Adam())  # type: ignore
