@@ -92,7 +92,8 @@ def minimize_from(
 
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
-        message (S,), and on the host ``best``, the index of the lowest loss. ``success`` is only
+        message (S,), and on the host ``best``, the index of the lowest loss, or None without
+        starts. ``success`` is only
         where the gradient is within its tolerance, or where the loss or the steps no longer change
         by more than theirs and the gradient is small for that too: see `Tolerances`. Where it is
         not small, and no step leads on, the status is -1. Methods that do not need the loss
@@ -232,8 +233,9 @@ def _run(
     short = max(1, min(CHUNK, -(-steps // PARTS))) if progress else CHUNK
     chunk = every or (short if callback or progress else steps)
     parts = _advanced(states, lead, steps, chunk)
-    if progress:
-        note = lambda done: f"{min(done, steps):,} of {steps:,} steps"  # noqa: E731
+    if progress:  # the last step of those that need the loss evaluates the end alone
+        count = steps if last else steps - 1
+        note = lambda done: f"{min(done, count):,} of {count:,} steps"  # noqa: E731
         parts = open_screen().progress(parts, -(-steps // chunk), note)
     for _ in parts:
         if every:
@@ -263,10 +265,10 @@ def result_of(ends: Ends) -> Any:
     return optimize_result(**fields)
 
 
-def _best(fun: np.ndarray) -> int:
-    """The problem with the lowest loss that is finite."""
+def _best(fun: np.ndarray) -> int | None:
+    """The problem with the lowest loss that is finite; None if there are no problems."""
     if not len(fun):
-        return 0
+        return None
     k = int(np.argmin(fun))
     if np.isfinite(fun[k]):
         return k

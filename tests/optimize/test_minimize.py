@@ -244,6 +244,18 @@ def test_history_and_callback() -> None:
     assert ended.history.shape == (2, 5)
 
 
+def test_no_starts_have_no_best_one() -> None:
+    found = sg.minimize_from(rosenbrock, 2, np.zeros((0, 2)), sg.LBFGS(), 5, device="cpu")
+    assert found.best is None and found.x.shape == (0, 2)
+
+
+def test_progress_counts_the_steps_that_were_asked_for(capsys: Any) -> None:
+    sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), 200, progress=True, device="cpu")
+    sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(), 200, progress=True, device="cpu")
+    shown = capsys.readouterr()
+    assert "of 200 steps" in shown.err + shown.out and "201" not in shown.err + shown.out
+
+
 def test_kernels_are_minimised() -> None:
     kernel = sg.fused_forward_backward(2, rosenbrock, **DOUBLE)
     found = minimize_kernel(kernel, STARTS, sg.LBFGS(), 200)
