@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.optimize.method import Bounds, Method, Tolerances
+
+VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 
 
 def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
@@ -36,8 +40,9 @@ def real_matrix(values: Any, name: str, n: int, dtype: str = "float64") -> np.nd
 def whole(value: Any, name: str, least: int, most: int) -> int:
     """The value as an integer within a range; floats that are whole are taken."""
     try:
-        found = int(value) if isinstance(value, float) and value == value // 1 else value
-        found = operator.index(found)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        found = operator.index(value)
     except TypeError as error:
         raise InputTypeError(f"{name}={value!r}: a whole number is needed") from error
     if not least <= found <= most:
@@ -121,3 +126,20 @@ def _sides(bounds: Any, n: int) -> tuple[Any, Any]:
 
 def _are_tuples(pairs: list[Any]) -> bool:
     return all(isinstance(pair, tuple) for pair in pairs)
+
+
+def parameters_of(f: Callable[..., Any]) -> int:
+    """The parameters that a model names after x; those of keywords alone are no parameters."""
+    kinds = [p.kind for p in inspect.signature(f).parameters.values()]
+    named = [k for k in kinds if k not in (inspect.Parameter.KEYWORD_ONLY, VAR_KEYWORD)]
+    if inspect.Parameter.VAR_POSITIONAL in named or len(named) < 2:
+        raise InputError("Unable to determine number of fit parameters: give p0")
+    return len(named) - 1
+
+
+def start_within(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Where SciPy starts: 1, the middle between two bounds, or 1 away from a single one."""
+    below, above = np.isfinite(low), np.isfinite(high)
+    with np.errstate(invalid="ignore"):
+        middle = 0.5 * (low + high)
+    return np.select([below & above, below, above], [middle, low + 1, high - 1], 1.0)

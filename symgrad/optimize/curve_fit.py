@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.optimize.arguments import real
+from symgrad.optimize.arguments import parameters_of, real, start_within
 from symgrad.optimize.levenberg import Box, averaged, condition, minimum, offset, polish
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.optimize.rows import Point, Rows
@@ -212,7 +211,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     """The parameters to start from, and the box they stay in."""
     if method not in METHODS:
         raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
-    n = _count(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
     low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
     try:
         box = Box(*(np.broadcast_to(real(b, "bounds"), (n,)).copy() for b in (low, high)))
@@ -223,7 +222,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
     if method == "lm" and bounded:
         raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
-    p = _within(box) if p0 is None else np.atleast_1d(real(p0, "p0")).ravel()
+    p = start_within(box.low, box.high) if p0 is None else np.atleast_1d(real(p0, "p0")).ravel()
     if np.any(p < box.low) or np.any(p > box.high):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return p, box
@@ -238,19 +237,3 @@ def _limit(options: dict[str, Any]) -> int:
             f"curve_fit does not know {', '.join(sorted(others))}: it minimises the sum of squares"
         )
     return int(limit)
-
-
-def _count(f: Any) -> int:
-    """The parameters that f names after x."""
-    names = list(inspect.signature(f).parameters.values())
-    if any(p.kind is p.VAR_POSITIONAL for p in names) or len(names) < 2:
-        raise InputError("Unable to determine number of fit parameters: give p0")
-    return len(names) - 1
-
-
-def _within(box: Box) -> np.ndarray:
-    """Where SciPy starts: 1, the middle between two bounds, or 1 away from a single one."""
-    low, high = np.isfinite(box.low), np.isfinite(box.high)
-    with np.errstate(invalid="ignore"):
-        middle = 0.5 * (box.low + box.high)
-    return np.select([low & high, low, high], [middle, box.low + 1, box.high - 1], 1.0)

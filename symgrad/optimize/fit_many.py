@@ -3,49 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
-from symgrad.optimize.arguments import real, real_matrix
+from symgrad.errors import InputError, SymgradError, TraceError
+from symgrad.expr.trace import describe, trace
+from symgrad.optimize.arguments import (
+    bounds_of,
+    parameters_of,
+    real,
+    real_matrix,
+    require_method,
+    start_within,
+)
+from symgrad.optimize.curves import Curves, curves_of
 from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.method import Method, Tolerances
+from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, target_of
 from symgrad.wgsl.dispatch import DeviceArray
 
+SAMPLE: Final = 8
+"""Rows at which the model is compared with its values for all x."""
+
 
 def fit_many(
-    f: Callable[..., Any], x: Any, Y: Any, p0: Any, *, sigma: Any = None, bounds: Any = None,
-    method: Method | None = None, steps: int = 200, tol: float | Tolerances | None = None,
-    covariance: bool = False, absolute_sigma: bool = False, device: Any = None,
-    dtype: str | None = None, **options: Any,
+    f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
+    bounds: Any = None, method: Method | None = None, steps: int = 200,
+    tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
+    nan_policy: str = "propagate", device: Any = None, dtype: str | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 
     Args:
-        f: the model of one x, as for `curve_fit`.
-        x: (M,) or (k, M), the same for all curves, or (S, k, M).
+        f: the model of one x, as for `curve_fit`; it must not use x as a whole, as by its mean.
+        x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
+            f takes one number as x.
         Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
-        p0: where to start, (n,) for all or (S, n). With a `DeviceArray`, the results are such
-            arrays too.
-        sigma: standard deviations: a number, (M,), or (S, M).
-        bounds: ``(low, high)``, numbers or (n,).
-        method: `LevenbergMarquardt` by default, or `GaussNewton`.
+        p0: where to start, (n,) for all or (S, n), within the bounds; None is as for `curve_fit`.
+            With a `DeviceArray`, the results are such arrays too.
+        sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out.
+        bounds: as for `minimize_from`.
+        method: `LevenbergMarquardt` by default, `GaussNewton`, or any other `Method`: those are
+            given half the sum of squares as their loss.
         steps: the most steps for a curve.
         tol: as for `minimize_from`.
         covariance: whether to add ``cov``, (S, n, n), as `curve_fit` has pcov.
         absolute_sigma: as for `curve_fit`.
+        nan_policy: for NaN in x, Y or sigma: "propagate" ends the fit of that curve, "raise"
+            refuses it, and "omit" leaves the row out; so curves of different lengths are given
+            with NaN behind them.
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: float32 on a GPU, float64 on the CPU by default.
         options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``progress``.
 
     Returns:
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
-        of squares, nit, success, status, message, and ``cov`` if it is wanted.
+        of squares, nit, success, status, message, and ``cov`` if it is wanted: infinite where it
+        is singular, or the fit has no value.
 
     Raises:
-        InputError: for shapes that do not go together. TraceError: if f cannot be traced.
+        InputError: for shapes that do not go together, a p0 beyond the bounds, and a model that
+        uses x as a whole. TraceError: if f cannot be traced.
 
     Example:
         >>> import numpy as np
@@ -58,94 +77,137 @@ def fit_many(
     """
     target = target_of(device, Y, p0)
     kind = dtype or ("float32" if target.is_gpu else "float64")
-    curves = Y if isinstance(Y, DeviceArray) else real(Y, "Y", kind)
-    if curves.ndim != 2:
-        raise InputError(f"Y has shape {curves.shape}: (curves, rows) is needed")
-    shared, own, k, flat = _columns(x, curves, sigma, kind)
-    starts = _starts(p0, len(curves), kind)
-
-    def residual(p: Any, row: Any) -> Any:
-        r = f(row[0] if flat else row[:k], *p) - row[-1]
-        return r / row[k] if len(row) == k + 2 else r
-
-    memory = options.pop("memory", False)
-    result = minimize_from(
-        residual, starts.shape[1], starts, method or LevenbergMarquardt(), steps, tol, bounds,
-        shared=shared, own=own, device=target, dtype=kind, memory=memory or covariance, **options,
-    )  # fmt: skip
+    chosen = LevenbergMarquardt() if method is None else method
+    require_method(chosen)
+    seen = Y if isinstance(Y, DeviceArray) else real(Y, "Y", kind)
+    if seen.ndim != 2:
+        raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
+    starts = _starts(f, p0, len(seen), bounds, kind)
+    n = starts.shape[1]
+    x = real(x, "x", kind)
+    if x.ndim == 2 and x.shape == seen.shape and _takes_a_number(f, n):
+        curves = curves_of(x[:, None, :], seen, sigma, nan_policy, kind, plain=True)
+    else:
+        curves = curves_of(x, seen, sigma, nan_policy, kind, plain=x.ndim == 1)
+    first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
+    if first is not None:
+        _require_rowwise(f, curves, first)
+    loss = _residual(f, curves) if chosen.needs == "squares" else _half_square(f, curves)
+    data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
+    result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
     if covariance:
-        result.cov = _covariances(result, curves.shape[1], absolute_sigma)
-        if not memory:
-            del result["memory"]
+        half = _normal_matrices(_residual(f, curves), result.x, data)
+        result.cov = _covariances(half, np.asarray(_on_host(result.fun)), n, curves.kept,
+                                  absolute_sigma)  # fmt: skip
     return result
 
 
-def _starts(p0: Any, count: int, dtype: str) -> Any:
-    """A start for each of the curves."""
+def _residual(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
+    """The residual of a row, times its weight."""
+
+    def residual(p: Any, row: Any) -> Any:
+        value = f(curves.x_of(row), *p)
+        if np.ndim(array_of(value)):
+            raise TraceError(
+                f"{describe(f)} returned {np.size(array_of(value))} values for one x: one is "
+                f"needed; it was given x of shape {np.shape(curves.x_of(row))}"
+            )
+        return curves.weighted(value - row[-1], row)
+
+    return residual
+
+
+def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
+    """The loss of a row for methods that minimise any loss."""
+    residual = _residual(f, curves)
+
+    def loss(p: Any, row: Any) -> Any:
+        r = residual(p, row)
+        return 0.5 * r * r
+
+    return loss
+
+
+def _on_host(array: Any) -> Any:
+    return array.numpy() if isinstance(array, DeviceArray) else array
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _starts(f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str) -> Any:
+    """A start for each of the curves, within the bounds."""
     if isinstance(p0, DeviceArray):
         return p0
+    if p0 is None:
+        n = parameters_of(f)
+        box = bounds_of(bounds, n)
+        p0 = start_within(np.asarray(box.low), np.asarray(box.high))
     starts = real_matrix(p0, "p0", np.shape(p0)[-1] if np.ndim(p0) else 1, dtype)
     if len(starts) not in (1, count):
         raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
+    box = bounds_of(bounds, starts.shape[1])
+    low, high = np.asarray(box.low, dtype), np.asarray(box.high, dtype)
+    if np.any(starts < low) or np.any(starts > high):
+        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return np.broadcast_to(starts, (count, starts.shape[1]))
 
 
-def _columns(
-    x: Any, curves: Any, sigma: Any, dtype: str
-) -> tuple[np.ndarray | None, Any, int, bool]:
-    """Shared (M, .) and own (S, M, .) columns, k, and whether f takes a plain x.
-
-    Together they are x, a deviation if there is one, and y.
-    """
-    count, rows = curves.shape
-    x = real(x, "x", dtype)
-    if x.ndim not in (1, 2, 3) or x.shape[-1] != rows or (x.ndim == 3 and len(x) != count):
-        raise InputError(f"x has shape {x.shape}: (M,), (k, M) or (S, k, M) for Y {curves.shape}")
-    flat = x.ndim == 1
-    x = np.atleast_2d(x)
-    parts = [np.swapaxes(x, -2, -1), *_deviations(sigma, curves, dtype), _column(curves)]
-    shared = [p for p in parts if p.ndim == 2]
-    if len(shared) == 2 or (shared and x.ndim == 2):  # in a row, shared columns come first
-        own = [p for p in parts if p.ndim == 3]
-    elif isinstance(curves, DeviceArray):
-        raise InputError("x or sigma of each curve, with Y on a device: use Y.numpy()")
-    else:
-        shared, own = [], [np.broadcast_to(p, (count, *p.shape[-2:])) for p in parts]
-    both = np.concatenate(shared, axis=1) if shared else None
-    alone = own[0] if len(own) == 1 else np.concatenate(own, axis=2)
-    return both, alone, x.shape[-2], flat
+def _takes_a_number(f: Callable[..., Any], n: int) -> bool:
+    """Whether the model can be traced for an x that is one number."""
+    try:
+        return len(trace(lambda v: f(v[0], *v[1:]), n + 1).outputs) == 1
+    except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+        return False
 
 
-def _column(curves: Any) -> Any:
-    """The curves (S, M, 1)."""
-    return curves.reshape(*curves.shape, 1)
+def _require_rowwise(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> None:
+    """Refuse a model of which the values for all x of a curve are others than for each alone."""
+    x = curves.x_of_first
+    places = np.unique(np.linspace(0, x.shape[-1] - 1, SAMPLE).astype(int)) if x.size else []
+    with np.errstate(all="ignore"):
+        try:
+            whole = np.asarray(f(x, *p), float)
+            each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
+        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+            return  # not a model of numbers: tracing will tell
+    if whole.shape != x.shape[-1:] or each.shape != (len(places),):
+        return
+    want = whole[places]
+    scale = np.abs(whole).max(initial=0.0)
+    if np.isfinite(whole).all() and not np.allclose(each, want, 1e-4, 1e-4 * scale):
+        raise InputError(
+            f"{describe(f)} gives other values for all x together than for each alone, and is "
+            "traced for one x: compute what depends on all of x, such as its mean, outside of it"
+        )
 
 
-def _deviations(sigma: Any, curves: Any, dtype: str) -> list[np.ndarray]:
-    """sigma as a column (M, 1), or (S, M, 1) where every curve has its own; none if not given."""
-    if sigma is None:
-        return []
-    found = real(sigma, "sigma", dtype)
-    if found.shape not in ((), curves.shape[1:], curves.shape):
-        raise InputError(f"sigma has shape {found.shape}: a number, (M,) or (S, M) is needed")
-    return [np.broadcast_to(found, curves.shape[-max(found.ndim, 1) :])[..., None]]
+# --- covariances ----------------------------------------------------------------------------------
 
 
-def _covariances(result: Any, rows: int, absolute: bool) -> np.ndarray:
-    """(JᵀJ)⁻¹ of each fit, from what the method kept; infinite where it is singular."""
-    n = result.x.shape[1]
-    half = next(m for m in result.memory if m.shape[1:] == (n * (n + 1) // 2,))
+def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str, Any]) -> Any:
+    """The lower halves of JᵀJ at these parameters: a first evaluation keeps them."""
+    n = x.shape[1]
+    at = minimize_from(residual, n, x, LevenbergMarquardt(), 0, memory=True, **data)
+    return next(m for m in at.memory if m.shape[1:] == (n * (n + 1) // 2,))
+
+
+def _covariances(
+    half: np.ndarray, fun: np.ndarray, n: int, rows: Any, absolute: bool
+) -> np.ndarray:
+    """(JᵀJ)⁻¹ of each fit; infinite where it is singular or not finite."""
     matrices = np.zeros((len(half), n, n))
     lower = np.tril_indices(n)
     matrices[:, lower[0], lower[1]] = matrices[:, lower[1], lower[0]] = half
-    units = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
-    units = np.where(units > 0, units, 1.0)
-    scaled = matrices / (units[:, :, None] * units[:, None, :])
-    good = np.linalg.cond(scaled) < 1.0 / (n * np.finfo(half.dtype).eps)
     cov = np.full(matrices.shape, np.inf)
-    inverse = np.linalg.inv(scaled[good]) / (units[good][:, :, None] * units[good][:, None, :])
-    factor = (
-        np.ones(len(inverse)) if absolute else 2.0 * np.asarray(result.fun)[good] / max(rows - n, 1)
-    )
-    cov[good] = inverse * factor[:, None, None]
+    good = np.isfinite(half).all(axis=1) & np.isfinite(fun)
+    units = np.sqrt(np.diagonal(matrices[good], axis1=1, axis2=2))
+    units = np.where(units > 0, units, 1.0)
+    outer = units[:, :, None] * units[:, None, :]
+    clear = np.linalg.cond(matrices[good] / outer) < 1.0 / (n * np.finfo(half.dtype).eps)
+    good[good] = clear
+    inverse = np.linalg.inv(matrices[good] / outer[clear]) / outer[clear]
+    left = np.maximum(np.broadcast_to(rows, len(half))[good] - n, 1)
+    factor = 1.0 if absolute else (2.0 * fun[good] / left)[:, None, None]
+    cov[good] = inverse * factor
     return cov

@@ -153,6 +153,13 @@ def minimize_kernel(
         >>> minimize_kernel(kernel, [[0.0]], sg.Newton(), 5).x
         array([[2.]], dtype=float32)
     """
+    require_method(method)
+    if method.needs == "squares" and kernel.outputs[0] == "loss":
+        raise InputError(
+            f"{type(method).__name__} minimises squares, and {kernel.name} is a loss: give it "
+            "residuals, by sg.fused_jacobian, sg.fused_least_squares (of rows of data), "
+            "sg.fit_many or sg.minimize_from; or use sg.LBFGS() or sg.Newton()"
+        )
     where = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     return minimize_from(retraced(kernel), kernel.n_inputs, starts, method, steps, tol, **where)
 

@@ -77,6 +77,101 @@ def test_a_singular_fit_has_no_covariance() -> None:
     assert np.isinf(found.cov).all()
 
 
+def line(x: Any, a: Any, b: Any) -> Any:
+    return a * x + b
+
+
+def test_a_model_that_needs_all_x_at_once_is_refused() -> None:
+    with pytest.raises(sg.InputError, match="other values for all x together than for each alone"):
+        sg.fit_many(lambda x, a, b: a * (x - np.mean(x)) + b, X, Y, [1, 1], device="cpu")
+    with pytest.raises(sg.InputError, match="other values for all x together"):
+        sg.fit_many(lambda x, a: a * np.cumsum(x), X, Y, [1.0], device="cpu")
+
+
+def test_an_x_for_each_curve() -> None:
+    x = np.array([X, 1.5 * X, 2.0 * X])
+    want = np.array([[2.0, 0.5, 0.1], [3.0, 0.7, 0.0], [1.0, 2.0, -0.3]])
+    y = np.array([decay(a, *p) for a, p in zip(x, want, strict=True)])
+    found = sg.fit_many(decay, x, y, [1, 1, 1], device="cpu")
+    np.testing.assert_allclose(found.x, want, atol=1e-7)
+    # of the same shape, but predictors: the model does not take a single number
+    both = sg.fit_many(
+        lambda x, a, b, c: a * x[0] + b * x[1] + c * x[2] ** 2, x, y, [1, 1, 1], device="cpu"
+    )
+    design = np.stack([x[0], x[1], x[2] ** 2], axis=1)
+    np.testing.assert_allclose(both.fun, [0.5 * np.linalg.lstsq(design, v)[1].sum() or
+                               0.5 * np.sum((design @ np.linalg.lstsq(design, v)[0] - v) ** 2)
+                               for v in y], rtol=1e-6)  # fmt: skip
+
+
+def test_a_row_has_one_residual() -> None:
+    with pytest.raises(sg.TraceError, match="returned 2 values for one x"):
+        sg.fit_many(lambda x, a: a * x, np.stack([X, X]), Y, [1.0], device="cpu")
+
+
+@pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LBFGS(), sg.Newton(), sg.GaussNewton()])
+def test_other_methods_minimise_the_squares_too(method: Any) -> None:
+    found = sg.fit_many(
+        line, X, Y, [1, 1], method=method, steps=3000, covariance=True, device="cpu"
+    )
+    want = sg.fit_many(line, X, Y, [1, 1], covariance=True, device="cpu")
+    np.testing.assert_allclose(found.x, want.x, rtol=1e-3)
+    np.testing.assert_allclose(found.fun, want.fun, rtol=1e-4)
+    np.testing.assert_allclose(found.cov, want.cov, rtol=1e-2)
+
+
+def test_a_start_that_overflows_costs_its_own_covariance_alone() -> None:
+    starts = np.ones((9, 3))
+    starts[4, 1] = -500.0
+    found = sg.fit_many(decay, X, Y, starts, covariance=True, device="cpu")
+    want = sg.fit_many(decay, X, Y, [1, 1, 1], covariance=True, device="cpu")
+    others = np.arange(9) != 4
+    assert found.status[4] == -2 and np.isinf(found.cov[4]).all()
+    np.testing.assert_allclose(found.cov[others], want.cov[others], rtol=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.01, 0.1, 40)], ids=["-", "M"])
+@pytest.mark.parametrize("own", [False, True])
+def test_rows_with_nan_are_left_out(sigma: Any, own: bool) -> None:
+    y, x = Y.copy(), np.broadcast_to(X, Y.shape).copy() if own else X.copy()
+    y[0, 5], y[1, 30:] = np.nan, np.nan
+    if own:
+        x[2, 0] = np.nan
+    found = sg.fit_many(
+        decay, x, y, [1, 1, 1], sigma=sigma, covariance=True, nan_policy="omit", device="cpu"
+    )
+    assert found.success.all()
+    for k in range(9):
+        seen = x[k] if own else x
+        keep = ~np.isnan(y[k]) & ~np.isnan(seen)
+        popt, pcov = scipy.optimize.curve_fit(
+            decay, seen[keep], y[k, keep], [1, 1, 1], None if sigma is None else sigma[keep],
+            ftol=1e-14, xtol=1e-14,
+        )  # fmt: skip
+        np.testing.assert_allclose(found.x[k], popt, rtol=1e-6)
+        np.testing.assert_allclose(found.cov[k], pcov, rtol=1e-4)
+    ended = sg.fit_many(decay, X, y, [1, 1, 1], device="cpu")
+    assert ended.status[:2].tolist() == [-2, -2] and ended.success[2:].all()
+    with pytest.raises(sg.InputError, match="the first is row 5 of curve 0"):
+        sg.fit_many(decay, X, y, [1, 1, 1], nan_policy="raise", device="cpu")
+    with pytest.raises(sg.InputError, match='use one of "propagate"'):
+        sg.fit_many(decay, X, y, [1, 1, 1], nan_policy="skip", device="cpu")
+
+
+def test_starts_and_bounds_as_in_scipy() -> None:
+    want = sg.fit_many(decay, X, Y, [1, 1, 1], device="cpu")
+    np.testing.assert_array_equal(sg.fit_many(decay, X, Y, device="cpu").x, want.x)
+    box = scipy.optimize.Bounds([0, 0, 0], [3, 3, 3])
+    held = sg.fit_many(decay, X, Y, bounds=box, device="cpu")
+    np.testing.assert_allclose(held.x, want.x, rtol=1e-6)
+    with pytest.raises(sg.InputError, match="infeasible: p0 is outside of the bounds"):
+        sg.fit_many(decay, X, Y, [5, 1, 1], bounds=box, device="cpu")
+    with pytest.raises(sg.InputError, match="Unable to determine number of fit parameters"):
+        sg.fit_many(lambda x, *p: p[0] * x, X, Y, device="cpu")
+    with pytest.raises(sg.InputError, match="deviations are positive"):
+        sg.fit_many(decay, X, Y, [1, 1, 1], sigma=0.0, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -263,6 +263,9 @@ def test_kernels_are_minimised() -> None:
     squares = sg.fused_jacobian(2, rosenbrock_residuals, device="cpu")
     found = minimize_kernel(squares, STARTS, sg.LevenbergMarquardt(), 200)
     np.testing.assert_allclose(found.x, 1.0, atol=2e-3)
+    for method in (sg.LevenbergMarquardt(), sg.GaussNewton()):
+        with pytest.raises(sg.InputError, match="is a loss: give it residuals"):
+            minimize_kernel(kernel, STARTS, method)
 
 
 @pytest.mark.parametrize(
