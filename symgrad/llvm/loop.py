@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import cffi
@@ -20,6 +21,12 @@ _ffi: Any = cffi.FFI()
 
 MOST: Final = 2**62
 """More steps than anything can do."""
+
+TURN: Final = 0.1
+"""Seconds of compiled code without a look at whether the run has been interrupted, as by Ctrl-C."""
+
+SHORT: Final = 2**23
+"""Operations of the first piece of a run, which is timed: some milliseconds."""
 
 NEAR: Final = 2**19
 """Bytes of the states that are worked on at a time where none are kept: they stay in the cache."""
@@ -79,33 +86,54 @@ class Loop:
         count = len(state)
         arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
         nbytes = self.workspace + self.own_bytes(rows)
-        steps = min(steps, MOST)
 
-        def work(first: int, end: int) -> None:
+        def work(first: int, end: int, ended: threading.Event) -> None:
             room = _ffi.from_buffer(POOL.empty((nbytes,), np.dtype(np.uint8)))
-            self._pointer(*arrays, room, first, end, steps, rows)
+            for piece in self._pieces(end - first, steps, rows, ended):
+                self._pointer(*arrays, room, first, end, piece, rows)
 
-        self.share(work, count, count * self.weight(rows) * steps)
+        self.share(work, count, count * self.weight(rows) * min(steps, MOST))
 
     def call(
         self, state: np.ndarray, shared: np.ndarray | None, own: np.ndarray | None,
-        room: np.ndarray, steps: int, rows: int,
+        room: np.ndarray, steps: int, rows: int, ended: threading.Event,
     ) -> None:  # fmt: skip
-        """Change the states of whole blocks of problems, in this thread."""
+        """Change the states of whole blocks of problems, in this thread, until it is ended."""
         arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
-        self._pointer(*arrays, _ffi.from_buffer(room), 0, len(state), min(steps, MOST), rows)
+        for piece in self._pieces(len(state), steps, rows, ended):
+            self._pointer(*arrays, _ffi.from_buffer(room), 0, len(state), piece, rows)
+
+    def _pieces(self, count: int, steps: int, rows: int, ended: threading.Event) -> Iterator[int]:
+        """The steps in pieces that take about a `TURN`, by the time that the last one took."""
+        piece, left = max(1, SHORT // max(count * self.weight(rows), 1)), min(steps, MOST)
+        while left and not ended.is_set():
+            piece = min(piece, left)
+            start = time.perf_counter()
+            yield piece
+            took = time.perf_counter() - start
+            left -= piece
+            piece = max(1, int(piece * min(16.0, TURN / max(took, 1e-9))))
 
     def own_bytes(self, rows: int) -> int:
         """Bytes of the data that a block of problems has of its own."""
         return self.lanes * rows * self.iteration.own * self.dtype.itemsize
 
-    def share(self, work: Callable[[int, int], None], count: int, weight: int) -> None:
-        """Have whole blocks of problems worked on by all cores, if that is worth while."""
-        threads = host().threads
-        if threads == 1 or count == self.lanes or weight < PARALLEL:
-            work(0, count)
-        else:
-            share_out(work, count, self.lanes, threads)
+    def share(
+        self, work: Callable[[int, int, threading.Event], None], count: int, weight: int
+    ) -> None:
+        """Have whole blocks of problems worked on by all cores, if that is worth while.
+
+        The event tells the threads when one of them has failed or been interrupted.
+        """
+        threads, ended = host().threads, threading.Event()
+        try:
+            if threads == 1 or count == self.lanes or weight < PARALLEL:
+                work(0, count, ended)
+            else:
+                share_out(lambda a, b: work(a, b, ended), count, self.lanes, threads)
+        except BaseException:
+            ended.set()
+            raise
 
     def weight(self, rows: int) -> int:
         """About the operations of a step of one problem."""
@@ -133,10 +161,12 @@ def run_from(
     size = near(width, lead.dtype)
     nbytes = max(loop.workspace + loop.own_bytes(rows) for loop, _ in loops)
 
-    def work(first: int, end: int) -> None:
+    def work(first: int, end: int, ended: threading.Event) -> None:
         room = POOL.empty((nbytes,), np.dtype(np.uint8))
         states = POOL.empty((min(size, end - first), width), lead.dtype)
         for start in range(first, min(end, count), size):
+            if ended.is_set():
+                return
             part = slice(start, min(start + size, end, count))
             here = states[: part.stop - start]
             fill(part, here)
@@ -144,7 +174,7 @@ def run_from(
             whole[len(here) :] = 0
             mine = None if own is None else _filled(own[part], len(whole))
             for loop, steps in loops:
-                loop.call(whole, shared, mine, room, steps, rows)
+                loop.call(whole, shared, mine, room, steps, rows, ended)
             read(part, here)
 
     weight = count * sum(loop.weight(rows) * min(steps, MOST) for loop, steps in loops)

@@ -39,10 +39,11 @@ def real_matrix(values: Any, name: str, n: int, dtype: str = "float64") -> np.nd
 
 def whole(value: Any, name: str, least: int, most: int) -> int:
     """The value as an integer within a range; floats that are whole are taken."""
+    found: Any = value
     try:
         if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        found = operator.index(value)
+            found = int(value)
+        found = operator.index(found)
     except TypeError as error:
         raise InputTypeError(f"{name}={value!r}: a whole number is needed") from error
     if not least <= found <= most:

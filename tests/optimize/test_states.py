@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -217,3 +219,27 @@ def test_arrays_on_a_device_that_do_not_fit() -> None:
     x = np.ones((1003, 1, 2))
     with pytest.raises(sg.InputError, match="with Y on a device"):
         sg.fit_many(lambda x, a: a * x[0], x, there, [1.0])
+
+
+INTERRUPTED = """
+import os, signal, threading
+import numpy as np
+import symgrad as sg
+starts = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
+loss = lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2
+sg.minimize_from(loss, 2, starts, sg.Adam(1e-7), 10, device="cpu")
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    sg.minimize_from(loss, 2, starts, sg.Adam(1e-7), 2**24 - 1, memory={memory}, device="cpu")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_long_runs_can_be_interrupted(memory: bool) -> None:
+    script = INTERRUPTED.format(memory=memory)  # it would take a quarter of an hour to its end
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert ended.stdout == "interrupted\n"
