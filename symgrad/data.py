@@ -19,6 +19,7 @@ from symgrad.expr.trace import describe
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import Options, paused_gc, require_options
 from symgrad.rows import NAN_POLICIES, Columns, is_table, len_of, read, screened
 from symgrad.rows import blocks_of as tables_of
@@ -181,6 +182,45 @@ class DataKernel:
         return BoundKernel(self, len(table.numbers), run)
 
     __call__ = run
+
+    def minimize(
+        self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, *, data: Any,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """Minimise the loss over data, from every start at once, all steps inside one kernel.
+
+        Args:
+            starts: (S, n), or (n,) for one; all parameters in a row.
+            method: as for `minimize_from`; `LevenbergMarquardt` and `GaussNewton` are for kernels
+                of `fused_least_squares`.
+            steps: the most steps.
+            tol: as for `minimize_from`.
+            data: a table that all fits share, or (S, rows, columns), a data set for each of them;
+                with named columns also a dict of arrays, (rows,) or (S, rows).
+            options: more of `minimize_from`, as ``bounds``.
+
+        Returns:
+            SciPy's result, batched, as `minimize_from` has it; ``fun`` is what ``run`` gives.
+
+        Raises:
+            InputError: for data or a method that do not fit, and for parameters that rows look up.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
+            ...                                 device="cpu")
+            >>> data = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
+            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), data=data)
+            >>> found.x.round(3) + 0.0
+            array([[1., 1.],
+                   [3., 2.]], dtype=float32)
+        """
+        asked, traced = self._request, self._traced
+        loss = RowLoss(
+            asked.f, asked.n, traced.blocks, traced.columns, traced.weight, asked.reduce,
+            asked.nan_policy, isinstance(self, LeastSquaresKernel),
+        )  # fmt: skip
+        return minimize_over_data(self, loss, starts, method, steps, tol, data, options)
 
     # what happens to a table ---------------------------------------------------------------------
 

@@ -1,0 +1,106 @@
+"""Minimisations of a loss over the rows of data: a fit for each data set, or for each start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.gather import Block, Blocks, Row
+from symgrad.optimize.arguments import real, require_method
+from symgrad.optimize.method import Method, array_of
+from symgrad.optimize.minimize import minimize_from
+from symgrad.rows import Columns, read, screened
+from symgrad.wgsl.dispatch import DeviceArray
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """What a kernel over data sums up: the loss of a row, or its residuals if it is ``squares``."""
+
+    f: Callable[..., Any]
+    n: Any
+    blocks: tuple[Block, ...]
+    columns: Columns
+    weight: int | None
+    reduce: str
+    nan_policy: str
+    squares: bool
+
+    def parameters(self, p: Any) -> Any:
+        """A row of parameters, nested as f takes them."""
+        parts = {b.name: p[b.start : b.start + b.size].reshape(b.shape) for b in self.blocks}
+        return Blocks(parts) if isinstance(self.n, Mapping) else parts["p"]
+
+    def values(self, p: Any, row: Any) -> np.ndarray:
+        """What f makes of a row, as an array (m,)."""
+        names = self.columns.names
+        found = self.f(self.parameters(p), Row(row, names) if names else row)
+        return np.ravel(array_of(found))
+
+    def loss(self, p: Any, row: Any) -> Any:
+        """The loss of a row, times its weight."""
+        values = self.values(p, row)
+        loss = np.sum(values * values) if self.squares else values[0]
+        return loss if self.weight is None else row[self.weight] * loss
+
+    def residuals(self, p: Any, row: Any) -> Any:
+        """The residuals of which half the squares are the loss."""
+        factor = 2.0 if self.weight is None else 2.0 * row[self.weight]
+        return self.values(p, row) * np.sqrt(factor)
+
+
+def minimize_over_data(
+    kernel: Any, of: RowLoss, starts: Any, method: Method, steps: int, tol: Any, data: Any,
+    options: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
+    require_method(method)
+    if method.needs == "squares" and not of.squares:
+        raise InputError(
+            f"{type(method).__name__} minimises squares, and {kernel.name} is a loss: make its "
+            "kernel of residuals, by sg.fused_least_squares; or use sg.LBFGS() or sg.Newton()"
+        )
+    if of.reduce == "mean" and of.weight is not None:
+        raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
+    table = _table(data, of, str(kernel.dtype))
+    given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
+    given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
+    f = of.residuals if method.needs == "squares" else of.loss
+    return minimize_from(f, kernel.n_inputs, starts, method, steps, tol, **given)
+
+
+def _table(data: Any, of: RowLoss, dtype: str) -> Any:
+    """The data as (R, k), or (S, R, k) for a data set of each fit."""
+    if of.columns.indices:
+        raise InputError("parameters that rows look up by an index are not minimised here")
+    if isinstance(data, DeviceArray):
+        return data
+    if isinstance(data, Mapping) and any(np.ndim(v) == 2 for v in data.values()):
+        data = _stacked(data, of.columns)
+    if isinstance(data, Mapping) or np.ndim(data) != 3:
+        return screened(*read(data, of.columns, dtype), of.nan_policy, of.columns)[0]
+    table = real(data, "data", dtype)
+    if table.shape[2] != of.columns.count:
+        raise InputError(
+            f"data has shape {table.shape}: (rows, {of.columns.count}) or (fits, rows, "
+            f"{of.columns.count}) is needed"
+        )
+    if of.nan_policy != "propagate" and np.isnan(table).any():
+        raise InputError("data holds NaN: leave those rows out, or give them a weight of 0")
+    return table
+
+
+def _stacked(data: Mapping[str, Any], columns: Columns) -> np.ndarray:
+    """Columns by name, (S, R) or (R,) for all data sets, as (S, R, k)."""
+    names = columns.names or ()
+    missing = [name for name in names if name not in data]
+    if missing or not names:
+        raise InputError(f"data has no column {missing[0]!r}" if missing else "data has names")
+    try:
+        return np.stack(np.broadcast_arrays(*[data[name] for name in names]), axis=-1)
+    except ValueError as error:
+        raise InputError(f"columns of data do not go together: {error}") from error
