@@ -37,7 +37,7 @@ BLOCK: Final = 16
 STATEMENTS: Final = 12_000
 """The most statements of a step: drivers take a minute for kernels that are longer."""
 
-STATE: Final = 512
+STATE: Final = 1024
 """The most numbers of a state: each is loaded and stored by a statement of its own."""
 
 SUMS: Final = 48

@@ -14,7 +14,12 @@ import symgrad as sg
 from symgrad.expr.node import reachable
 from symgrad.llvm import loop
 from symgrad.llvm.loop import Loop
+from symgrad.mathlib.define import functions
+from symgrad.optimize.method import Bounds
+from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
+from symgrad.pipeline import Options
+from symgrad.wgsl.iterate import Form, emit_iteration
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
 METHODS = [sg.Adam(0.02), sg.LBFGS(3), sg.LevenbergMarquardt()]
@@ -243,3 +248,16 @@ def test_long_runs_can_be_interrupted(memory: bool) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
     )
     assert ended.stdout == "interrupted\n"
+
+
+@pytest.mark.parametrize("method", [sg.LevenbergMarquardt(), sg.LBFGS()], ids=["LM", "LBFGS"])
+def test_kernels_of_many_parameters_can_be_written(method: Any) -> None:
+    n = 30 if method.needs == "squares" else 50
+
+    def residual(p: Any, r: Any) -> Any:
+        return sum(c * sg.exp(-((r[0] - k) ** 2)) for k, c in enumerate(p)) - r[1]
+
+    f = residual if method.needs == "squares" else lambda p, r: residual(p, r) ** 2
+    stop, options = method.tolerances(1e-7), Options("fit", "accurate", "float32", True, False)
+    made = iteration(Problem(f, n, 1, 1), method, Bounds.of(-np.inf, np.inf, n), stop, options)
+    assert "fn main" in emit_iteration(made, functions("accurate"), Form(workgroup=False))
