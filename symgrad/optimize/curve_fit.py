@@ -12,14 +12,17 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.optimize.arguments import parameters_of, real, start_within
 from symgrad.optimize.levenberg import Box, averaged, condition, minimum, offset, polish
 from symgrad.optimize.result import FitError, scipy_optimize
-from symgrad.optimize.rows import Point, Rows
+from symgrad.optimize.rows import Point, Rows, Shape
 from symgrad.targets import choose
+
+JACOBIANS: Final = (None, "2-point", "3-point", "cs")
+"""What SciPy takes as ``jac`` beside functions."""
 
 METHODS: Final = (None, "lm", "trf", "dogbox")
 
 IGNORED: Final = frozenset(
     {"ftol", "xtol", "gtol", "epsfcn", "factor", "diag", "col_deriv", "x_scale", "verbose",
-     "diff_step", "jac_sparsity", "tr_solver", "tr_options"}
+     "diff_step", "jac_sparsity", "tr_solver", "tr_options", "f_scale"}
 )  # fmt: skip
 """What SciPy's methods take and this one does not need."""
 
@@ -41,10 +44,12 @@ def curve_fit(
     Args:
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
             for one x, or, if it treats x as a whole, for all of them.
-        xdata: (M,), or (k, M) for k predictors.
+        xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
+            is then traced for all of it.
         ydata: (M,).
         p0: the parameters to start from; by default 1 for each that f names, or within bounds.
-        sigma: standard deviations of ydata, (M,), or their covariance, (M, M), or one number.
+        sigma: standard deviations of ydata, (M,), infinite for rows to leave out, or their
+            covariance, (M, M), or one number.
         absolute_sigma: False scales pcov so that the residuals have the deviations they have.
         check_finite: refuse data that are not finite.
         bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``.
@@ -57,11 +62,11 @@ def curve_fit(
         dtype: "float64" by default; "float32" for the model and its derivatives up to the end.
         kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
             tolerances (ftol, xtol, gtol) and the like are taken, but the fit always goes on until
-            rounding ends it.
+            rounding ends it; of its losses ``loss="linear"`` alone.
 
     Returns:
         ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev`` and the residuals,
-        ``fvec``), a message and a flag.
+        ``fvec``; not MINPACK's ``fjac``, ``ipvt`` and ``qtf``), a message and a flag.
 
     Raises:
         FitError: a RuntimeError, if no minimum is found. InputError: a ValueError, for data that do
@@ -75,18 +80,16 @@ def curve_fit(
         >>> popt.round(6)
         array([2.5, 1.3])
     """
-    x, y, flat = _data(xdata, ydata, check_finite, nan_policy)
-    x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy)
+    x, y, shape = _data(xdata, ydata, check_finite, nan_policy)
+    x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy, shape)
     start, box = _start(f, p0, bounds, method)
-    if len(y) < len(start) and method == "lm":
-        raise InputTypeError(f"{len(start)} parameters cannot be fitted to {len(y)} rows by lm")
-    target = choose(device if device is not None else "cpu")
-    limit = _limit(kwargs)
+    _require_rows(len(y), len(start), box, method)
+    target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
     if target.is_gpu and dtype is None:
-        coarse = Rows(f, x, y, scale, len(start), flat, target, "float32")
+        coarse = Rows(f, x, y, scale, len(start), shape, target, "float32")
         start, target = _near(coarse, start, box, limit), choose("cpu")
     kind = dtype or "float64"
-    rows = Rows(f, x, y, scale, len(start), flat, target, kind)
+    rows = Rows(f, x, y, scale, len(start), shape, target, kind)
     end = _fit(rows, start, box, limit)
     _require_minimum(end, box, kind, rows, limit)
     pcov = covariance(end, len(y), absolute_sigma)
@@ -159,21 +162,47 @@ def _in_deviations(rows: Rows) -> np.ndarray:
 
 def _data(
     xdata: Any, ydata: Any, check_finite: bool, nan_policy: str | None
-) -> tuple[np.ndarray, np.ndarray, bool]:
-    """x as (k, M), y as (M,), and whether f takes x as (M,)."""
+) -> tuple[np.ndarray, np.ndarray, Shape]:
+    """x as (k, M) if it is that, y as (M,), and how f takes x."""
     x, y = real(xdata, "xdata"), real(ydata, "ydata")
     if y.size == 0:
         raise InputError("`ydata` must not be empty!")
     if nan_policy not in (None, "raise", "omit"):
         raise InputError(f'nan_policy={nan_policy!r}: use None, "raise" or "omit"')
-    if y.ndim != 1 or x.ndim not in (1, 2) or x.shape[-1] != len(y):
+    if y.ndim != 1 or (x.ndim == 1 and x.shape != y.shape):
         raise InputError(
             f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
         )
-    finite = np.isfinite(x).all() and np.isfinite(y).all()
-    if check_finite and nan_policy != "omit" and not finite:
+    _require_finite(x, y, check_finite, nan_policy)
+    if x.ndim in (1, 2) and x.shape[-1] == len(y):
+        return np.atleast_2d(x), y, "flat" if x.ndim == 1 else "columns"
+    return x, y, "other"
+
+
+def _require_finite(
+    x: np.ndarray, y: np.ndarray, check_finite: bool, nan_policy: str | None
+) -> None:
+    """Refuse NaN and infinities, as far as that is asked for; in y they leave nothing to fit."""
+    if nan_policy == "raise" and (np.isnan(x).any() or np.isnan(y).any()):
+        raise InputError("The input contains nan values: nan_policy='omit' leaves those rows out")
+    if (
+        nan_policy != "omit"
+        and check_finite
+        and not (np.isfinite(x).all() and np.isfinite(y).all())
+    ):
         raise InputError("array must not contain infs or NaNs; nan_policy='omit' leaves NaN out")
-    return np.atleast_2d(x), y, x.ndim == 1
+    if not (np.isfinite(y) | (np.isnan(y) & (nan_policy == "omit"))).all():
+        raise InputError("ydata holds NaN or infinities; nan_policy='omit' leaves NaN out")
+
+
+def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
+    """Refuse fewer rows than parameters where SciPy would use MINPACK's lm."""
+    bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
+    if rows < n and (method == "lm" or (method is None and not bounded)):
+        raise InputTypeError(
+            f"Improper input: func input vector length N={n} must not exceed func output vector "
+            f"length M={rows}: there are more parameters than rows; method='trf' takes that"
+        )
 
 
 def _scale(sigma: Any, count: int) -> np.ndarray | None:
@@ -181,6 +210,8 @@ def _scale(sigma: Any, count: int) -> np.ndarray | None:
     if sigma is None:
         return None
     found = real(sigma, "sigma")
+    if np.isnan(found).any() or (found.ndim < 2 and np.any(found == 0.0)):
+        raise InputError("sigma holds NaN or 0: deviations are numbers other than 0")
     if found.size == 1:
         return np.full(count, found.item())
     if found.shape == (count,):
@@ -194,17 +225,20 @@ def _scale(sigma: Any, count: int) -> np.ndarray | None:
 
 
 def _omitted(
-    x: np.ndarray, y: np.ndarray, scale: np.ndarray | None, nan_policy: str | None
+    x: np.ndarray, y: np.ndarray, scale: np.ndarray | None, nan_policy: str | None, shape: Shape
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The data without rows that hold NaN, if these are to be left out."""
     if nan_policy != "omit":
         return x, y, scale
-    keep = ~(np.isnan(x).any(axis=0) | np.isnan(y))
+    rows = 0 if shape == "other" else -1
+    if x.ndim == 0 or x.shape[rows] != len(y):
+        raise InputError(f"nan_policy='omit' needs rows of xdata, and its shape is {x.shape}")
+    keep = ~(np.isnan(np.moveaxis(x, rows, 0).reshape(len(y), -1)).any(axis=1) | np.isnan(y))
     if scale is not None and scale.ndim == 2:
         scale = np.linalg.cholesky((scale @ scale.T)[np.ix_(keep, keep)])
     elif scale is not None:
         scale = scale[keep]
-    return x[:, keep], y[keep], scale
+    return np.compress(keep, x, axis=rows), y[keep], scale
 
 
 def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray, Box]:
@@ -228,8 +262,17 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     return p, box
 
 
-def _limit(options: dict[str, Any]) -> int:
+def _limit(options: dict[str, Any], jac: Any) -> int:
     """The most evaluations of an attempt; options that would change the fit are refused."""
+    if not callable(jac) and jac not in JACOBIANS:
+        raise InputError(f"jac={jac!r}: None, a function, '2-point', '3-point' or 'cs' is taken")
+    if "args" in options:
+        raise InputError("'args' is not a supported keyword argument.")
+    loss = options.pop("loss", "linear")
+    if loss != "linear":
+        raise InputTypeError(
+            f'curve_fit does not know loss={loss!r}: it minimises the sum of squares, "linear"'
+        )
     limit = options.pop("maxfev", None) or options.pop("max_nfev", None) or 1000
     others = {*options} - IGNORED - {"max_nfev"}
     if others:

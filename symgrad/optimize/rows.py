@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -31,6 +31,9 @@ WHOLE: Final = 20_000
 
 Model = Callable[..., Any]
 
+Shape = Literal["flat", "columns", "other"]
+"""How a model takes x: (M,), (k, M), or as it is, of any other shape."""
+
 
 @dataclass(frozen=True, eq=False)
 class Point:
@@ -47,7 +50,7 @@ class Point:
 
 @dataclass
 class Rows:
-    """Data to fit: x (k, M), y (M,), and what residuals are divided by.
+    """Data to fit: x (k, M), or of another shape, y (M,), and what residuals are divided by.
 
     ``scale`` is None, an array (M,), or the lower Cholesky factor (M, M) of a covariance.
     """
@@ -57,7 +60,7 @@ class Rows:
     y: np.ndarray
     scale: np.ndarray | None
     n: int
-    flat: bool
+    shape: Shape
     device: Any
     dtype: str
     calls: int = 0
@@ -74,14 +77,7 @@ class Rows:
         Raises:
             TraceError: if it can be traced in neither way.
         """
-        try:
-            kernel = row_kernel(self.f, self.n, len(self.x), self.flat, self.device, self.dtype)
-            self._evaluate = lambda p, rows: self._by_row(kernel, p, rows)
-            agrees = self._agrees(p)
-            self.linear = linear_parameters(kernel, self.n) if agrees else ()
-        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
-            agrees = False  # what is wrong with it for one x may be right for all of them
-        if not agrees:
+        if self.shape == "other" or not self._prepare_row(p):
             self._rowwise = False
             if len(self.y) > WHOLE:
                 raise InputError(
@@ -94,9 +90,21 @@ class Rows:
             )  # fmt: skip
             self._evaluate = lambda p, _: whole.run(p)
 
+    def _prepare_row(self, p: np.ndarray) -> bool:
+        """Trace the model at one row: whether its values are those of all rows together."""
+        try:
+            flat = self.shape == "flat"
+            kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype)
+            self._evaluate = lambda p, rows: self._by_row(kernel, p, rows)
+            agrees = self._agrees(p)
+            self.linear = linear_parameters(kernel, self.n) if agrees else ()
+        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+            return False  # what is wrong with it for one x may be right for all of them
+        return agrees
+
     @property
     def _given(self) -> np.ndarray:
-        return self.x[0] if self.flat else self.x
+        return self.x[0] if self.shape == "flat" else self.x
 
     def _checked(self, values: Any) -> Any:
         if np.shape(values) != self.y.shape:
@@ -191,7 +199,7 @@ class Rows:
         return Point(p, 2.0 * float(found[0]), (roots[:, None] * vectors.T) * units, z)
 
     def _reduction(self) -> Any:
-        k, f, flat = len(self.x), self.f, self.flat
+        k, f, flat = len(self.x), self.f, self.shape == "flat"
         weighted = self.scale is not None
 
         def residual(p: Any, row: Any) -> Any:

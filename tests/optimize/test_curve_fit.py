@@ -196,5 +196,58 @@ def test_other_errors() -> None:
         sg.curve_fit(decay, ["a"] * 60, X)
     with pytest.raises(TypeError, match="curve_fit does not know loss"):
         sg.curve_fit(decay, X, noisy(), loss="soft_l1", xtol=1e-8)
-    with pytest.raises(TypeError, match="cannot be fitted"):
+    with pytest.raises(TypeError, match="must not exceed func output"):
         sg.curve_fit(decay, X[:2], X[:2], method="lm")
+
+
+def test_x_of_any_shape_that_the_model_takes() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))
+
+    def plane(x: Any, a: Any, b: Any, *, factor: float = 2.0) -> Any:
+        return factor * (a * x[:, 0] + b * x[:, 1])
+
+    y = plane(x, 2.0, 3.0) + 0.01 * np.cos(np.arange(50))
+    want = scipy.optimize.curve_fit(plane, x, y, [1, 1])  # of the keyword SciPy makes a parameter
+    for p0 in (None, [1, 1]):
+        popt, pcov = sg.curve_fit(plane, x, y, p0)
+        np.testing.assert_allclose(popt, want[0], rtol=1e-6)
+        np.testing.assert_allclose(pcov, want[1], rtol=1e-5)
+    y[3], x[7, 0] = np.nan, np.nan
+    keep = ~np.isin(np.arange(50), [3, 7])
+    popt, _ = sg.curve_fit(plane, x, y, nan_policy="omit")
+    want = scipy.optimize.curve_fit(plane, x[keep], y[keep], [1, 1])
+    np.testing.assert_allclose(popt, want[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"nan_policy": "raise", "check_finite": False}, ValueError, "input contains nan values"),
+        ({"check_finite": False}, ValueError, "ydata holds NaN"),
+        ({"nan_policy": "omit", "xdata": [1.0, 2.0], "ydata": [np.nan] * 2}, TypeError, "Improper"),
+        ({"xdata": [1.0], "ydata": [1.0]}, TypeError, "Improper input"),
+        ({"loss": "soft_l1", "nan_policy": "omit"}, TypeError, "does not know loss='soft_l1'"),
+        ({"jac": "foo", "nan_policy": "omit"}, ValueError, "jac='foo'"),
+        ({"args": (3,), "nan_policy": "omit"}, ValueError, "not a supported keyword"),
+        ({"sigma": np.zeros(9)}, ValueError, "sigma holds NaN or 0"),
+        ({"sigma": np.full(9, np.nan)}, ValueError, "sigma holds NaN or 0"),
+    ],
+)
+def test_refusals_name_the_cause(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    x = np.arange(9.0)
+    given: dict[str, Any] = {"xdata": x, "ydata": np.where(x == 4, np.nan, x)} | options
+    if "sigma" in options:
+        given["ydata"] = x
+    with pytest.raises(sg.SymgradError, match=message) as raised:
+        sg.curve_fit(lambda x, a, b: a * x + b, **given)
+    assert isinstance(raised.value, error)
+
+
+def test_the_linear_loss_and_rows_left_out_by_their_deviation() -> None:
+    x = np.arange(9.0)
+    y = np.where(x == 4, 100.0, 2 * x + 1)
+    sigma = np.where(x == 4, np.inf, 1.0)
+    popt, _ = sg.curve_fit(lambda x, a, b: a * x + b, x, y, sigma=sigma, loss="linear", f_scale=2.0)
+    np.testing.assert_allclose(popt, [2.0, 1.0], rtol=1e-9)
