@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +51,9 @@ MOST_STEPS: Final = 2**24
 CHUNK: Final = 250
 """Steps between two calls of a callback."""
 
+ENDED: Final = 99
+"""The status of a problem that a callback ended."""
+
 PARTS: Final = 20
 """Into how many parts the steps are divided at least where progress is shown."""
 
@@ -84,7 +89,9 @@ def minimize_from(
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: "float32", or on the CPU "float64".
         math: as for `fused_forward_backward`.
-        callback: called between dispatches with the result so far; a true answer ends the run.
+        callback: called between dispatches with the result so far, as ``intermediate_result`` if
+            it names that; a true answer or StopIteration ends the run, and problems that are not
+            done have status 99 (on the host), as in SciPy.
         history: True to keep the losses of every step in ``history``, (T, S), or every how many.
         memory: whether to add ``memory``, what the method kept, each part (S, ...).
         progress: whether to show how far a long run is.
@@ -130,8 +137,8 @@ def minimize_from(
     if not (target.is_gpu or runner or watched or progress or memory):
         return result_of(streamed(task, stages, begin, data))
     states = _states(task, stages, begin, data, target)
-    losses = _run(states, stages, callback, every, progress)
-    result = result_of(states.ends())
+    losses, ended = _run(states, stages, _asked(callback), every, progress)
+    result = result_of(_ended(states.ends()) if ended else states.ends())
     if memory:
         result.memory = states.memory()
     if every:
@@ -231,10 +238,10 @@ def _on_host(array: Any) -> Any:
 
 
 def _run(
-    states: States, stages: Stages, callback: Callable[[Any], Any] | None, every: int,
+    states: States, stages: Stages, callback: Callable[[Any], bool] | None, every: int,
     progress: bool,
-) -> list[np.ndarray]:  # fmt: skip
-    """Do all steps; the losses after every so many of them."""
+) -> tuple[list[np.ndarray], bool]:  # fmt: skip
+    """Do all steps: the losses after every so many of them, and whether the callback ended them."""
     losses: list[np.ndarray] = []
     (lead, steps), *last = stages
     short = max(1, min(CHUNK, -(-steps // PARTS))) if progress else CHUNK
@@ -248,10 +255,37 @@ def _run(
         if every:
             losses.append(np.array(states.ends().fun))
         if callback is not None and callback(result_of(states.ends())):
-            break
+            return losses, True
     for runner, count in last:
         states.advance(runner, count)
-    return losses
+    return losses, False
+
+
+def _asked(callback: Callable[..., Any] | None) -> Callable[[Any], bool] | None:
+    """Whether a callback, called as SciPy would, ends the run."""
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise InputTypeError(f"callback={callback!r}: a function of the result so far is needed")
+    try:
+        by_name = {*inspect.signature(callback).parameters} == {"intermediate_result"}
+    except ValueError:  # of some built-in functions there is no signature
+        by_name = False
+
+    def ends(result: Any) -> bool:
+        try:
+            return bool(callback(intermediate_result=result) if by_name else callback(result))
+        except StopIteration:
+            return True
+
+    return ends
+
+
+def _ended(ends: Ends) -> Ends:
+    """The ends of a run that was ended early: what was not done says so, where it is the host's."""
+    if not isinstance(ends.status, np.ndarray):
+        return ends
+    return replace(ends, status=np.where(ends.status == 0, ENDED, ends.status))
 
 
 def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[int]:

@@ -18,8 +18,9 @@ MESSAGES: Final = {
     3: "the step is within the tolerance",
     -1: "no step leads further down, and the gradient is not small",
     -2: "the loss or its gradient is not finite",
+    99: "the callback ended the run",
 }
-"""What each ``status`` means; the positive ones are successes."""
+"""What each ``status`` means; those from 1 to 3 are successes."""
 
 
 class Messages(Sequence[str]):
@@ -46,8 +47,9 @@ class Messages(Sequence[str]):
         return Messages(found) if np.ndim(found) else MESSAGES[int(found)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        table = np.array([MESSAGES[s] for s in range(-2, 4)], dtype or object)
-        return table[self._status + 2]
+        known = sorted(MESSAGES)
+        table = np.array([MESSAGES[s] for s in known], dtype or object)
+        return table[np.searchsorted(known, self._status)]
 
     def __repr__(self) -> str:
         status, counts = np.unique(self._status, return_counts=True)

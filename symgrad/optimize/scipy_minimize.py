@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.fused import fused_forward_backward, fused_hessian
 from symgrad.kernels import Kernel
 from symgrad.optimize.arguments import real
-from symgrad.optimize.method import Method
+from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.result import as_scipy, scipy_optimize
+from symgrad.targets import choose
 
 SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
 """Methods that are given the Hessian."""
@@ -32,9 +34,10 @@ def minimize(
     Args:
         f: gets an array of n variables, and ``args``, and returns one scalar; it is traced.
         x0: where to start, (n,).
-        args: more arguments for f, which are constants.
+        args: more arguments for f, which are constants; a jac, hess or hessp is given them too.
         method: SciPy's; those of second order get the symbolic Hessian.
-        jac: taken instead of the exact gradient if it is a function.
+        jac: taken instead of the exact gradient if it is a function; True if f returns its gradient
+            as well, which is not needed.
         hess: taken instead of the exact Hessian if it is a function.
         hessp: taken instead of the exact Hessian.
         bounds: handed on to SciPy, as are the next four.
@@ -43,7 +46,7 @@ def minimize(
         callback: SciPy's.
         options: SciPy's.
         device: the CPU by default.
-        dtype: "float64" by default, "float32" on a GPU.
+        dtype: "float64" on the CPU by default, "float32" on a GPU.
 
     Returns:
         SciPy's ``OptimizeResult``.
@@ -63,14 +66,14 @@ def minimize(
             f"{len(start)}, x0, method) runs symgrad's"
         )
     args = args if isinstance(args, tuple) else (args,)
-    chosen = {"device": device if device is not None else "cpu", "dtype": dtype or "float64"}
-    if dtype is None and chosen["device"] != "cpu":
-        chosen["dtype"] = "float32"
+    target = choose(device if device is not None else "cpu")
+    chosen = {"device": target, "dtype": dtype or ("float32" if target.is_gpu else "float64")}
     name = method.lower() if isinstance(method, str) else ""
-    loss = lambda v: f(v, *args)  # noqa: E731
+    loss = _loss_of(f, args, with_gradient=jac is True)
     fun = as_scipy(fused_forward_backward(len(start), loss, **chosen))
     if not callable(hess) and hessp is None and name in SECOND:
         hess = _hessian(fused_hessian(len(start), loss, **chosen))
+    jac, hess, hessp = (_with_args(g, args) for g in (jac, hess, hessp))
     given = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
     if name in WITHOUT:
         given = {}
@@ -79,6 +82,25 @@ def minimize(
         value, start, method=method, bounds=bounds, constraints=constraints, tol=tol,
         callback=callback, options=options, **given,
     )  # fmt: skip
+
+
+def _loss_of(f: Callable[..., Any], args: tuple[Any, ...], with_gradient: bool) -> Any:
+    """f as a function of the variables alone that returns a scalar."""
+
+    @functools.wraps(f)  # messages name the user's function and its line
+    def loss(v: Any) -> Any:
+        found = f(v, *args)
+        if with_gradient and isinstance(found, tuple) and len(found) == 2:
+            found = found[0]  # f gives its gradient as well: the traced one is exact
+        values = array_of(found)
+        return values[0] if np.shape(values) == (1,) else found
+
+    return loss
+
+
+def _with_args(function: Any, args: tuple[Any, ...]) -> Any:
+    """A derivative of the user's own, which is given args after its other arguments."""
+    return (lambda *given: function(*given, *args)) if callable(function) and args else function
 
 
 def _hessian(kernel: Kernel) -> Callable[[Any], np.ndarray]:

@@ -244,6 +244,27 @@ def test_history_and_callback() -> None:
     assert ended.history.shape == (2, 5)
 
 
+def test_callbacks_end_a_run_as_in_scipy() -> None:
+    seen: list[Any] = []
+
+    def named(intermediate_result: Any) -> None:
+        seen.append(intermediate_result.fun.copy())
+        raise StopIteration
+
+    for callback in (named, lambda result: True):
+        found = sg.minimize_from(
+            rosenbrock, 2, [[-1.2, 1.0], [1.0, 1.0]], sg.LBFGS(), 900, history=3,
+            callback=callback, device="cpu",
+        )  # fmt: skip
+        assert found.status.tolist() == [99, 1] and found.success.tolist() == [False, True]
+        assert found.message[0] == "the callback ended the run"
+        assert np.array(found.message).tolist()[0] == found.message[0]
+        assert found.nit[0] == 3
+    assert len(seen) == 1
+    with pytest.raises(sg.InputTypeError, match="callback=3"):
+        sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), callback=3, device="cpu")  # type: ignore
+
+
 def test_no_starts_have_no_best_one() -> None:
     found = sg.minimize_from(rosenbrock, 2, np.zeros((0, 2)), sg.LBFGS(), 5, device="cpu")
     assert found.best is None and found.x.shape == (0, 2)

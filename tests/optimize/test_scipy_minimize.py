@@ -87,3 +87,43 @@ def test_starts_and_methods_of_another_kind() -> None:
         sg.minimize(rosenbrock, "abc")
     with pytest.raises(sg.InputTypeError, match="minimize_from"):
         sg.minimize(rosenbrock, START, method=sg.Adam())  # type: ignore
+
+
+def test_the_cpu_by_any_name_is_float64() -> None:
+    cpu = next(d for d in sg.devices() if not d.is_gpu)
+    for device in ("cpu", cpu, sg.devices().index(cpu)):
+        found = sg.minimize(lambda v: (v[0] - 1 / 3) ** 2, [0.0], device=device)
+        assert abs(found.x[0] - 1 / 3) < 1e-9
+
+
+def test_derivatives_of_the_users_own_are_given_args() -> None:
+    def loss(v: Any, a: float) -> Any:
+        return a * (v @ v)
+
+    def gradient(x: Any, a: float) -> Any:
+        return 2 * a * x
+
+    found = sg.minimize(loss, [1.0, 2.0], args=(2.0,), jac=gradient)
+    np.testing.assert_allclose(found.x, 0.0, atol=1e-6)
+    found = sg.minimize(
+        loss, [1.0, 2.0], args=2.0, jac=gradient, hess=lambda x, a: 2 * a * np.eye(2),
+        method="trust-exact",
+    )  # fmt: skip
+    np.testing.assert_allclose(found.x, 0.0, atol=1e-6)
+
+
+def test_functions_written_for_scipy() -> None:
+    both = sg.minimize(lambda v: (v @ v, 2 * v), [1.0, 2.0], jac=True)
+    np.testing.assert_allclose(both.x, 0.0, atol=1e-6)
+    one = sg.minimize(lambda v: (v - 3) ** 2, [1.0])
+    np.testing.assert_allclose(one.x, 3.0, atol=1e-6)
+
+
+def test_messages_name_the_users_function() -> None:
+    def pair(v: Any) -> Any:
+        return [v[0], v[1]]
+
+    with pytest.raises(
+        sg.TraceError, match=r"pair \(.*test_scipy_minimize.py:\d+\) returned a list"
+    ):
+        sg.minimize(pair, START)
