@@ -200,8 +200,8 @@ def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
     bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
     if rows < n and (method == "lm" or (method is None and not bounded)):
         raise InputTypeError(
-            f"Improper input: func input vector length N={n} must not exceed func output vector "
-            f"length M={rows}: there are more parameters than rows; method='trf' takes that"
+            f"The number of func parameters={n} must not exceed the number of data points={rows}: "
+            "method='trf' takes that"
         )
 
 
@@ -246,8 +246,8 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     if method not in METHODS:
         raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
     n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
-    low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
     try:
+        low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
         box = Box(*(np.broadcast_to(real(b, "bounds"), (n,)).copy() for b in (low, high)))
     except ValueError as error:
         raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error

@@ -196,7 +196,7 @@ def test_other_errors() -> None:
         sg.curve_fit(decay, ["a"] * 60, X)
     with pytest.raises(TypeError, match="curve_fit does not know loss"):
         sg.curve_fit(decay, X, noisy(), loss="soft_l1", xtol=1e-8)
-    with pytest.raises(TypeError, match="must not exceed func output"):
+    with pytest.raises(TypeError, match="must not exceed the number"):
         sg.curve_fit(decay, X[:2], X[:2], method="lm")
 
 
@@ -224,11 +224,16 @@ def test_x_of_any_shape_that_the_model_takes() -> None:
     [
         ({"nan_policy": "raise", "check_finite": False}, ValueError, "input contains nan values"),
         ({"check_finite": False}, ValueError, "ydata holds NaN"),
-        ({"nan_policy": "omit", "xdata": [1.0, 2.0], "ydata": [np.nan] * 2}, TypeError, "Improper"),
-        ({"xdata": [1.0], "ydata": [1.0]}, TypeError, "Improper input"),
+        (
+            {"nan_policy": "omit", "xdata": [1.0, 2.0], "ydata": [np.nan] * 2},
+            TypeError,
+            "number of func parameters",
+        ),
+        ({"xdata": [1.0], "ydata": [1.0]}, TypeError, "must not exceed the number of data"),
         ({"loss": "soft_l1", "nan_policy": "omit"}, TypeError, "does not know loss='soft_l1'"),
         ({"jac": "foo", "nan_policy": "omit"}, ValueError, "jac='foo'"),
         ({"args": (3,), "nan_policy": "omit"}, ValueError, "not a supported keyword"),
+        ({"bounds": [(0, 1)] * 3, "nan_policy": "omit"}, ValueError, "bounds: numbers or arrays"),
         ({"sigma": np.zeros(9)}, ValueError, "sigma holds NaN or 0"),
         ({"sigma": np.full(9, np.nan)}, ValueError, "sigma holds NaN or 0"),
     ],

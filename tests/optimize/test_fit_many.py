@@ -10,6 +10,8 @@ import scipy.optimize
 
 import symgrad as sg
 
+ScipyBounds: Any = scipy.optimize.Bounds
+
 X = np.linspace(0.0, 4.0, 40)
 RNG = np.random.default_rng(0)
 TRUE = RNG.uniform(0.5, 2.0, (9, 3))
@@ -161,7 +163,7 @@ def test_rows_with_nan_are_left_out(sigma: Any, own: bool) -> None:
 def test_starts_and_bounds_as_in_scipy() -> None:
     want = sg.fit_many(decay, X, Y, [1, 1, 1], device="cpu")
     np.testing.assert_array_equal(sg.fit_many(decay, X, Y, device="cpu").x, want.x)
-    box = scipy.optimize.Bounds([0, 0, 0], [3, 3, 3])
+    box = ScipyBounds(np.zeros(3), np.full(3, 3.0))
     held = sg.fit_many(decay, X, Y, bounds=box, device="cpu")
     np.testing.assert_allclose(held.x, want.x, rtol=1e-6)
     with pytest.raises(sg.InputError, match="infeasible: p0 is outside of the bounds"):

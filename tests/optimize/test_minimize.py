@@ -21,6 +21,8 @@ from optimize.problems import (
 import symgrad as sg
 from symgrad.optimize.minimize import minimize_kernel
 
+ScipyBounds: Any = scipy.optimize.Bounds
+
 METHODS = [sg.LBFGS(4), sg.Newton(), sg.GaussNewton(), sg.LevenbergMarquardt()]
 STARTS = [[-1.2, 1.0], [2.0, -1.0], [5.0, 5.0], [0.0, 0.0], [1.0, 1.0]]
 
@@ -334,7 +336,9 @@ def test_arguments_of_other_types(options: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    "bounds", [scipy.optimize.Bounds([-2, -2], [0.5, 2]), [(None, 0.5), (-2, None)]], ids=str
+    "bounds",
+    [ScipyBounds(np.full(2, -2.0), np.array([0.5, 2.0])), [(None, 0.5), (-2, None)]],
+    ids=str,
 )
 def test_bounds_as_scipy_has_them(bounds: Any) -> None:
     found = sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), 200, bounds=bounds, **DOUBLE)

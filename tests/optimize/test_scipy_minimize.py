@@ -106,7 +106,7 @@ def test_derivatives_of_the_users_own_are_given_args() -> None:
     found = sg.minimize(loss, [1.0, 2.0], args=(2.0,), jac=gradient)
     np.testing.assert_allclose(found.x, 0.0, atol=1e-6)
     found = sg.minimize(
-        loss, [1.0, 2.0], args=2.0, jac=gradient, hess=lambda x, a: 2 * a * np.eye(2),
+        loss, [1.0, 2.0], args=(2.0,), jac=gradient, hess=lambda x, a: 2 * a * np.eye(2),
         method="trust-exact",
     )  # fmt: skip
     np.testing.assert_allclose(found.x, 0.0, atol=1e-6)
