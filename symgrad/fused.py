@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.data import LeastSquaresKernel, Request, data_kernel, least_squares_kernel
+from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
@@ -17,6 +17,7 @@ from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
 from symgrad.pipeline import Derive, Options, Wanted, build
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
+from symgrad.row_loss import Request
 from symgrad.rows import columns_of
 
 Function = Callable[..., Any]
