@@ -31,17 +31,15 @@ def _travelled(*_: Any) -> Any:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was summed up, in float64: results, lines of tables, rows, and their weights."""
+    """What was summed up, in float64: results, lines of tables, and the weights of rows."""
 
     sums: np.ndarray
     lines: tuple[np.ndarray, ...]
-    rows: int
     weight: float
 
     def __add__(self, other: Totals) -> Totals:
         lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
-        weight, rows = self.weight + other.weight, self.rows + other.rows
-        return Totals(self.sums + other.sums, lines, rows, weight)
+        return Totals(self.sums + other.sums, lines, self.weight + other.weight)
 
 
 class DataKernel:
@@ -136,13 +134,15 @@ class DataKernel:
         """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
         if not is_table(rows):
             raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
-        table = self._read(rows)
+        table = self._read(rows, own=not self.device.is_gpu)
         resident = self._resident(table)
+        if self.device.is_gpu:
+            table = replace(table, numbers=table.numbers[:0].copy())  # the device has its own
 
         def run(params: Any) -> tuple[float, Any]:
             return self._finished(self._total(self._flat(params), table, resident))
 
-        return BoundKernel(self, len(table.numbers), run)
+        return BoundKernel(self, table.count, run)
 
     __call__ = run
 
@@ -154,9 +154,10 @@ class DataKernel:
         count = -(-len_of(rows) // BLOCK) if is_table(rows) else 0
         return open_screen().progress(tables, count, lambda table: f"{len_of(table):,} rows")
 
-    def _read(self, table: Any) -> _Table:
+    def _read(self, table: Any, own: bool = False) -> _Table:
+        """The table as a device takes it; ``own`` if nothing may be shared with the user."""
         columns = self._traced.columns
-        numbers, indices = read(table, columns, str(self.dtype))
+        numbers, indices = read(table, columns, str(self.dtype), own)
         numbers, indices = screened(numbers, indices, self._request.nan_policy, columns)
         for position, k in enumerate(columns.indices):
             blocks = [g.block for g in self._traced.gathers if g.column == k]
@@ -165,7 +166,7 @@ class DataKernel:
         if len(kept) < columns.count:
             numbers = np.ascontiguousarray(numbers[:, kept])
         small = np.ascontiguousarray(indices, np.int32)
-        return _Table(numbers, small, self._weight(numbers, kept))
+        return _Table(numbers, small, len(numbers), self._weight(numbers, kept))
 
     def _weight(self, numbers: np.ndarray, kept: Sequence[int]) -> float:
         if self._traced.weight is None:
@@ -199,7 +200,7 @@ class DataKernel:
             sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
-        return Totals(sums, tuple(lines), len(table.numbers), table.weight)
+        return Totals(sums, tuple(lines), table.weight)
 
     def _resident(self, table: _Table) -> Any:
         """The table where it is needed; None if it stays where it is, for there are indices."""
@@ -270,6 +271,7 @@ class _Table:
 
     numbers: np.ndarray
     indices: np.ndarray
+    count: int
     weight: float
 
 

@@ -80,8 +80,12 @@ def take(rows: Any, start: int, end: int) -> Any:
     return rows[start:end]
 
 
-def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def read(
+    rows: Any, columns: Columns, dtype: str, own: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int64.
+
+    The numbers are the user's own array if it is fit for it, or always a copy if ``own``.
 
     Raises:
         InputError: for columns that are missing, too many or of different lengths, and for indices
@@ -91,9 +95,12 @@ def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarra
     indices = [_whole(found[:, k] if isinstance(found, np.ndarray) else found[k], columns, k)
                for k in columns.indices]  # fmt: skip
     with np.errstate(over="ignore"):
-        numbers = np.ascontiguousarray(
-            found if isinstance(found, np.ndarray) else np.stack(found, axis=1), dtype=dtype
-        )
+        if not isinstance(found, np.ndarray):
+            numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)
+        elif own:
+            numbers = np.array(found, dtype=dtype, order="C")
+        else:
+            numbers = np.ascontiguousarray(found, dtype=dtype)
     kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
     return numbers, kept
 

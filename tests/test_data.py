@@ -126,6 +126,21 @@ def test_tables_are_streamed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         agree(kernel.run(P, mapped), whole, 1e-6)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_bound_is_no_longer_the_users(device: Any, tmp_path: Path) -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, nan_policy="raise", device=device)
+    rows = table(100).astype(np.float32)
+    path = tmp_path / "rows.npy"
+    np.save(path, rows)
+    mapped = np.load(path, mmap_mode="r+")
+    want = kernel.run(P, rows)
+    for given in (rows, mapped):
+        bound = kernel.bind(given)
+        given[:] = np.nan
+        agree(bound.run(P), want, 1e-6)
+        assert len(bound) == 100
+
+
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
     kernel.run(P, iter([table(3), table(4)]), progress=True)
