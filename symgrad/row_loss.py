@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,10 @@ def traced_loss(request: Request) -> Traced:
     made, blocks = _trace(request)
     graph, loss = made.graph, _loss(request, made)
     gathered = [i for g in made.gathers for i in g.inputs]
-    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*made.parameters, *gathered])
+    wrt = [*made.parameters.values(), *gathered]
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, wrt)
     uniform, ends = slopes[: len(made.parameters)], slopes[len(made.parameters) :]
-    graded = tuple(k for k, i in enumerate(uniform) if i is not None)
+    graded = tuple(k for k, i in zip(made.parameters, uniform, strict=True) if i is not None)
     zero = graph.constant(0.0)
     summed = {"loss": [loss], "grad": [i for i in uniform if i is not None]}
     return _ready(request, made, blocks, graded, summed, [zero if i is None else i for i in ends])
@@ -79,13 +80,8 @@ def traced_squares(request: Request) -> Traced:
     if made.gathers:
         raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
     graph = made.graph
-    rows = [
-        differentiate.vjp(graph, {r: graph.constant(1.0)}, made.parameters) for r in made.outputs
-    ]
-    n = len(made.parameters)
-    slopes: list[list[Any]] = [
-        [Expr(graph, i) if i is not None else None for i in row] for row in rows
-    ]
+    n = sum(b.size for b in blocks)
+    slopes = [_slopes(made, r, n) for r in made.outputs]
     values = [Expr(graph, r) for r in made.outputs]
     weight = weight_column(request)
     scale: Any = 1.0 if weight is None else Expr(graph, made.columns[weight])
@@ -101,6 +97,17 @@ def traced_squares(request: Request) -> Traced:
     ends = [(scale * sum(terms)).id if terms else zero for terms in sums]
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     return _ready(request, made, blocks, tuple(range(n)), summed, [])
+
+
+def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:
+    """The derivatives of an output for all n parameters; None where they are structurally 0."""
+    graph = made.graph
+    seed = {output: graph.constant(1.0)}
+    found: list[Any] = [None] * n
+    read = made.parameters
+    for k, i in zip(read, differentiate.vjp(graph, seed, list(read.values())), strict=True):
+        found[k] = Expr(graph, i) if i is not None else None
+    return found
 
 
 def _trace(request: Request) -> tuple[RowTrace, tuple[Block, ...]]:
@@ -141,10 +148,10 @@ def _ready(
     graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
     graph, roots = lower(graph, roots, options.math, options.dtype)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    every = _inputs(made, range(len(made.parameters)), ())
+    every = _inputs(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
-    used = tuple(k for k, i in enumerate(made.parameters) if new[i] in needed)
+    used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
     indices = tuple(sorted({g.column for g in made.gathers}))
     order = _inputs(made, used, indices)
     graph, roots = arranged(graph, roots, [new[i] for i in order])
@@ -168,7 +175,7 @@ def _outputs(
     return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
 
 
-def _inputs(made: RowTrace, used: Sequence[int], indices: Sequence[int]) -> list[int]:
+def _inputs(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
     """The inputs in the order that reductions have, without those that no row reads."""
     return [
         *[made.parameters[k] for k in used],

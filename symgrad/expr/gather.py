@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
-from symgrad.expr.array import ExprArray
+from symgrad.expr.array import ExprArray, apply_function, apply_ufunc
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.place import resolve_places
@@ -53,24 +54,107 @@ class RowTrace:
     """What a loss of one row turned out to compute: node ids in ``graph``."""
 
     graph: Graph
-    parameters: tuple[int, ...]
+    parameters: dict[int, int]
+    """The inputs that are parameters, by their places among all, in ascending order: those that
+    something reads other than by an index."""
     columns: tuple[int, ...]
     gathers: tuple[Gather, ...]
     outputs: tuple[int, ...]
     structure: Structure
 
 
-class Parameters(ExprArray):
-    """A block of parameters, from which a column of indices may take rows."""
+class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
+    """A block of parameters, from which a column of indices may take rows.
 
-    lookup: Callable[[Expr], Any] | None = None
+    It behaves as an array of expressions, and says that it is one; but these are made when they
+    are first needed, so that what only lookups read costs nothing for each parameter.
+    """
+
+    def __init__(
+        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Expr], Any]
+    ) -> None:
+        self._block, self._make, self._lookup = block, make, lookup
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ExprArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """NumPy's, as the next three."""
+        return self._block.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._block.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self._block.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of arrays of expressions."""
+        return np.dtype(object)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Where each stands among all parameters."""
+        return np.arange(self._block.start, self._block.start + self.size).reshape(self.shape)
+
+    @cached_property
+    def _whole(self) -> ExprArray:
+        """All of them."""
+        return self._made(self._places)
+
+    def _made(self, places: np.ndarray) -> ExprArray:
+        found = np.empty(places.shape, dtype=object)
+        found.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
+        return found.view(ExprArray)
 
     def __getitem__(self, key: Any) -> Any:
         first, *rest = key if isinstance(key, tuple) else (key,)
-        if not isinstance(first, Expr) or self.lookup is None:
-            return super().__getitem__(key)
-        taken = self.lookup(first)
-        return taken[tuple(rest)] if rest else taken
+        if isinstance(first, Expr):
+            taken = self._lookup(first)
+            return taken[tuple(rest)] if rest else taken
+        if "_whole" in vars(self):
+            return self._whole[key]
+        places = self._places[key]
+        return self._made(places) if np.ndim(places) else self._make(int(places))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._whole[key] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._whole, name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._whole)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._whole
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+    def __repr__(self) -> str:
+        return f"<{self.size:,} parameters {self._block.name} of shape {self.shape}>"
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._whole, dtype=object)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return apply_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return apply_function(func, args, kwargs)
 
 
 class Row:
@@ -121,7 +205,20 @@ class _Tracer:
     graph: Graph
     columns: Sequence[int]
     names: Sequence[str] | None
+    parameters: dict[int, int] = field(default_factory=dict)
     gathers: dict[tuple[str, int], Gather] = field(default_factory=dict)
+
+    def parameter(self, block: Block, place: int) -> Expr:
+        """A parameter by its place among all."""
+        if place not in self.parameters:
+            self.parameters[place] = self.graph.input(f"{block.name}{place - block.start}")
+        return Expr(self.graph, self.parameters[place])
+
+    def block(self, block: Block) -> Parameters:
+        """A block of parameters."""
+        return Parameters(
+            block, lambda place: self.parameter(block, place), lambda c: self.gather(block, c)
+        )
 
     def gather(self, block: Block, column: Expr) -> Any:
         """The row of a block at the index in a column."""
@@ -168,10 +265,9 @@ def trace_row(
 ) -> RowTrace:  # fmt: skip
     """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
     graph = Graph()
-    parameters = [graph.input(f"{block.name}{k}") for block in blocks for k in range(block.size)]
     columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
     tracer = _Tracer(graph, columns, names)
-    made = {block.name: _parameters(tracer, block, parameters) for block in blocks}
+    made = {block.name: tracer.block(block) for block in blocks}
     p = Blocks(made) if isinstance(n, Mapping) else made["p"]
     values = _array(graph, columns)
     outputs, structure = flatten_result(graph, f(p, Row(values, names) if names else values), f)
@@ -179,14 +275,8 @@ def trace_row(
     graph.tracing = False
     gathers = tuple(tracer.gathers.values())
     _require_indices(f, graph, gathers, columns, outputs, names)
-    return RowTrace(graph, tuple(parameters), tuple(columns), gathers, tuple(outputs), structure)
-
-
-def _parameters(tracer: _Tracer, block: Block, parameters: Sequence[int]) -> Parameters:
-    ids = parameters[block.start : block.start + block.size]
-    array = _array(tracer.graph, ids).reshape(block.shape).view(Parameters)
-    array.lookup = lambda column: tracer.gather(block, column)
-    return array
+    read = dict(sorted(tracer.parameters.items()))
+    return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure)
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
