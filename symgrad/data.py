@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from symgrad import targets
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.gather import Block
 from symgrad.mathlib.define import functions
+from symgrad.parameters import Nest
 from symgrad.pipeline import paused_gc
 from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
 from symgrad.rows import blocks_of as tables_of
@@ -59,6 +60,7 @@ class DataKernel:
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self._request, self._traced = request, traced
+        self._parameters = Nest(request.n, traced.blocks, self.dtype)
         self.device = targets.choose(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
         self._sums = targets.sums(traced.reduction, request.options, self._title, self.device)
@@ -75,7 +77,7 @@ class DataKernel:
     @property
     def n_inputs(self) -> int:
         """The number of parameters."""
-        return sum(b.size for b in self._traced.blocks)
+        return self._parameters.size
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class DataKernel:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
             index that is out of range, or, if ``nan_policy="raise"``, a NaN.
         """
-        flat = self._flat(params)
+        flat = self._parameters.flat(params)
         total: Totals | None = None
         for table in self._watched(tables_of(rows, BLOCK), rows, progress):
             found = self._read(table)
@@ -140,7 +142,7 @@ class DataKernel:
             table = replace(table, numbers=table.numbers[:0].copy())  # the device has its own
 
         def run(params: Any) -> tuple[float, Any]:
-            return self._finished(self._total(self._flat(params), table, resident))
+            return self._finished(self._total(self._parameters.flat(params), table, resident))
 
         return BoundKernel(self, table.count, run)
 
@@ -174,21 +176,6 @@ class DataKernel:
         return float(numbers[:, kept.index(self._traced.weight)].sum(dtype=np.float64))
 
     # numbers in, numbers out ---------------------------------------------------------------------
-
-    def _flat(self, params: Any) -> np.ndarray:
-        """All parameters in a row, in the kernel's dtype."""
-        blocks = self._traced.blocks
-        if isinstance(params, Mapping):
-            missing = [b.name for b in blocks if b.name not in params]
-            if missing or len(params) != len(blocks):
-                raise InputError(f"params needs {', '.join(b.name for b in blocks)}")
-            parts = [_numbers(params[b.name], b.name, b.shape) for b in blocks]
-        else:
-            whole = np.asarray(params)
-            shape = blocks[0].shape if len(blocks) == 1 and whole.ndim > 1 else (self.n_inputs,)
-            parts = [_numbers(whole, "params", shape)]
-        with np.errstate(over="ignore"):
-            return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
     def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
         """The sums over one table."""
@@ -231,14 +218,7 @@ class DataKernel:
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
-        return float(total.sums[0] * scale), self._nested(gradient * scale)
-
-    def _nested(self, flat: np.ndarray) -> Any:
-        with np.errstate(over="ignore"):
-            flat = flat.astype(self.dtype)
-        blocks = self._traced.blocks
-        parts = {b.name: flat[b.start : b.start + b.size].reshape(b.shape).copy() for b in blocks}
-        return parts if isinstance(self._request.n, Mapping) else parts["p"]
+        return float(total.sums[0] * scale), self._parameters.nested(gradient * scale)
 
 
 class LeastSquaresKernel(DataKernel):
@@ -262,7 +242,8 @@ class LeastSquaresKernel(DataKernel):
         jtj = np.empty((n, n))
         rows, columns = np.triu_indices(n)
         jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]
-        return float(sums[0]), self._nested(sums[1 : 1 + n]), jtj.astype(self.dtype)
+        slopes = self._parameters.nested(sums[1 : 1 + n])
+        return float(sums[0]), slopes, jtj.astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -311,18 +292,6 @@ def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
     require_request(request)
     with paused_gc():
         return LeastSquaresKernel(request, device, traced_squares(request))
-
-
-def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name} is no array of numbers: {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape}: {shape} is needed")
-    return array
 
 
 def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:

@@ -41,7 +41,8 @@ def fused_forward_backward(
             expression (``sg.where``).
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
-            ``p[r.camera, :]``; n is then a shape or a dict of shapes, ``p.cameras[r.camera]``.
+            ``p[r.camera, :]``. With ``row`` or ``columns`` n may be a shape, () for one number,
+            or a dict of numbers, shapes and dicts again: ``p.cameras[r.camera]``.
         reduce: "sum" or "mean" of the losses of the rows.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too.
         nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".

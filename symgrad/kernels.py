@@ -92,9 +92,10 @@ class Kernel:
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
         (n,), which gives Python floats and plain arrays, or (..., n), which gives the results with
-        the same leading axes. Any real dtype and memory order is taken; results have the kernel's
-        dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray` results, and nothing is
-        copied to the host. NaN and infinities pass through as IEEE arithmetic has them.
+        the same leading axes; for n = 1 also a number. Any real dtype and memory order is taken;
+        results have the kernel's dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray`
+        results, and nothing is copied to the host. NaN and infinities pass through as IEEE
+        arithmetic has them.
 
         ``out`` takes the results instead: an array for each of them, in a tuple if there are
         several, C-contiguous and of the kernel's dtype, with the shape that the result would have
@@ -390,6 +391,8 @@ def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
             raise InputError(f"{name} is no rectangular array of numbers: {error}") from error
     if x.dtype.kind not in "fiub":
         x = _from_objects(x, name)
+    if x.ndim == 0 and n == 1:
+        x = x.reshape(1)
     if x.ndim == 0 or x.shape[-1] != n:
         raise InputError(f"{name} has shape {x.shape}: the kernel takes ({n},) or (..., {n})")
     with np.errstate(over="ignore"):

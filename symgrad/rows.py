@@ -106,7 +106,7 @@ def read(
 
 
 def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
-    table = _numbers(rows, "rows")
+    table = real_numbers(rows, "rows")
     if table.ndim == 1 and columns.count == 1:
         table = table[:, None]
     if table.ndim != 2 or table.shape[1] != columns.count:
@@ -123,7 +123,7 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     missing = [name for name in names if name not in known]
     if missing:
         raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
-    found = [_numbers(rows[name], name) for name in names]
+    found = [real_numbers(rows[name], name) for name in names]
     lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
     if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
         raise InputError(f"columns differ in shape: {lengths}")
@@ -139,7 +139,8 @@ def _names_in(rows: Any) -> Sequence[str] | None:
     return list(rows.columns) if hasattr(rows, "columns") else None
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
+def real_numbers(values: Any, name: str) -> np.ndarray:
+    """The values as an array; an error for what holds no real numbers."""
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:

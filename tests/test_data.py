@@ -303,6 +303,38 @@ def test_negative_indices_need_one_number_of_lines() -> None:
         kernel.run(p, [[-1]])
 
 
+def test_parameters_are_nested_as_they_were_asked_for() -> None:
+    shapes = {"layer": {"w": (2, 2), "b": ()}, "level": 3, "one": 1}
+
+    def loss(p: Any, r: Any) -> Any:
+        layer = p["layer"]
+        return (layer.w[0] @ layer["w"][1] + layer.b * r.x) * p.level[r.k] * p.one[0]
+
+    kernel = sg.fused_forward_backward(shapes, loss, columns=["k", "x"], device="cpu")
+    p = {"one": 2.0, "level": [1, 2, 3], "layer": {"b": 0.5, "w": [[1, 2], [3, 4]]}}
+    value, slopes = kernel.run(p, {"k": [0, 2], "x": [2.0, 4.0]})
+    assert value == 2 * ((11 + 1) * 1 + (11 + 2) * 3)
+    assert {k: v.tolist() for k, v in slopes["layer"].items()} == {
+        "w": [[24.0, 32.0], [8.0, 16.0]], "b": 2 * (2 + 4 * 3)
+    }  # fmt: skip
+    assert slopes["level"].tolist() == [24.0, 0.0, 26.0] and slopes["one"].tolist() == [51.0]
+    assert "layer_w0" in kernel.wgsl
+    flat = kernel.run([1, 2, 3, 4, 0.5, 1, 2, 3, 2], {"k": [0, 2], "x": [2.0, 4.0]})
+    assert flat[0] == value
+    with pytest.raises(InputError, match=r"params\['layer'\] needs w, b"):
+        kernel.run(p | {"layer": {"w": 1}}, {"k": [0], "x": [1.0]})
+    with pytest.raises(InputError, match=r"layer.w has shape \(\)"):
+        kernel.run(p | {"layer": {"w": 1, "b": 1}}, {"k": [0], "x": [1.0]})
+
+
+@pytest.mark.parametrize("n", [(), 1])
+def test_one_parameter_is_a_number(n: Any) -> None:
+    scale = (lambda p, r: p * r[0]) if n == () else (lambda p, r: p[0] * r[0])
+    kernel = sg.fused_forward_backward(n, scale, row=1, device="cpu")
+    value, slope = kernel.run(2.0, [[3.0], [4.0]])
+    assert value == 14.0 and slope == 7.0 and np.shape(slope) == (() if n == () else (1,))
+
+
 # least squares ------------------------------------------------------------------------------------
 
 

@@ -183,18 +183,18 @@ class Row:
 
 
 class Blocks:
-    """Several blocks of parameters: ``p.cameras`` or ``p["cameras"]``."""
+    """Several blocks of parameters: ``p.cameras`` or ``p["cameras"]``, or blocks of them again."""
 
-    def __init__(self, blocks: Mapping[str, Parameters]) -> None:
+    def __init__(self, blocks: Mapping[str, Any]) -> None:
         self._blocks = dict(blocks)
 
-    def __getattr__(self, name: str) -> Parameters:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._blocks:
             known = ", ".join(self._blocks)
             raise AttributeError(f"there are no parameters {name!r}: the blocks are {known}")
         return self._blocks[name]
 
-    def __getitem__(self, name: str) -> Parameters:
+    def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
 
 
@@ -214,8 +214,10 @@ class _Tracer:
             self.parameters[place] = self.graph.input(f"{block.name}{place - block.start}")
         return Expr(self.graph, self.parameters[place])
 
-    def block(self, block: Block) -> Parameters:
-        """A block of parameters."""
+    def block(self, block: Block) -> Any:
+        """A block of parameters; one alone is an expression."""
+        if not block.shape:
+            return self.parameter(block, block.start)
         return Parameters(
             block, lambda place: self.parameter(block, place), lambda c: self.gather(block, c)
         )
@@ -241,22 +243,39 @@ class _Tracer:
 
 
 def blocks_of(n: Any) -> tuple[Block, ...]:
-    """The blocks that ``n`` asks for: a number, a shape, or a dict of names and either."""
-    parts = n.items() if isinstance(n, Mapping) else [("p", n)]
+    """The blocks that ``n`` asks for: a number, a shape, or dicts of names and either, nested.
+
+    A shape of () is one number. The names of nested blocks are joined by dots.
+    """
     found: list[Block] = []
-    start = 0
-    for name, size in parts:
+    for name, size in _sizes(n, ""):
         shape = tuple(size) if isinstance(size, (tuple, list)) else (size,)
         plain = all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in shape)
-        if not shape or not plain or min(shape) < 1:
-            raise InputError(f"n={n!r}: a number of parameters, a shape, or a dict of them")
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InputError(f"n={n!r}: the name of a block is an identifier, not {name!r}")
-        found.append(Block(name, start, tuple(int(s) for s in shape)))
-        start += found[-1].size
+        if not plain or min(shape, default=1) < 1:
+            raise InputError(f"n={n!r}: a number of parameters, a shape, or dicts of them")
+        start = found[-1].start + found[-1].size if found else 0
+        found.append(Block(name or "p", start, tuple(int(s) for s in shape)))
     if not found:
         raise InputError("a kernel needs at least one parameter")
     return tuple(found)
+
+
+def _sizes(n: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The names and sizes in nested dicts, in order."""
+    if not isinstance(n, Mapping):
+        yield name, n
+        return
+    for key, size in n.items():
+        if not isinstance(key, str) or not key.isidentifier():
+            raise InputError(f"n={n!r}: the name of a block is an identifier, not {key!r}")
+        yield from _sizes(size, f"{name}.{key}" if name else key)
+
+
+def nested(n: Any, leaves: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """The dicts of ``n``, with the leaves in the place of sizes."""
+    if not isinstance(n, Mapping):
+        return next(leaves)
+    return wrap({key: nested(size, leaves, wrap) for key, size in n.items()})
 
 
 def trace_row(
@@ -267,8 +286,7 @@ def trace_row(
     graph = Graph()
     columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
     tracer = _Tracer(graph, columns, names)
-    made = {block.name: tracer.block(block) for block in blocks}
-    p = Blocks(made) if isinstance(n, Mapping) else made["p"]
+    p = nested(n, map(tracer.block, blocks), Blocks)
     values = _array(graph, columns)
     outputs, structure = flatten_result(graph, f(p, Row(values, names) if names else values), f)
     resolve_places(graph)
