@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from symgrad import targets
+from symgrad.audit import Audit
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.gather import Block
+from symgrad.expr.show import latex
 from symgrad.mathlib.define import functions
 from symgrad.parameters import Nest
 from symgrad.pipeline import paused_gc
 from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
+from symgrad.row_points import RowPoints
 from symgrad.rows import blocks_of as tables_of
 from symgrad.rows import is_table, len_of, read, screened
 from symgrad.screen import open_screen
+from symgrad.show_kernel import html
+from symgrad.stats import Stats, measured
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.reduce import emit_reduction
 
@@ -59,7 +65,7 @@ class DataKernel:
     """
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
-        self._request, self._traced = request, traced
+        self.request, self._traced = request, traced
         self._parameters = Nest(request.n, traced.blocks, self.dtype)
         self.device = targets.choose(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
@@ -67,22 +73,23 @@ class DataKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""
-        return type(self), (replace(self._request, f=_travelled), self.device, self._traced)
+        traced = replace(self._traced, expressions=self._traced.expressions.without_code())
+        return type(self), (replace(self.request, f=_travelled), self.device, traced)
 
     @property
     def name(self) -> str:
         """The name it was given, or that of the traced function."""
-        return self._request.options.name
+        return self.request.options.name
 
     @property
     def n_inputs(self) -> int:
         """The number of parameters."""
         return self._parameters.size
 
-    @property
+    @cached_property
     def modules(self) -> tuple[str, ...]:
         """The WGSL modules: the results are summed up in as many passes."""
-        options = self._request.options
+        options = self.request.options
         style = Style(options.math, options.comments, self._title)
         made = emit_reduction(self._traced.reduction, functions(options.math), style)
         return tuple(module.source for module in made)
@@ -93,22 +100,55 @@ class DataKernel:
         return "\n".join(self.modules)
 
     @property
+    def expr(self) -> tuple[Any, ...]:
+        """The loss of one row, times its weight, and its derivatives by the parameters' names."""
+        loss, slopes, *_ = self._traced.expressions.in_groups()
+        return loss[0], dict(zip(self._traced.wrt, slopes, strict=True))
+
+    @property
+    def stats(self) -> Stats:
+        """The size of what is computed at a row, and the seconds that making the kernel took."""
+        reduction = self._traced.reduction
+        looked = sum(lookup.width for lookup in reduction.lookups)
+        words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
+        nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
+        seconds = self._traced.seconds | {"compile": self._sums.seconds}
+        return measured(reduction.graph, reduction.outputs, nbytes, len(self.modules), seconds)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of all parameters, in a row."""
+        blocks = self._traced.blocks
+        return [b.name_of(k) for b in blocks for k in range(b.start, b.start + b.size)]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what ``run`` returns."""
+        return "loss", "grad"
+
+    @property
     def columns(self) -> tuple[str, ...] | int:
         """The names of a row's columns, or their number."""
-        return self._request.columns.names or self._request.columns.count
+        return self.request.columns.names or self.request.columns.count
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the arithmetic and of the gradient."""
-        return np.dtype(self._request.options.dtype)
+        return np.dtype(self.request.options.dtype)
 
     def __repr__(self) -> str:
-        names = self._request.columns.names
-        row = ", ".join(names) if names else f"{self._request.columns.count} columns"
+        names = self.request.columns.names
+        row = ", ".join(names) if names else f"{self.request.columns.count} columns"
         return (
             f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
-            f"{self._request.reduce}, {self.dtype} on {self.device}>"
+            f"{self.request.reduce}, {self.dtype} on {self.device}>"
         )
+
+    def _repr_html_(self) -> str:
+        return html(repr(self), str(self.stats), self.wgsl)
+
+    def _repr_latex_(self) -> str:
+        return f"$${latex(self.expr[0])}$$"
 
     def run(self, params: Any, rows: Any, *, progress: bool = False) -> tuple[float, Any]:
         """The loss over the rows, and its gradient.
@@ -133,10 +173,8 @@ class DataKernel:
         return self._finished(total)
 
     def bind(self, rows: Any) -> BoundKernel:
-        """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
-        if not is_table(rows):
-            raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
-        table = self._read(rows, own=not self.device.is_gpu)
+        """The kernel with a copy of a table where it is needed: ``bound.run(params)``."""
+        table = self._read(_whole(rows), own=not self.device.is_gpu)
         resident = self._resident(table)
         if self.device.is_gpu:
             table = replace(table, numbers=table.numbers[:0].copy())  # the device has its own
@@ -147,6 +185,53 @@ class DataKernel:
         return BoundKernel(self, table.count, run)
 
     __call__ = run
+
+    def in_a_row(self, params: Any) -> np.ndarray:
+        """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""
+        return self._parameters.flat(params)
+
+    def to(self, device: Any) -> Any:
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        return type(self)(self.request, device, self._traced)
+
+    def as_scipy(self, rows: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` over these rows: see `BoundKernel.as_scipy`."""
+        return self.bind(rows).as_scipy()
+
+    def audit(self, params: Any, rows: Any, *, least: float = 64.0) -> Audit:
+        """Which operations on a row lose precision in float32, with your lines: see `Audit`.
+
+        What is looked at is the loss of each row and its derivatives, each by itself, as
+        `Kernel.audit` looks at points: a suspect's ``point`` is the row, counted without those
+        that ``nan_policy`` omits, and its ``x`` holds parameters and columns. Sums over rows lose
+        next to nothing, as they are made in float64 from blocks.
+
+        Raises:
+            InputError, InputTypeError: as ``bind`` does.
+
+        Example:
+            >>> import symgrad as sg
+            >>> gap = lambda p, r: sg.sqrt(r.x**2 + p[0]) - r.x
+            >>> kernel = sg.fused_forward_backward(1, gap, columns=["x"], device="cpu")
+            >>> found = kernel.audit([1.0], {"x": [1.0, 5000.0]})
+            >>> [(s.kind, s.operation, s.point) for s in found.suspects]
+            [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
+        """
+        points = self.at_rows(params, rows, np.dtype("float32"))
+        products = [f"jtj[{j}, {k}]" for j, k in np.transpose(np.triu_indices(self.n_inputs))]
+        names = ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
+        expressions, options = self._traced.expressions, self.request.options
+        names = names[: len(expressions.nodes)]
+        return expressions.audit(self.name, names, points, options.simplify, least)
+
+    def at_rows(self, params: Any, rows: Any, dtype: np.dtype[Any]) -> RowPoints:
+        """What the expressions of a row are given at each of them, rounded to a dtype."""
+        table = self._read(_whole(rows))
+        flat = self._parameters.flat(params)
+        with np.errstate(over="ignore"):
+            numbers = table.numbers.astype(dtype)
+        divisor = self._divisor(self._weight(numbers))
+        return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
     # what happens to a table ---------------------------------------------------------------------
 
@@ -160,20 +245,21 @@ class DataKernel:
         """The table as a device takes it; ``own`` if nothing may be shared with the user."""
         columns = self._traced.columns
         numbers, indices = read(table, columns, str(self.dtype), own)
-        numbers, indices = screened(numbers, indices, self._request.nan_policy, columns)
+        numbers, indices = screened(numbers, indices, self.request.nan_policy, columns)
         for position, k in enumerate(columns.indices):
             blocks = [g.block for g in self._traced.gathers if g.column == k]
             indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
-        kept = [k for k in range(columns.count) if k not in columns.indices]
-        if len(kept) < columns.count:
-            numbers = np.ascontiguousarray(numbers[:, kept])
+        if columns.indices:
+            numbers = np.ascontiguousarray(numbers[:, columns.numbers])
         small = np.ascontiguousarray(indices, np.int32)
-        return _Table(numbers, small, len(numbers), self._weight(numbers, kept))
+        return _Table(numbers, small, len(numbers), self._weight(numbers))
 
-    def _weight(self, numbers: np.ndarray, kept: Sequence[int]) -> float:
+    def _weight(self, numbers: np.ndarray) -> float:
+        """What the rows weigh together, or their number."""
         if self._traced.weight is None:
             return float(len(numbers))
-        return float(numbers[:, kept.index(self._traced.weight)].sum(dtype=np.float64))
+        column = self._traced.columns.numbers.index(self._traced.weight)
+        return float(numbers[:, column].sum(dtype=np.float64))
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
@@ -205,12 +291,15 @@ class DataKernel:
         """What ``run`` returns of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator without a table")
-        scale = 1.0
-        if self._request.reduce == "mean":
-            if not total.weight:
-                raise InputError("the mean over no rows, or over weights of 0, is not defined")
-            scale = 1.0 / total.weight
-        return self._results(total, scale)
+        return self._results(total, 1.0 / self._divisor(total.weight))
+
+    def _divisor(self, weight: float) -> float:
+        """What sums over rows that weigh so much are divided by."""
+        if self.request.reduce == "sum":
+            return 1.0
+        if not weight:
+            raise InputError("the mean over no rows, or over weights of 0, is not defined")
+        return weight
 
     def _results(self, total: Totals, scale: float) -> Any:
         gradient = np.zeros(self.n_inputs)
@@ -235,6 +324,11 @@ class LeastSquaresKernel(DataKernel):
         >>> loss, gradient.tolist(), jtj.tolist()
         (20.0, [-12.0, -28.0], [[2.0, 4.0], [4.0, 10.0]])
     """
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what ``run`` returns."""
+        return "loss", "grad", "jtj"
 
     def _results(self, total: Totals, scale: float) -> Any:
         n = self.n_inputs
@@ -276,6 +370,34 @@ class BoundKernel:
 
     __call__ = run
 
+    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``.
+
+        x and the gradient are all parameters in a row, however they are nested.
+
+        Example:
+            >>> import scipy.optimize
+            >>> import symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> fun = kernel.bind([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]).as_scipy()
+            >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
+            [1.0, 2.0]
+        """
+
+        def fun(x: Any) -> tuple[float, np.ndarray]:
+            loss, gradient, *_ = self.run(np.asarray(x, float))
+            return loss, self.kernel.in_a_row(gradient).astype(float)
+
+        return fun
+
+
+def _whole(rows: Any) -> Any:
+    """One table, rather than an iterator of blocks."""
+    if not is_table(rows):
+        raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
+    return rows
+
 
 # making one ---------------------------------------------------------------------------------------
 
@@ -285,6 +407,12 @@ def data_kernel(request: Request, device: Any) -> DataKernel:
     require_request(request)
     with paused_gc():
         return DataKernel(request, device, traced_loss(request))
+
+
+def retraced(kernel: DataKernel, device: Any, dtype: str) -> DataKernel:
+    """The same kernel in another dtype."""
+    request = kernel.request
+    return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)
 
 
 def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from symgrad.errors import InputError, TraceError
@@ -13,11 +13,13 @@ from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import describe
+from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.mathlib.define import inlined, lower
-from symgrad.pipeline import Options, require_options
+from symgrad.pipeline import Clock, Options, require_options
 from symgrad.rows import NAN_POLICIES, Columns
+from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
 
@@ -48,11 +50,25 @@ class Traced:
     blocks: tuple[Block, ...]
     columns: Columns
     weight: int | None
+    read: tuple[int, ...]
+    """The parameters that the expressions read other than by an index."""
+    expressions: Expressions
+    """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
+    of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
+    seconds: dict[str, float] = field(compare=False)
+
+    @property
+    def wrt(self) -> list[str]:
+        """The names of what the loss of a row is differentiated for."""
+        names = self.expressions.graph.names
+        looked = sum(g.block.width for g in self.gathers)
+        return [*names[: len(self.read)], *names[len(names) - looked :]]
 
 
 def require_request(request: Request) -> None:
     """Refuse what is none of the choices."""
     require_options(request.options)
+    weight_column(request)
     if request.reduce not in ("sum", "mean"):
         raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean"')
     if request.nan_policy not in NAN_POLICIES:
@@ -62,25 +78,43 @@ def require_request(request: Request) -> None:
 
 def traced_loss(request: Request) -> Traced:
     """The loss of a row and its gradient."""
-    made, blocks = _trace(request)
-    graph, loss = made.graph, _loss(request, made)
-    gathered = [i for g in made.gathers for i in g.inputs]
-    wrt = [*made.parameters.values(), *gathered]
-    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, wrt)
-    uniform, ends = slopes[: len(made.parameters)], slopes[len(made.parameters) :]
-    graded = tuple(k for k, i in zip(made.parameters, uniform, strict=True) if i is not None)
-    zero = graph.constant(0.0)
-    summed = {"loss": [loss], "grad": [i for i in uniform if i is not None]}
-    return _ready(request, made, blocks, graded, summed, [zero if i is None else i for i in ends])
+    clock = Clock()
+    made = clock.time("trace", lambda: _trace(request))
+    loss = _loss(request, made)
+    uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
+    graded = tuple(k for k, i in uniform.items() if i is not None)
+    zero = made.graph.constant(0.0)
+    added = [zero if i is None else i for i in looked]
+    dense = [zero if i is None else i for i in uniform.values()]
+    summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
+    groups = (loss,), (*dense, *added)
+    return _ready(request, made, graded, summed, added, groups, clock)
+
+
+def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
+    """The derivatives for parameters, by their places, and for what is looked up; None is 0."""
+    graph, read = made.graph, made.parameters
+    looked = [i for g in made.gathers for i in g.inputs]
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*read.values(), *looked])
+    return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
 
 
 def traced_squares(request: Request) -> Traced:
     """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ."""
-    made, blocks = _trace(request)
+    clock = Clock()
+    made = clock.time("trace", lambda: _trace(request))
     if made.gathers:
         raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
+    n = sum(b.size for b in blocks_of(request.n))
+    ends = clock.time("differentiate", lambda: _squares(request, made, n))
+    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
+    groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
+    return _ready(request, made, tuple(range(n)), summed, [], groups, clock)
+
+
+def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
+    """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another."""
     graph = made.graph
-    n = sum(b.size for b in blocks)
     slopes = [_slopes(made, r, n) for r in made.outputs]
     values = [Expr(graph, r) for r in made.outputs]
     weight = weight_column(request)
@@ -94,9 +128,7 @@ def traced_squares(request: Request) -> Traced:
           for j in range(n) for k in range(j, n)],
     ]  # fmt: skip
     zero = graph.constant(0.0)
-    ends = [(scale * sum(terms)).id if terms else zero for terms in sums]
-    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
-    return _ready(request, made, blocks, tuple(range(n)), summed, [])
+    return [(scale * sum(terms)).id if terms else zero for terms in sums]
 
 
 def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:
@@ -110,9 +142,15 @@ def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:
     return found
 
 
-def _trace(request: Request) -> tuple[RowTrace, tuple[Block, ...]]:
-    columns, blocks = request.columns, blocks_of(request.n)
-    return trace_row(request.f, request.n, blocks, columns.count, columns.names), blocks
+def _trace(request: Request) -> RowTrace:
+    n, columns = request.n, request.columns
+    made = trace_row(request.f, n, blocks_of(n), columns.count, columns.names)
+    weight = weight_column(request)
+    if any(g.column == weight for g in made.gathers):
+        raise InputError(
+            f"weights={request.weights!r} is a column of indices: give weights one of their own"
+        )
+    return made
 
 
 def _loss(request: Request, made: RowTrace) -> int:
@@ -131,19 +169,41 @@ def weight_column(request: Request) -> int | None:
     weights, columns = request.weights, request.columns
     if weights is None:
         return None
-    if columns.names and weights in columns.names:
-        return columns.names.index(str(weights))
-    if isinstance(weights, int) and 0 <= weights < columns.count:
+    if isinstance(weights, str) and weights in (columns.names or ()):
+        return (columns.names or ()).index(weights)
+    if type(weights) is int and 0 <= weights < columns.count:
         return weights
-    raise InputError(f"weights={weights!r} is no column of a row")
+    raise InputError(f"weights={weights!r} is no column of a row: give its name or its number")
 
 
 def _ready(
-    request: Request, made: RowTrace, blocks: tuple[Block, ...], graded: tuple[int, ...],
-    summed: Mapping[str, Sequence[int]], added: Sequence[int],
+    request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
+    added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
 ) -> Traced:  # fmt: skip
     """Simplified, and its inputs in the order that reductions have."""
-    options, columns = request.options, request.columns
+    columns = request.columns
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    used, reduction = clock.time(
+        "simplify", lambda: _reduction(request.options, made, summed, added, indices)
+    )
+    roots = [i for ids in groups for i in ids]
+    graph, roots = arranged(made.graph, roots, _inputs(made, made.parameters, indices))
+    ends = iter(roots)
+    expressions = Expressions(graph, tuple(tuple(next(ends) for _ in ids) for ids in groups))
+    graph.names[:] = unique(graph.names)
+    graph.release()
+    return Traced(
+        reduction, used, graded, made.gathers, blocks_of(request.n),
+        Columns(columns.count, columns.names, indices), weight_column(request),
+        tuple(made.parameters), expressions, clock.seconds,
+    )  # fmt: skip
+
+
+def _reduction(
+    options: Options, made: RowTrace, summed: Mapping[str, Sequence[int]], added: Sequence[int],
+    indices: tuple[int, ...],
+) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
+    """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
     graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
     graph, roots = lower(graph, roots, options.math, options.dtype)
@@ -152,17 +212,12 @@ def _ready(
     new = {old: ids[made.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
     used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
-    indices = tuple(sorted({g.column for g in made.gathers}))
-    order = _inputs(made, used, indices)
-    graph, roots = arranged(graph, roots, [new[i] for i in order])
+    graph, roots = arranged(graph, roots, [new[i] for i in _inputs(made, used, indices)])
     outputs = _outputs(summed, made.gathers, roots)
     lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
     reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
-    if options.math != "strict":
-        reduction = hoisted(reduction)
-    kinds = Columns(columns.count, columns.names, indices)
-    return Traced(reduction, used, graded, made.gathers, blocks, kinds, weight_column(request))
+    return used, reduction if options.math == "strict" else hoisted(reduction)
 
 
 def _outputs(

@@ -22,6 +22,11 @@ class Columns:
     names: tuple[str, ...] | None = None
     indices: tuple[int, ...] = ()
 
+    @property
+    def numbers(self) -> list[int]:
+        """The columns that hold none."""
+        return [k for k in range(self.count) if k not in self.indices]
+
     def describe(self, k: int) -> str:
         """How a user knows a column."""
         return repr(self.names[k]) if self.names else f"column {k}"

@@ -377,6 +377,78 @@ def test_kernels_over_data_pickle() -> None:
         assert all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
 
 
+# what users see of a kernel -----------------------------------------------------------------------
+
+
+def test_the_expressions_are_those_of_a_row() -> None:
+    kernel = sg.fused_forward_backward(
+        {"a": 2, "b": (3, 2)}, lambda p, r: p.a[1] * p.b[r.k, 0] * r.x, columns=["k", "x", "w"],
+        weights="w", device="cpu",
+    )  # fmt: skip
+    loss, slopes = kernel.expr
+    assert str(loss) == "a1 * b_k_0 * x * w"
+    values = {"a1": 2.0, "b_k_0": 3.0, "x": 5.0, "w": 7.0}
+    found = {name: sg.evaluate(slope, values) for name, slope in slopes.items()}
+    assert found == {"a1": 105.0, "b_k_0": 70.0, "b_k_1": 0.0}
+    squares = sg.fused_least_squares(2, lambda p, r: p[0] * r[0] - p[1], row=1, device="cpu")
+    assert sg.evaluate(squares.expr[1]["p1"], {"p0": 3.0, "p1": 1.0, "r0": 2.0}) == -10.0
+
+
+def test_the_size_is_that_of_a_row() -> None:
+    kernel = sg.fused_forward_backward(
+        (3, 2), lambda p, r: (p[r[0], 0] + p[r[0], 1]) * r[1], row=2, device="cpu"
+    )
+    stats = kernel.stats
+    assert (stats.operations_loss, stats.shaders) == (2, 1)
+    assert stats.bytes_per_point == 4 + 4 + 2 * 2 * 4  # a number, an index, a line and its slopes
+    assert set(stats.seconds) == {"trace", "differentiate", "simplify", "compile"}
+    assert "symgrad data kernel" in kernel._repr_html_() and "partials" in kernel._repr_html_()
+    assert kernel._repr_latex_().startswith("$$")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_kernel_moves_to_another_device(device: Any) -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu").to(device)
+    assert kernel.device == sg.fused_forward_backward(3, bell, row=2, device=device).device
+    agree(kernel.run(P, table(100)), truth(P, table(100)))
+    squares = sg.fused_least_squares(1, lambda p, r: p[0] - r[0], row=1, device="cpu").to(device)
+    assert squares.run([1.0], [[3.0]])[0] == 4.0
+
+
+def test_scipy_minimises_over_rows() -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    t = {"g": [0, 0, 1, 1], "x": [0.0, 1.0, 0.0, 2.0], "y": [1.0, 3.0, 5.0, 9.0]}
+    shapes = {"level": 2, "slope": ()}
+    kernel = sg.fused_forward_backward(
+        shapes, lambda p, r: (p.level[r.g] + p.slope * r.x - r.y) ** 2, columns=list(t),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    found = optimize.minimize(kernel.as_scipy(t), np.zeros(3), jac=True)
+    np.testing.assert_allclose(found.x, [1.0, 5.0, 2.0], atol=1e-5)
+
+
+def test_an_audit_looks_at_every_row() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        far = r.x + p.shift[r.k, 1]
+        return (far - r.x) * p.scale[0]
+
+    kernel = sg.fused_forward_backward(
+        {"scale": 1, "shift": (3, 2)}, loss, columns=["k", "x"], device="cpu"
+    )
+    rows = {"k": [0, 1, 2], "x": [1.0, 2.0, 3e6]}
+    p = {"scale": [2.0], "shift": [[0, 1.0], [0, 1.0], [0, 0.3]]}
+    found = kernel.audit(p, rows)
+    (suspect,) = found.suspects
+    assert (suspect.kind, suspect.point) == ("cancellation", 2)
+    assert set(suspect.results) == {"loss", "d/dscale0"}
+    assert suspect.place is not None and "far - r.x" in suspect.place.text
+    assert found.inputs == ("scale0", "x", "shift_k_0", "shift_k_1")
+    assert suspect.x == (2.0, 3e6, 0.0, float(np.float32(0.3)))
+    squares = sg.fused_least_squares(2, lambda p, r: p[0] * r[0] - p[1], row=1, device="cpu")
+    names = [o.result for o in squares.audit([1.0, 1.0], [[1.0]]).outcomes]
+    assert names == ["loss", "d/dp0", "d/dp1", "jtj[0, 0]", "jtj[0, 1]", "jtj[1, 1]"]
+
+
 # what is refused ----------------------------------------------------------------------------------
 
 

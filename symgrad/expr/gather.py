@@ -39,6 +39,10 @@ class Block:
         """The numbers that one index takes from it."""
         return int(np.prod(self.shape[1:]))
 
+    def name_of(self, place: int) -> str:
+        """The name of the parameter at a place among all parameters."""
+        return f"{self.name}{place - self.start}"
+
 
 @dataclass(frozen=True)
 class Gather:
@@ -211,7 +215,7 @@ class _Tracer:
     def parameter(self, block: Block, place: int) -> Expr:
         """A parameter by its place among all."""
         if place not in self.parameters:
-            self.parameters[place] = self.graph.input(f"{block.name}{place - block.start}")
+            self.parameters[place] = self.graph.input(block.name_of(place))
         return Expr(self.graph, self.parameters[place])
 
     def block(self, block: Block) -> Any:
