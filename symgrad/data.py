@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from symgrad import targets
 from symgrad.audit import Audit
-from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.errors import InputError, InputTypeError, PickleError, TraceError
 from symgrad.expr.gather import Block
 from symgrad.expr.show import latex
 from symgrad.mathlib.define import functions
@@ -20,7 +20,7 @@ from symgrad.pipeline import paused_gc
 from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
 from symgrad.row_points import RowPoints
 from symgrad.rows import blocks_of as tables_of
-from symgrad.rows import is_table, len_of, read, screened
+from symgrad.rows import is_table, len_of, read
 from symgrad.screen import open_screen
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -244,8 +244,8 @@ class DataKernel:
     def _read(self, table: Any, own: bool = False) -> _Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user."""
         columns = self._traced.columns
-        numbers, indices = read(table, columns, str(self.dtype), own)
-        numbers, indices = screened(numbers, indices, self.request.nan_policy, columns)
+        policy = self.request.nan_policy
+        numbers, indices = read(table, columns, str(self.dtype), policy, own)
         for position, k in enumerate(columns.indices):
             blocks = [g.block for g in self._traced.gathers if g.column == k]
             indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
@@ -357,6 +357,12 @@ class BoundKernel:
         self, kernel: DataKernel, rows: int, run: Callable[[Any], tuple[float, Any]]
     ) -> None:
         self.kernel, self._rows, self._run = kernel, rows, run
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError(
+            "a kernel with its rows stays in its process: pickle bound.kernel, and bind the rows "
+            "again where it arrives"
+        )
 
     def __len__(self) -> int:
         return self._rows

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.arrays import real_numbers
 from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
@@ -75,7 +76,11 @@ def fused_forward_backward(
     options = options_of(f, name, math, dtype, simplify, comments)
     if row is not None or columns is not None:
         kinds = columns_of(row, columns)
+        if names is not None:
+            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
         return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
+    if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
+        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
     n = checked_count(n)
     return gradient_kernel(n, f, n, options, device, names)
 
@@ -251,7 +256,8 @@ _kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyD
 def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 
-    The kernel is kept, and used again for the same f and the same number of variables.
+    The kernel is kept, and used again for the same f and the same number of variables, if f is a
+    Python function.
 
     Example:
         >>> import symgrad as sg
@@ -260,8 +266,11 @@ def forward_backward(f: Function, x: Any) -> Any:
         >>> sg.forward_backward(square, [3.0, 4.0])[0]
         25.0
     """
-    n = np.shape(x)[-1] if np.ndim(x) else 1
-    kernels = _kept.setdefault(f, {})
+    n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
+    try:
+        kernels = _kept.setdefault(f, {})
+    except TypeError:  # what is written in C, as NumPy's functions, cannot be referred to weakly
+        kernels: dict[int, Kernel] = {}
     if n not in kernels:
         kernels[n] = fused_forward_backward(n, f)
     return kernels[n].run(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from symgrad import targets
+from symgrad.arrays import real_numbers
 from symgrad.audit import Audit, labels
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import latex
@@ -132,6 +134,8 @@ class Kernel:
             raise InputError(f"out needs {len(wanted)} arrays: {', '.join(self.outputs)}")
         for array, shape, name in zip(given, wanted, self.outputs, strict=True):
             require_out(array, shape, self.dtype, name)
+        if any(np.may_share_memory(a, b) for a, b in itertools.combinations(given, 2)):
+            raise InputError("the arrays of out share memory: each needs its own")
         return [a.reshape(count, -1) for a in given]
 
     def _run_on_device(self, program: Any, x: DeviceArray) -> Any:
@@ -338,32 +342,13 @@ class Inputs:
 
 def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
     """x as a C-contiguous array of shape (..., n); a clear error for what is none."""
-    if type(x) is not np.ndarray:
-        if np.ma.is_masked(x):
-            raise InputTypeError(f"{name} has masked entries: fill them in, with x.filled(...)")
-        try:
-            x = np.asarray(x)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{name} is no rectangular array of numbers: {error}") from error
-    if x.dtype.kind not in "fiub":
-        x = _from_objects(x, name)
+    x = real_numbers(x, name)
     if x.ndim == 0 and n == 1:
         x = x.reshape(1)
     if x.ndim == 0 or x.shape[-1] != n:
         raise InputError(f"{name} has shape {x.shape}: the kernel takes ({n},) or (..., {n})")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, dtype=dtype)
-
-
-def _from_objects(x: np.ndarray, name: str) -> np.ndarray:
-    if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in x.flat):
-        try:
-            return x.astype(np.float64)
-        except OverflowError as error:
-            raise InputError(f"{name} holds an integer beyond the range of a float") from error
-    what = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects"}
-    kind = what.get(x.dtype.kind, f"{x.dtype} values")
-    raise InputTypeError(f"{name} holds {kind}: a kernel takes real numbers")
 
 
 def assemble(

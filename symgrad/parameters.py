@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
 from symgrad.expr.gather import Block, nested
-from symgrad.rows import real_numbers
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate, ops
 from symgrad.expr.expression import Expr
@@ -171,8 +173,9 @@ def weight_column(request: Request) -> int | None:
         return None
     if isinstance(weights, str) and weights in (columns.names or ()):
         return (columns.names or ()).index(weights)
-    if type(weights) is int and 0 <= weights < columns.count:
-        return weights
+    whole = isinstance(weights, (int, np.integer)) and not isinstance(weights, bool)
+    if whole and 0 <= int(weights) < columns.count:
+        return int(weights)
     raise InputError(f"weights={weights!r} is no column of a row: give its name or its number")
 
 

@@ -177,6 +177,39 @@ def test_rows_with_nan(policy: str) -> None:
         agree((loss, slopes), truth(P, np.delete(rows, [4, 17], axis=0)))
 
 
+@pytest.mark.parametrize("missing", [np.nan, None])
+@pytest.mark.parametrize("policy", ["propagate", "raise", "omit"])
+def test_rows_with_a_nan_for_an_index(policy: str, missing: Any) -> None:
+    rows = {"k": [0, missing, 2], "x": [1.0, 5.0, 3.0]}
+    kernel = sg.fused_forward_backward(
+        3, lambda p, r: p[r.k] * r.x, columns=["k", "x"], nan_policy=policy, device="cpu"
+    )
+    if policy == "omit":
+        loss, slopes = kernel.run([2.0, 3.0, 4.0], rows)
+        assert loss == 14.0 and slopes.tolist() == [1.0, 0.0, 3.0]
+        assert len(kernel.bind(rows)) == 2
+        return
+    message = "'k' is an index, and NaN at row 1" if policy == "propagate" else "row 1, 'k'"
+    with pytest.raises(InputError, match=message):
+        kernel.run([2.0, 3.0, 4.0], rows)
+
+
+def test_masked_entries_are_refused_as_by_other_kernels() -> None:
+    masked = np.ma.masked_less(table(5), 0.0)
+    rows = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    named = sg.fused_forward_backward(
+        3, lambda p, r: bell(p, [r.x, r.y]), columns=["x", "y"], device="cpu"
+    )
+    points = sg.fused_forward_backward(2, lambda v: v[0], device="cpu")
+    for refused in (
+        lambda: rows.run(P, masked), lambda: named.run(P, {"x": masked[:, 0], "y": masked[:, 1]}),
+        lambda: rows.run(np.ma.masked_less(P, 0.5), masked.data), lambda: points.run(masked),
+    ):  # fmt: skip
+        with pytest.raises(InputTypeError, match=r"masked entries: fill them in"):
+            refused()
+    assert rows.run(P, np.ma.masked_array(masked.data))[0] == rows.run(P, masked.data)[0]
+
+
 # indices ------------------------------------------------------------------------------------------
 
 
@@ -289,7 +322,7 @@ def test_an_index_is_not_cut_to_32_bits() -> None:
     )
     with pytest.raises(InputError, match="'k' is 4294967297 at row 0: p has 5 lines"):
         kernel.run(np.zeros((5, 1)), {"k": np.array([2**32 + 1]), "w": [1.0]})
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="'k' is an index, and NaN at row 0"):
         kernel.run(np.zeros((5, 1)), {"k": [np.nan], "w": [1.0]})
 
 
@@ -452,6 +485,15 @@ def test_an_audit_looks_at_every_row() -> None:
 # what is refused ----------------------------------------------------------------------------------
 
 
+class Promise:
+    """As much of a lazy data frame as is needed."""
+
+    columns = ("x", "y")
+
+    def collect(self) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -462,6 +504,12 @@ def test_an_audit_looks_at_every_row() -> None:
         ({"row": 2, "reduce": "max"}, 'use "sum" or "mean"'),
         ({"row": 2, "nan_policy": "skip"}, "propagate"),
         ({"row": 2, "weights": 5}, "no column"),
+        ({"row": 2, "weights": True}, "no column"),
+        ({"columns": ["x", "y"], "weights": np.ones(3)}, "give its name"),
+        ({"row": 2, "names": ["a", "b", "c"]}, "of kernels of points"),
+        ({"weights": 0}, "give row= or columns="),
+        ({"reduce": "mean"}, "give row= or columns="),
+        ({"nan_policy": "omit"}, "give row= or columns="),
     ],
 )
 def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> None:
@@ -476,6 +524,10 @@ def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> No
         ([["a", "b"]], "real numbers"),
         ({"x": [1.0]}, "no column 'y'"),
         ({"x": [1.0, 2.0], "y": [1.0]}, "differ in shape"),
+        ([np.zeros((3, 2)), np.zeros((4, 2))], r"iter\(rows\)"),
+        ([{"x": [1.0], "y": [2.0]}], r"iter\(rows\)"),
+        (Promise(), r"Promise, has no length: collect\(\) it first"),
+        ({"x": 1.0, "y": 2.0}, "has no length: arrays are needed"),
     ],
 )
 def test_a_wrong_table_is_refused(rows: Any, message: str) -> None:
@@ -496,11 +548,30 @@ def test_wrong_parameters_are_refused() -> None:
 
 
 def test_misuse_in_a_loss_is_explained() -> None:
-    with pytest.raises(AttributeError, match="no column 'z': its columns are x, y"):
+    with pytest.raises(sg.NameUnknownError, match="no column 'z': its columns are x, y"):
         sg.fused_forward_backward(1, lambda p, r: r.z, columns=["x", "y"], device="cpu")
     with pytest.raises(TraceError, match="an index and a number as well"):
         sg.fused_forward_backward((3, 1), lambda p, r: p[r[0], 0] * r[0], row=1, device="cpu")
     with pytest.raises(TraceError, match="taken by a column itself"):
         sg.fused_forward_backward((3, 1), lambda p, r: p[r[0] + 1, 0], row=1, device="cpu")
+    with pytest.raises(InputError, match="weights='k' is a column of indices"):
+        sg.fused_forward_backward(3, lambda p, r: p[r.k], columns=["k"], weights="k", device="cpu")
+    with pytest.raises(InputError, match="needs row="):
+        sg.fused_least_squares(3, lambda p, r: p[0], device="cpu")
+
+
+def test_a_table_of_objects_is_read() -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    rows = table(5)
+    assert kernel.run(P, rows.astype(object))[0] == kernel.run(P, rows)[0]
+    assert kernel.run(P.astype(object), rows)[0] == kernel.run(P, rows)[0]
+    with pytest.raises(InputTypeError, match="objects"):
+        kernel.run(P, [[1.0, {}]])
+
+
+def test_a_kernel_with_its_rows_says_how_to_pickle_it() -> None:
+    bound = sg.fused_forward_backward(3, bell, row=2, device="cpu").bind(table(3))
+    with pytest.raises(sg.PickleError, match=r"pickle bound\.kernel, and bind the rows again"):
+        pickle.dumps(bound)
     with pytest.raises(TraceError, match="a loss is one scalar"):
         sg.fused_forward_backward(2, lambda p, r: [p[0], p[1]], row=1, device="cpu")

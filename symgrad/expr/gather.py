@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray, apply_function, apply_ufunc
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
@@ -170,7 +170,7 @@ class Row:
     def __getattr__(self, name: str) -> Expr:
         if name.startswith("__") or name not in self._names:
             known = ", ".join(self._names)
-            raise AttributeError(f"a row has no column {name!r}: its columns are {known}")
+            raise NameUnknownError(f"a row has no column {name!r}: its columns are {known}")
         return self._values[self._names.index(name)]
 
     def __getitem__(self, key: Any) -> Any:
@@ -195,7 +195,7 @@ class Blocks:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._blocks:
             known = ", ".join(self._blocks)
-            raise AttributeError(f"there are no parameters {name!r}: the blocks are {known}")
+            raise NameUnknownError(f"there are no parameters {name!r}: the blocks are {known}")
         return self._blocks[name]
 
     def __getitem__(self, name: str) -> Any:
