@@ -19,7 +19,7 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
         InputTypeError: for masked entries, and for what are no real numbers.
     """
     if np.ma.is_masked(values):
-        raise InputTypeError(f"{name} has masked entries: fill them in, with {name}.filled(...)")
+        raise InputTypeError(f"{name} has masked entries: fill them in, with .filled(...)")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, scalar
+from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
 from symgrad.pipeline import Derive, Options, Wanted, build
@@ -104,17 +105,31 @@ def fused_least_squares(
 
 def gradient_kernel(
     n: int, f: Function, wrt: int, options: Options, device: Any,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | None = None, aux: bool = False,
 ) -> Kernel:  # fmt: skip
-    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them."""
+    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
+
+    With ``aux`` f returns the loss and what else is wanted.
+    """
 
     def derive(traced: Trace) -> list[Wanted]:
+        traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
         seed = _seed(traced, loss)
         gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
-        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,)))]
+        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,))), *more]
 
     return _kernel(f, n, derive, "loss and gradient", options, device, names)
+
+
+def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
+    """The trace of the loss alone, and what was returned beside it."""
+    parts = traced.structure.children
+    if traced.structure.kind is not tuple or len(parts) != 2:
+        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
+    loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
+    alone = replace(traced, outputs=loss, structure=parts[0])
+    return alone, [Wanted("aux", rest, Nested(parts[1]))]
 
 
 def fused_forward(

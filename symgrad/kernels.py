@@ -181,6 +181,8 @@ class Kernel:
 
     def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""
+        if self.outputs != ("loss", "grad"):
+            raise InputError("as_scipy needs a kernel of sg.fused_forward_backward")
         return as_scipy(self)
 
     def to(self, device: Any) -> Kernel:

@@ -176,7 +176,8 @@ def weight_column(request: Request) -> int | None:
     whole = isinstance(weights, (int, np.integer)) and not isinstance(weights, bool)
     if whole and 0 <= int(weights) < columns.count:
         return int(weights)
-    raise InputError(f"weights={weights!r} is no column of a row: give its name or its number")
+    shown = repr(weights) if isinstance(weights, (str, int)) else f"a {type(weights).__name__}"
+    raise InputError(f"weights={shown} is no column of a row: give its name or its number")
 
 
 def _ready(

@@ -40,6 +40,11 @@ def test_an_array_cannot_be_indexed_by_a_condition() -> None:
         sg.fused_forward_backward(2, lambda v: v[2], device="cpu")
 
 
+def test_only_a_loss_is_given_to_scipy() -> None:
+    with pytest.raises(sg.InputError, match="as_scipy needs a kernel of"):
+        sg.fused_jacobian(2, lambda v: [v[0]], device="cpu").as_scipy()
+
+
 def test_expressions_pickle() -> None:
     x = sg.var("x")
     kernel = sg.fused_forward(1, lambda v: sg.sin(v[0]) ** 2, device="cpu")
