@@ -173,7 +173,11 @@ class DataKernel:
         return self._finished(total)
 
     def bind(self, rows: Any) -> BoundKernel:
-        """The kernel with a copy of a table where it is needed: ``bound.run(params)``."""
+        """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
+
+        It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
+        in blocks of so many, whose sums it adds in float64: then last bits may differ.
+        """
         table = self._read(_whole(rows), own=not self.device.is_gpu)
         resident = self._resident(table)
         if self.device.is_gpu:
