@@ -105,10 +105,7 @@ class Writer:
         A reciprocal itself is subnormal there, and may be flushed.
         """
         node = self.graph.nodes[i]
-        if node[0] is not ops.div:
-            return False
-        low, high = self._facts.interval(node[-1])
-        return low < -LARGE or high > LARGE
+        return node[0] is ops.div and self._facts.largest(node[-1]) > LARGE
 
     def _comment(self, i: int, width: int) -> str:
         place = self.graph.place_of(i) if self.style.comments else None
