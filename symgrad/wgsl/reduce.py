@@ -40,8 +40,8 @@ from symgrad.wgsl.names import identifier, printable, unique
 WORKGROUP: Final = 256
 """Invocations of a workgroup."""
 
-ROWS: Final = 32
-"""Rows that an invocation adds up, at most."""
+ROWS: Final = 32, 128
+"""Rows that an invocation adds up, at most: one by one, and in blocks."""
 
 BLOCK: Final = 8
 """Rows of a block: where there are few results, an invocation's sums are sums of blocks."""
@@ -90,8 +90,8 @@ class Summation:
     """The numbers of its results."""
     summed: tuple[int, ...]
     """Those of them that depend on the rows."""
-    operations: int = 0
-    """Operations at a row."""
+    most: int
+    """Rows that an invocation may add up."""
     slopes: range = range(0)
     """The numbers of the quads of slopes that it writes for every row."""
 
@@ -224,8 +224,8 @@ class _Module:
             *self._main(prepared, results),
         ]
         source = "\n".join(lines) + "\n"
-        summed, operations = tuple(self.summed), len(self.split.each)
-        return Summation(source, self.results, summed, operations, self.slopes)
+        most = ROWS[self.two_levels]
+        return Summation(source, self.results, tuple(self.summed), most, self.slopes)
 
     def _header(self) -> Iterator[str]:
         """What the kernel computes, for its reader."""
