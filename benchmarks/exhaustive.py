@@ -54,15 +54,22 @@ def constant(size: float) -> Unit:
     return lambda points: np.full(len(points), size)
 
 
-def larger(points: Array) -> Array:
-    """The larger of two negative arguments, which logaddexp adds a logarithm to."""
-    most = np.maximum(points[:, 0], points[:, 1])
-    return np.where(most < 0.0, -most, 0.0)
+def falling(points: Array) -> Array:
+    """Two terms of the derivative of silu, which fall off on the left."""
+    return np.minimum(0.2, np.exp(np.minimum(points[:, 0], 0.0)))
+
+
+def of_logaddexp(points: Array) -> Array:
+    """A negative larger argument, and what the rounding of the difference does to a logarithm."""
+    wide = points.astype(np.float64)
+    most, apart = np.max(wide, axis=1), np.abs(wide[:, 0] - wide[:, 1])
+    return np.maximum(-most, 0.5 * apart * np.exp(-apart))
 
 
 UNITS: Final[dict[tuple[str, int], Unit]] = {
-    ("silu", 1): constant(0.2), ("gelu", 1): constant(0.2), ("gelu_tanh", 1): constant(0.2),
-    ("logistic", 1): constant(0.05), ("logaddexp", 0): larger,
+    ("silu", 1): falling, ("gelu", 1): constant(0.2),
+    ("gelu_tanh", 1): constant(0.2), ("logistic", 1): constant(0.05),
+    ("logaddexp", 0): of_logaddexp,
 }  # fmt: skip
 """Where a result is a sum of two terms that cancel, their size: the unit of errors below it."""
 

@@ -37,6 +37,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "logistic": lambda x: mp.exp(-x) / (1 + mp.exp(-x)) ** 2,
     "sigmoid": sigma, "softplus": lambda x: mp.log(1 + mp.exp(x)),
     "relu": lambda x: max(x, mpf(0)), "silu": lambda x: x * sigma(x),
+    "silu_slope": lambda x: sigma(x) * (1 + x * sigma(-x)),
     "gelu": lambda x: x * mp.ncdf(x),
     "gelu_tanh": lambda x: x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mpf(0.044715) * x**3))),
     "abs": abs, "sign": mp.sign, "floor": mp.floor, "ceil": mp.ceil, "round": mp.nint,

@@ -157,11 +157,17 @@ def cosine(a: Expr, q: Expr) -> Expr:
 
 
 def tangent(a: Expr, q: Expr) -> Expr:
-    """sin(a)/cos(a) or -cos(a)/sin(a), chosen by the last bit of q."""
+    """sin(a)/cos(a) or -cos(a)/sin(a), chosen by the last bit of q.
+
+    A Newton step mends the ratio: devices may be off by 2 ULP, and the derivative squares it.
+    """
     turns = ops.float_bits(q)
     odd = _odd(turns)
     sin, cos = _sin(a), _cos(a)
-    return ops.where(odd, -cos, sin) / ops.where(odd, sin, cos)
+    above, below = ops.where(odd, -cos, sin), ops.where(odd, sin, cos)
+    r = ops.reciprocal(below)
+    ratio = ops.opaque(above * r)
+    return ratio - r * (ratio * below - above)  # of -0.0 it is -0.0
 
 
 def sin(x: Expr) -> Expr:

@@ -36,7 +36,8 @@ MATH: Final = ("accurate", "fast", "strict")
 Formula = Callable[..., Expr]
 
 INLINE: Final[tuple[Formula, ...]] = (
-    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
+    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp, inline.silu,
+    inline.silu_slope,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
