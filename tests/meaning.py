@@ -59,7 +59,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "word_shift_left": lambda a, b: (int(a) << int(b)) % 2**32,
     "word_shift_right": lambda a, b: int(a) >> int(b), "word_lt": lambda a, b: int(a) < int(b),
     "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
-    "wide_div": lambda a, b: a / b,
+    "wide_div": lambda a, b: a / b, "ratio": lambda a, b: a / b, "root": mp.sqrt,
     "saturate": lambda x: min(max(x, mpf(0)), mpf(1)),
     "quarters": lambda x: 12582912 + (
         mp.nint(2 * x / mp.pi) if abs(x) < 3000 else mp.nint(2 * x / mp.pi) % 4

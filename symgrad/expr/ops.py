@@ -713,6 +713,16 @@ wide_div = Op(
     meaning="a / b, also where 1/b is subnormal, which some devices flush to 0",
     llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
 )  # fmt: skip
+ratio = Op(
+    name="ratio", signature="ff->f", reference=np.true_divide, cost=4,
+    meaning="a / b as the device divides, which may be off by 3 ULP",
+    llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
+)  # fmt: skip
+root = Op(
+    name="root", signature="f->f", reference=np.sqrt, cost=4,
+    meaning="the square root as the device has it, which may be off by 3 ULP",
+    llvm="call {f} @llvm.sqrt.{m}({f} {0})", wgsl="sqrt({0})", points=((2.0,), (0.3,)),
+)  # fmt: skip
 saturate = Op(
     name="saturate", signature="f->f", reference=lambda x: np.clip(x, 0, 1),
     meaning="x limited to [0, 1]; of NaN, some number in [0, 1] or NaN",

@@ -21,7 +21,7 @@ from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.emit import emit
 from symgrad.llvm.memory import POOL, is_aligned
 from symgrad.llvm.reduce import emit_reduction
-from symgrad.mathlib.define import Function, double, functions
+from symgrad.mathlib.define import Function, double, rounding_functions
 
 STREAMED: Final = 2**23
 """Bytes of results from which they go past the cache."""
@@ -53,7 +53,7 @@ def definitions_for(math: str, dtype: str) -> Mapping[Op, Function]:
     """
     if dtype == "float64":
         return double()
-    return functions("accurate" if math == "fast" else math)
+    return rounding_functions("accurate" if math == "fast" else math)
 
 
 class Program:

@@ -24,6 +24,7 @@ from symgrad.mathlib import (
     order,
     powers,
     quotient,
+    rounding,
     trigonometric,
 )
 from symgrad.mathlib.arrange import ordered, share_reductions, without_normal
@@ -55,6 +56,11 @@ FORMULAS: Final[tuple[Formula, ...]] = (
 )  # fmt: skip
 """The definitions, each named as its operation."""
 
+
+ROUNDED: Final[tuple[Formula, ...]] = (
+    rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt,
+)  # fmt: skip
+"""What math="strict" defines besides, for devices that do not round it correctly."""
 
 _RARE: Final = frozenset({ops.far_quarters, ops.far_angle})
 """What is worth a branch: long, and needed by few arguments."""
@@ -96,15 +102,22 @@ def functions(math: str) -> Mapping[Op, Function]:
 
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
     that carries a WGSL text is then left to the device. With ``math="strict"``, in the order that
-    `ordered` gives them.
+    `ordered` gives them, and with quotients and roots that are rounded correctly.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
     formulas = [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
-    made = [define(f) for f in formulas]
+    made = [define(f) for f in (*formulas, *(ROUNDED if math == "strict" else ()))]
     return MappingProxyType({f.op: _ordered(f) if math == "strict" else f for f in made})
+
+
+@cache
+def rounding_functions(math: str) -> Mapping[Op, Function]:
+    """The functions for a back end whose own quotients and roots are rounded correctly."""
+    own = {ops.TABLE[f.__name__] for f in ROUNDED}
+    return MappingProxyType({op: f for op, f in functions(math).items() if op not in own})
 
 
 @cache
@@ -184,7 +197,7 @@ def primitive(math: str) -> Mapping[Op, Definition]:
 
 
 def _formula(op: Op) -> Formula:
-    return next(f for f in FORMULAS if f.__name__ == op.name)
+    return next(f for f in (*FORMULAS, *ROUNDED) if f.__name__ == op.name)
 
 
 def _expansion(formula: Formula) -> Definition:

@@ -121,7 +121,8 @@ def evaluate(
             elif node[0] is not INPUT:
                 kind = np.float32 if node[0] is CONST else {"u": np.uint32}.get(node[0].result, int)
                 values[i] = kind(Graph.leaf_value(node))
-    return np.broadcast_to(values[function.root], arguments[0].shape)
+    shape = np.broadcast_shapes(*[np.shape(a) for a in arguments])
+    return np.broadcast_to(values[function.root], shape)
 
 
 def _apply(op: Op, arguments: list[Array], functions: Mapping[Op, Function]) -> Array:

@@ -26,7 +26,10 @@ MOVED: Final = frozenset({
 })  # fmt: skip
 """What moves bits, and flushes nothing."""
 
-INEXACT: Final = {ops.div: 1.0, ops.reciprocal: 0.36, ops.sqrt: 0.36, ops.rsqrt: 0.7}
+INEXACT: Final = {
+    ops.div: 1.0, ops.ratio: 1.0, ops.reciprocal: 0.36, ops.sqrt: 0.36, ops.root: 0.36,
+    ops.rsqrt: 0.7,
+}  # fmt: skip
 """What devices round otherwise, and how far off it is beside a quotient, as on an H200."""
 
 
@@ -122,11 +125,12 @@ def with_derivatives(name: str) -> tuple[Graph, list[int], list[int]]:
     return graph, [v.id for v in variables], roots
 
 
-def expanded(name: str) -> tuple[Graph, list[int], list[int]]:
+def expanded(name: str, math: str = "accurate") -> tuple[Graph, list[int], list[int]]:
     """The same in operations of the device."""
     graph, _, roots = with_derivatives(name)
-    graph, roots = simplify(graph, roots, True, {ops.div: _wide})
-    graph, roots = simplify(graph, roots, True, primitive("accurate"))
+    if math != "strict":
+        graph, roots = simplify(graph, roots, True, {ops.div: _wide})
+    graph, roots = simplify(graph, roots, True, primitive(math))
     return graph, inputs_of(graph), roots
 
 
