@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
 
 from .cases import TINY, grid, ulps
 from .emulate import Array, Emulated, expanded, with_derivatives
@@ -102,6 +104,11 @@ def test_the_emulated_faults_show() -> None:
     graph, inputs, roots = with_derivatives("div")
     (got, *_) = Emulated(off=1.4).evaluate(graph, roots, dict(zip(inputs, (x, y), strict=True)))
     assert 1.5 < ulps(got, np.float64(x) / y).max() < 1.91
-    graph, inputs, roots = with_derivatives("silu")
-    (got, *_) = Emulated(flushes=True).evaluate(graph, roots, {inputs[0]: np.float32([-1e-39])})
-    assert got[0] == 0.0
+    graph = Graph()
+    a = Expr(graph, graph.input("a"))
+    given = {a.id: np.array([1 + 2.0**-12, 2.0**-130], np.float32)}
+    square, double = (a * a - 1.0).id, (a + a).id
+    assert Emulated().evaluate(graph, [square], given)[0][0] == 2.0**-11
+    assert Emulated(fuses=1).evaluate(graph, [square], given)[0][0] == 2.0**-11 + 2.0**-24
+    assert Emulated().evaluate(graph, [double], given)[0][1] == 2.0**-129
+    assert Emulated(flushes=True).evaluate(graph, [double], given)[0][1] == 0.0

@@ -69,7 +69,8 @@ def test_a_strict_kernel_says_so_and_is_the_same_on_all_devices() -> None:
         pytest.skip("no GPU and no software Vulkan driver here")
 
     def f(v: Any) -> Any:
-        return sg.exp(-v[0] * v[1] - v[1] * v[2]) * sg.sin(v[0] + v[1] * v[2]) + sg.sqrt(v[0] * v[0] / 3)
+        wave = sg.sin(v[0] + v[1] * v[2])
+        return sg.exp(-v[0] * v[1] - v[1] * v[2]) * wave + sg.sqrt(v[0] * v[0] / 3)
 
     points = np.random.default_rng(5).uniform(-2, 2, (1000, 3)).astype(np.float32)
     results = []
