@@ -140,10 +140,12 @@ class Blocks:
         self.total = tried if self.two else -(-(1 << 32) // every)
         self.count = -(-self.total // BLOCK)
         self._every = every
+        self._order = np.random.default_rng(0).permutation(self.count)  # of all last bits alike
 
     def __getitem__(self, k: int) -> Array:
         if self.two:
             return pairs(k, min(BLOCK, self.total - k * BLOCK))
+        k = int(self._order[k])
         step = self._every * self.count
         words = np.arange(k * self._every, 1 << 32, step, dtype=np.uint64)
         return words.astype(np.uint32).view(np.float32)[:, None]
