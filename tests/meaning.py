@@ -65,6 +65,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
         mp.nint(2 * x / mp.pi) if abs(x) < 3000 else mp.nint(2 * x / mp.pi) % 4
     ),
     "far_quarters": lambda x: 12582912 + mp.nint(2 * x / mp.pi) % 4,
+    "far_sin": mp.sin, "far_cos": mp.cos, "far_tan": mp.tan,
     "far_angle": lambda x: x - mp.pi / 2 * mp.nint(2 * x / mp.pi),
     "angle": lambda x, q: x - mp.pi / 2 * mp.nint(2 * x / mp.pi),
     "sine": lambda a, q: mp.sin(a + mp.pi / 2 * (q - 12582912)),

@@ -752,6 +752,18 @@ far_angle = Op(
     reference=lambda x: reference.angle(x, reference.quarters(x)),
     meaning="x radians without the nearest multiple of pi/2", points=((0.5,), (-4.0,), (1e5,)),
 )  # fmt: skip
+far_sin = Op(
+    name="far_sin", signature="f->f", reference=np.sin, cost=120, transcendental=True,
+    meaning="sin(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
+far_cos = Op(
+    name="far_cos", signature="f->f", reference=np.cos, cost=120, transcendental=True,
+    meaning="cos(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
+far_tan = Op(
+    name="far_tan", signature="f->f", reference=np.tan, cost=120, transcendental=True,
+    meaning="tan(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
 sine = Op(
     name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,
     meaning="the sine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",

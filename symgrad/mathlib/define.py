@@ -51,6 +51,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
     circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
     circular.sine, circular.cosine, circular.tangent, circular.sin, circular.cos, circular.tan,
+    circular.far_sin, circular.far_cos, circular.far_tan,
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
     error_function.erf, error_function.erfc, error_function.normal_cdf,
 )  # fmt: skip
@@ -62,7 +63,7 @@ ROUNDED: Final[tuple[Formula, ...]] = (
 )  # fmt: skip
 """What math="strict" defines besides, for devices that do not round it correctly."""
 
-_RARE: Final = frozenset({ops.far_quarters, ops.far_angle})
+_RARE: Final = frozenset({ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan})
 """What is worth a branch: long, and needed by few arguments."""
 
 

@@ -15,6 +15,7 @@ from symgrad.mathlib.define import INLINE, Function, define, functions
 Array = Any
 PARTS: Final = (
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
+    "far_sin", "far_cos", "far_tan",
 )  # fmt: skip
 """What sin, cos and tan are composed of: tested with them."""
 
