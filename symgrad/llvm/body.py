@@ -42,22 +42,31 @@ class Part:
     leaves: Sequence[int]
 
 
+@dataclass(frozen=True)
+class Masked:
+    """The lanes of ``%mask`` alone count: the first output is added to, the second is 0 elsewhere.
+
+    ``columns`` says where the results of the first output stand.
+    """
+
+    columns: Sequence[int]
+
+
 class Body:
     """The arithmetic of a computation for one shape, cut into functions where it is long.
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
-    lane, by where they stand in ``%in``, in bytes. Results of the first ``added`` outputs are added
-    to what is there, in the lanes of ``%mask``. More than ``long`` operations are cut up.
+    lane, by where they stand in ``%in``, in bytes. More than ``long`` operations are cut up.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Mapping[int, int] | None = None, added: int = 0, long: int = 0,
+        single: Mapping[int, int] | None = None, masked: Masked | None = None, long: int = 0,
     ) -> None:  # fmt: skip
         self.long = long or (LONG if shape.lanes == 1 else LONG_BATCH)
-        self.places, self.single, self.added = places, single or {}, added
+        self.places, self.single, self.masked = places, single or {}, masked
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
@@ -105,7 +114,8 @@ class Body:
         """For each node the outputs, and columns of them, that it goes to."""
         found: dict[int, list[tuple[int, int]]] = {}
         for o, output in enumerate(self.computation.outputs):
-            for column, i in enumerate(output.nodes):
+            columns = self.masked.columns if self.masked and o == 0 else range(len(output.nodes))
+            for column, i in zip(columns, output.nodes, strict=True):
                 found.setdefault(i, []).append((o, column))
         return found
 
@@ -149,21 +159,22 @@ class PartWriter:
         self.graph, self.shape = body.computation.graph, body.shape
         self.writer = body.writer({})
         self.stored = body.stored
-        leaves = [i for i in self.stored if not self.graph.nodes[i][0].arity]
+        made = {i for part in body.parts for i in part.nodes}
+        leaves = [i for i in self.stored if i not in made]
         self.nodes = [*self.part.nodes, *(leaves if number == 0 else ())]
 
     def lines(self) -> list[str]:
         """The instructions."""
         mine = set(self.part.nodes)
         for i in self.nodes:
-            operation = self.graph.nodes[i][0].arity > 0
+            operation = i in mine
             for a in self.body.needs(i) if operation else (i,):
                 if a not in mine and a not in self.writer.names:
                     self._load(a)
             if operation:
                 self.writer.write(i)
             for o, column in self.stored.get(i, ()):
-                self._store(i, f"%o{o}", column, f"{o}.{column}", o < self.body.added)
+                self._store(i, f"%o{o}", column, f"{o}.{column}", o if self.body.masked else -1)
             if i in self.body.slots:
                 self._store(i, "%frame", self.body.slots[i], "f")
         return self.writer.lines
@@ -198,19 +209,21 @@ class PartWriter:
             f"<{self.shape.lanes} x i32> zeroinitializer",
         ]
 
-    def _store(self, i: int, base: str, at: int, tag: str, add: bool = False) -> None:
+    def _store(self, i: int, base: str, at: int, tag: str, output: int = -1) -> None:
         value = self.writer.operand(i)
         kind, align = self._memory(i)
         place = f"%q{i}.{tag}"
+        choose = f"  {place}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
         lines = [f"  {place} = getelementptr i8, ptr {base}, i64 {at * self._size}"]
-        if add:
+        if output == 0:
             lines += [
                 f"  {place}.old = load {kind}, ptr {place}, align {align}",
                 f"  {place}.sum = fadd {kind} {place}.old, {value}",
-                f"  {place}.new = select <{self.shape.lanes} x i1> %mask, {kind} {place}.sum, "
-                f"{kind} {place}.old",
+                f"{choose} {place}.sum, {kind} {place}.old",
             ]
-            value = f"{place}.new"
+        elif output == 1:
+            lines.append(f"{choose} {value}, {kind} {self.shape.number(0.0)}")
+        value = f"{place}.new" if output in (0, 1) else value
         self.writer.lines += [*lines, f"  store {kind} {value}, ptr {place}, align {align}"]
 
     @property
@@ -226,7 +239,7 @@ def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
     """The whole text of a module with these functions, and ``workspace`` bytes to work in."""
     text = "\n".join([
         *lines,
-        'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }',
+        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" "prefer-vector-width"="512" }',
         "!0 = !{i32 1}",
     ])  # fmt: skip
     return Source(text + "\n", workspace, effort)

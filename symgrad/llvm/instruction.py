@@ -215,6 +215,10 @@ class Writer:
                 rest = f"%n{i}"
         else:
             return False
+        same = self._times_one(self.graph.nodes[product])
+        if same is not None:
+            self._steps(i, op, [self.operand(same if k == product else k) for k in node[1:]])
+            return True
         a, b = (self.operand(k) for k in self.graph.nodes[product][1:])
         if negated:
             self.lines.append(f"  %n{i} = fneg {self.shape.float} {a}")

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from symgrad.expr.node import INPUT, Op
+from symgrad.expr.node import INPUT, Op, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
-from symgrad.llvm.body import Body, Source, module, write_parts
+from symgrad.llvm.body import Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
 from symgrad.llvm.skeletons import Lines, load_columns
+from symgrad.llvm.tiles import Products, products_of, write_tiles
 from symgrad.mathlib.define import Function
 
 EMPTIED = 32
@@ -28,6 +29,12 @@ LONG_ROW = 3_000
 
 LINE = 64
 """Bytes of a line of the cache."""
+
+KEPT = 2**18
+"""Bytes of factors that blocks leave behind, which have to stay in the cache; if they are many, of
+the `FEWEST` blocks all the same."""
+
+FEWEST = 4
 
 IN_REGISTERS = 24
 """Results up to which accumulators stay in registers."""
@@ -44,14 +51,33 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
+    once = _Once(reduction, split, functions, shape)
+    if len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS:
+        return _in_registers(reduction, Body(reduction, split.each, functions, shape), once)
+    products = products_of(reduction, split.each)
+    return _in_memory(reduction, _kept(reduction, split, products, functions, shape), products, once)
+
+
+def _kept(
+    reduction: Reduction, split: Stages, products: Products, functions: Mapping[Op, Function],
+    shape: Shape,
+) -> Body:  # fmt: skip
+    """What is done for a block of rows in memory.
+
+    Outputs are the results that are added up there, factors of others, and what lookups get.
+    """
+    roots = [i for o in reduction.summed for i in o.nodes]
+    columns = [k for k in range(len(roots)) if k not in products.terms]
+    outputs = [Output("sums", tuple(roots[k] for k in columns)), Output("kept", products.kept)]
+    outputs += reduction.outputs[len(reduction.summed) :]
+    graph = reduction.graph
+    needed = set(reachable(graph, [i for o in outputs for i in o.nodes]))
+    order = [i for i in split.each if i in needed]
     places = {i: k for k, i in enumerate(_row_inputs(reduction))}
     start = len(places) * shape.itemsize * shape.lanes
-    single = {i: start + shape.itemsize * k for k, i in enumerate(split.carried)}
-    added = len(reduction.summed)
-    body = Body(reduction, split.each, functions, shape, places, single, added, LONG_ROW)
-    once = _Once(reduction, split, functions, shape)
-    short = len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS
-    return (_in_registers if short else _in_memory)(reduction, body, once)
+    carried = {i: start + shape.itemsize * k for k, i in enumerate(split.carried)}
+    made = Computation(reduction.name, graph, tuple(outputs))
+    return Body(made, order, functions, shape, places, carried, Masked(columns), LONG_ROW)
 
 
 def _row_inputs(reduction: Reduction) -> list[int]:
@@ -145,20 +171,13 @@ def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
     ]
 
 
-def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
+def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once) -> Source:
     """Inputs, results and accumulators as arrays of vectors in the workspace."""
     shape, lanes = body.shape, body.shape.lanes
-    count, size = len(reduction.factors), shape.itemsize * lanes
-    start = len(_row_inputs(reduction)) * size
-    sizes = once.rooms()
-    rooms, end = _placed({
-        "in": start + sizes.pop("carried"), **sizes, "acc": len(body.roots) * size,
-        "wide": 8 * count * lanes, "frame": len(body.slots) * size,
-    })  # fmt: skip
-    rooms["carried"] = rooms["in"] + start
-    widths = [len(o.nodes) * size for o in reduction.outputs]
-    starts = itertools.accumulate(widths[:-1], initial=rooms["acc"])
-    rooms |= {f"o{k}": at for k, at in enumerate(starts)}
+    size, stride = shape.itemsize * lanes, shape.itemsize * lanes * len(products.kept)
+    blocks = max(FEWEST, min(EMPTIED, KEPT // stride)) if stride else EMPTIED
+    ends = body.computation.outputs[2:]
+    rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
     write = Lines(shape)
     mask = _mask(write)
     if reduction.columns:
@@ -167,15 +186,42 @@ def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
         )
     for k, column in enumerate(load_lookups(write, reduction)):
         write.store(column, "%in", (reduction.columns + k) * lanes, True)
-    outputs = ", ".join(f"ptr %o{k}" for k in range(len(widths)))
+    done = write.value("sub i64 %b, %o")
+    at = write.value(f"mul i64 {done}, {stride // lanes}")
+    kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
+    starts = [*itertools.accumulate((len(o.nodes) for o in ends), initial=0)]
+    outputs = ["%acc", kept, *(write.element("%ends", s * lanes) for s in starts[:-1])]
+    arguments = ", ".join(f"ptr {o}" for o in outputs)
     for k in range(len(body.parts)):
-        write.do(f"call void @part{k}(ptr %in, {outputs}, <{lanes} x i1> {mask}, ptr %frame)")
-    added = range(count, len(body.roots))
-    add_lookups(write, reduction, mask, [write.load("%o0", k * lanes, True) for k in added])
+        write.do(f"call void @part{k}(ptr %in, {arguments}, <{lanes} x i1> {mask}, ptr %frame)")
+    values = [write.load("%ends", k * lanes, True) for k in range(starts[-1])]
+    add_lookups(write, reduction, mask, values)
     write.do("br label %next")
-    lines = _function(reduction, shape, rooms, once.calls, write.lines, [])
-    parts = write_parts(body, f"{outputs}, <{lanes} x i1> %mask", "part", "internal ")
+    block = list(write.lines)
+    write.lines.clear()
+    past = write.value("sub i64 %b.next, %o")
+    count = write.value(f"sdiv i64 {past}, {lanes}")
+    write_tiles(write, products, stride, count, 32 if size == LINE else 16)
+    lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks)
+    parameters = ", ".join(f"ptr %o{k}" for k in range(len(outputs)))
+    parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+
+
+def _memory_rooms(
+    reduction: Reduction, body: Body, once: _Once, kept: int
+) -> tuple[dict[str, int], int]:
+    """Where everything stands; what is carried is behind the inputs."""
+    lanes = body.shape.lanes
+    size, count = body.shape.itemsize * lanes, len(reduction.factors)
+    start = len(_row_inputs(reduction)) * size
+    sizes = once.rooms()
+    ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
+    rooms, end = _placed({
+        "in": start + sizes.pop("carried"), **sizes, "acc": count * size, "kept": kept,
+        "ends": ends * size, "wide": 8 * count * lanes, "frame": len(body.slots) * size,
+    })  # fmt: skip
+    return rooms | {"carried": rooms["in"] + start}, end
 
 
 def _each(name: str, count: int, after: str, lines: Sequence[str]) -> list[str]:
@@ -213,9 +259,9 @@ def _mask(write: Lines) -> str:
 
 def _function(
     reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
-    block: Sequence[str], emptied: Sequence[str],
+    block: Sequence[str], emptied: Sequence[str], blocks: int = EMPTIED,
 ) -> list[str]:  # fmt: skip
-    """The loops around a block of rows, and the sums of the lanes in the end."""
+    """The loops around a block of rows, stretches of some blocks, and the sums of the lanes in the end."""
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
     count = len(reduction.factors)
     return [
@@ -224,7 +270,7 @@ def _function(
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
         *prepared,
         *_cleared(shape, count),
-        *_stretches(shape, block),
+        *_stretches(shape, block, blocks),
         "full:",
         *emptied,
         *_emptied(shape, count),
@@ -263,12 +309,12 @@ def _cleared(shape: Shape, count: int) -> list[str]:
     return [*_each("clear", count, "clear.end", lines), "clear.end:", "  br label %outer"]
 
 
-def _stretches(shape: Shape, block: Sequence[str]) -> list[str]:
+def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
     """The loop over stretches of rows, and in it that over their blocks."""
     return [
         "outer:",
         "  %o = phi i64 [ %first, %clear.end ], [ %o.next, %empty.end ]",
-        f"  %o.next = add i64 %o, {EMPTIED * shape.lanes}",
+        f"  %o.next = add i64 %o, {blocks * shape.lanes}",
         "  %limit = call i64 @llvm.smin.i64(i64 %o.next, i64 %end)",
         "  br label %block",
         "block:",
