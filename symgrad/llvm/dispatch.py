@@ -194,22 +194,28 @@ class Sums:
         ends = [*range(0, whole, ROWS), whole]
         pieces = len(ends) - 1
         partial = np.zeros((pieces + 1, self._count))
-        slots = min(SLOTS, pieces) if tables else pieces
-        added = [np.zeros((max(1, slots), t.size)) for t in padded] if tables else []
+        slots = min(SLOTS, pieces) if tables else 1
+        added = [np.zeros((max(1, slots), t.size)) for t in padded]
 
-        def work(first: int, end: int) -> None:
+        def sum_up(first: int, end: int, slot: int) -> None:
+            mine = [a[slot] for a in added]
+            call = self._call(parameters, rows, indices, padded, mine, partial)
+            for k in range(first, end):
+                call(k, ends[k], ends[k + 1])
+
+        def fill(first: int, end: int) -> None:
             for slot in range(first, end):
-                call = self._call(parameters, rows, indices, padded, [a[slot] for a in added])
-                for k in range(pieces * slot // slots, pieces * (slot + 1) // slots):
-                    call(partial[k], ends[k], ends[k + 1])
+                sum_up(pieces * slot // slots, pieces * (slot + 1) // slots, slot)
 
-        if pieces:
-            share_out(work, slots, 1, host().threads)
+        if pieces and tables:
+            share_out(fill, slots, 1, host().threads)
+        elif pieces:
+            share_out(lambda first, end: sum_up(first, end, 0), pieces, 1, host().threads)
         if whole < len(rows):
             rest = [_padded(a[whole:], self._lanes) for a in (rows, indices) if a is not None]
             mine = [a[0] for a in added]
-            call = self._call(parameters, rest[0], rest[-1], padded, mine)
-            call(partial[-1], 0, len(rows) - whole)
+            call = self._call(parameters, rest[0], rest[-1], padded, mine, partial)
+            call(pieces, 0, len(rows) - whole)
         lines = [
             a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(added, tables, strict=True)
         ]
@@ -217,19 +223,20 @@ class Sums:
 
     def _call(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
-        tables: Sequence[np.ndarray], added: Sequence[np.ndarray],
-    ) -> Callable[[np.ndarray, int, int], None]:  # fmt: skip
-        """A call that sums up some of the rows."""
+        tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
+    ) -> Callable[[int, int, int], None]:  # fmt: skip
+        """A call that sums up some of the rows, in the line of ``sums`` that it is told."""
         room = _address(POOL.empty((self._bytes,), np.dtype(np.uint8)))
-        p, x = _address(parameters), _address(rows)
+        p, x, to = _address(parameters), _address(rows), _address(sums)
+        size = sums.itemsize * self._count
         more: list[Any] = []
         if tables:
             pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
             places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
             more = [_address(indices), _address(places)]
 
-        def call(sums: np.ndarray, first: int, end: int) -> None:
-            self._pointer(p, x, _address(sums), room, first, end, *more)
+        def call(line: int, first: int, end: int) -> None:
+            self._pointer(p, x, to + line * size, room, first, end, *more)
 
         return call
 
@@ -293,10 +300,13 @@ _executor: ThreadPoolExecutor | None = None
 def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
     """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
     global _executor
-    if _executor is None:
-        _executor = ThreadPoolExecutor(threads, "symgrad")
     blocks = count // lanes
     pieces = min(blocks, CHUNKS * threads)
+    if pieces == 1 or threads == 1:
+        work(0, count)
+        return
+    if _executor is None:
+        _executor = ThreadPoolExecutor(threads, "symgrad")
     ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
     pending = itertools.pairwise(ends)
     lock = threading.Lock()
@@ -309,7 +319,7 @@ def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads:
                 return
             work(*piece)
 
-    others = [_executor.submit(worker) for _ in range(threads - 1)]
+    others = [_executor.submit(worker) for _ in range(min(threads, pieces) - 1)]
     worker()
     wait(others)
     for other in others:
