@@ -29,7 +29,7 @@ STREAMED: Final = 2**23
 PARALLEL: Final = 300_000
 """Operations and bytes from which the work is shared between threads."""
 
-CHUNKS: Final = 4
+CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
 ROWS: Final = 2**15
