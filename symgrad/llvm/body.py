@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr.node import INPUT, Op
@@ -57,16 +57,17 @@ class Body:
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
-    lane, by where they stand in ``%in``, in bytes. More than ``long`` operations are cut up.
+    lane: behind those places stands a copy for each use, so that none takes a register for long.
+    More than ``long`` operations are cut up.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Mapping[int, int] | None = None, masked: Masked | None = None, long: int = 0,
+        single: Container[int] = (), masked: Masked | None = None, long: int = 0,
     ) -> None:  # fmt: skip
         self.long = long or (LONG if shape.lanes == 1 else LONG_BATCH)
-        self.places, self.single, self.masked = places, single or {}, masked
+        self.places, self.single, self.masked = places, single, masked
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
@@ -79,6 +80,9 @@ class Body:
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
+        uses = [(i, a) for i in self.order for a in self.needs(i) if a in single]
+        self.copies = list(dict.fromkeys([*uses, *((i, i) for i in self.stored if i in single)]))
+        """The uses of single numbers, (by, number), in the order in which their copies stand."""
 
     def needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
@@ -159,6 +163,7 @@ class PartWriter:
         self.graph, self.shape = body.computation.graph, body.shape
         self.writer = body.writer({})
         self.stored = body.stored
+        self.copies = {use: k for k, use in enumerate(body.copies)}
         made = {i for part in body.parts for i in part.nodes}
         leaves = [i for i in self.stored if i not in made]
         self.nodes = [*self.part.nodes, *(leaves if number == 0 else ())]
@@ -169,7 +174,9 @@ class PartWriter:
         for i in self.nodes:
             operation = i in mine
             for a in self.body.needs(i) if operation else (i,):
-                if a not in mine and a not in self.writer.names:
+                if a in self.body.single:
+                    self._spread(i, a)
+                elif a not in mine and a not in self.writer.names:
                     self._load(a)
             if operation:
                 self.writer.write(i)
@@ -180,9 +187,6 @@ class PartWriter:
         return self.writer.lines
 
     def _load(self, i: int) -> None:
-        if i in self.body.single:
-            self._spread(i)
-            return
         at = self.body.place(i)
         if at is not None:
             base = "%in"
@@ -197,15 +201,17 @@ class PartWriter:
             f"  %t{i} = load {kind}, ptr %p{i}, align {align}",
         ]
 
-    def _spread(self, i: int) -> None:
-        """A single number, in every lane; CPUs do this while they load it."""
+    def _spread(self, by: int, i: int) -> None:
+        """A single number, in every lane, for one use; CPUs do this while they load it."""
         vector, scalar = self.shape.float, NAMES[self.shape.dtype]
-        self.writer.names[i] = f"%t{i}"
+        places, name = self.body.places or (), f"%s{by}.{i}"
+        at = len(places) * self._size + self.copies[by, i] * self.shape.itemsize
+        self.writer.names[i] = name
         self.writer.lines += [
-            f"  %p{i} = getelementptr i8, ptr %in, i64 {self.body.single[i]}",
-            f"  %p{i}.x = load {scalar}, ptr %p{i}",
-            f"  %p{i}.one = insertelement {vector} poison, {scalar} %p{i}.x, i64 0",
-            f"  %t{i} = shufflevector {vector} %p{i}.one, {vector} poison, "
+            f"  {name}.at = getelementptr i8, ptr %in, i64 {at}",
+            f"  {name}.x = load {scalar}, ptr {name}.at",
+            f"  {name}.one = insertelement {vector} poison, {scalar} {name}.x, i64 0",
+            f"  {name} = shufflevector {vector} {name}.one, {vector} poison, "
             f"<{self.shape.lanes} x i32> zeroinitializer",
         ]
 

@@ -51,11 +51,13 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
-    once = _Once(reduction, split, functions, shape)
     if len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS:
+        once = _Once(reduction, split, split.carried, functions, shape)
         return _in_registers(reduction, Body(reduction, split.each, functions, shape), once)
     products = products_of(reduction, split.each)
-    return _in_memory(reduction, _kept(reduction, split, products, functions, shape), products, once)
+    body = _kept(reduction, split, products, functions, shape)
+    once = _Once(reduction, split, [i for _, i in body.copies], functions, shape)
+    return _in_memory(reduction, body, products, once)
 
 
 def _kept(
@@ -74,8 +76,7 @@ def _kept(
     needed = set(reachable(graph, [i for o in outputs for i in o.nodes]))
     order = [i for i in split.each if i in needed]
     places = {i: k for k, i in enumerate(_row_inputs(reduction))}
-    start = len(places) * shape.itemsize * shape.lanes
-    carried = {i: start + shape.itemsize * k for k, i in enumerate(split.carried)}
+    carried = set(split.carried)
     made = Computation(reduction.name, graph, tuple(outputs))
     return Body(made, order, functions, shape, places, carried, Masked(columns), LONG_ROW)
 
@@ -90,13 +91,14 @@ class _Once:
     """What needs no row: functions, on single numbers, that write it and the factors to memory."""
 
     def __init__(
-        self, reduction: Reduction, split: Stages, functions: Mapping[Op, Function], shape: Shape
-    ) -> None:
+        self, reduction: Reduction, split: Stages, carried: Sequence[int],
+        functions: Mapping[Op, Function], shape: Shape,
+    ) -> None:  # fmt: skip
         single = Shape(shape.dtype, 1, shape.fused)
-        outputs = Output("carried", tuple(split.carried)), Output("factors", reduction.factors)
+        outputs = Output("carried", tuple(carried)), Output("factors", reduction.factors)
         made = Computation("once", reduction.graph, outputs)
         self.body = Body(made, split.once, functions, single)
-        self.carried = split.carried
+        self.carried = carried
         parts = write_parts(self.body, "ptr %o0, ptr %o1", "once", "internal ")
         self.lines = [*self.body.definitions(), *parts]
         self.calls = [
