@@ -195,10 +195,14 @@ class Sums:
         pieces = len(ends) - 1
         partial = np.zeros((pieces + 1, self._count))
         slots = min(SLOTS, pieces) if tables else 1
-        added = [np.zeros((max(1, slots), t.size)) for t in padded]
+        added = [POOL.empty((max(1, slots), t.size), partial.dtype) for t in padded]
+        for a in added:
+            a[slots:] = 0.0  # where there are rows, each slot is cleared by who fills it
 
         def sum_up(first: int, end: int, slot: int) -> None:
             mine = [a[slot] for a in added]
+            for a in mine:
+                a.fill(0.0)
             call = self._call(parameters, rows, indices, padded, mine, partial)
             for k in range(first, end):
                 call(k, ends[k], ends[k + 1])
