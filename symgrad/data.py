@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,11 @@ class Traced:
     blocks: tuple[Block, ...]
     columns: Columns
     weight: int | None
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """``used`` and ``graded`` as NumPy indexes with them."""
+        return np.array(self.used, np.intp), np.array(self.graded, np.intp)
 
 
 class DataKernel:
@@ -247,7 +253,7 @@ class DataKernel:
         """The parameters that are the same for all rows, and the tables of the others."""
         blocks = [g.block for g in self._traced.gathers]
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
-        return np.ascontiguousarray(flat[list(self._traced.used)]), tables
+        return np.ascontiguousarray(flat[self._traced.places[0]]), tables
 
     def _finished(self, total: Totals | None) -> Any:
         """What ``run`` returns of sums over all tables."""
@@ -262,7 +268,7 @@ class DataKernel:
 
     def _results(self, total: Totals, scale: float) -> Any:
         gradient = np.zeros(self.n_inputs)
-        gradient[list(self._traced.graded)] = total.sums[1:]
+        gradient[self._traced.places[1]] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
