@@ -35,6 +35,11 @@ CHUNKS: Final = 8
 ROWS: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
 
+PIECE: Final = 2**23
+"""Operations in such a piece, at most: fewer rows, where each takes many, but some at least."""
+
+FEWEST_ROWS: Final = 2**9
+
 SLOTS: Final = 8
 """Tables that results are added to side by side, if they go to the lines of tables."""
 
@@ -165,6 +170,8 @@ class Sums:
         source = emit_reduction(reduction, definitions_for(math, dtype), shape)
         self._lanes = shape.lanes
         self._count = sum(len(o.nodes) for o in reduction.summed)
+        rows = PIECE // len(reduction.graph) // FEWEST_ROWS * FEWEST_ROWS
+        self._rows = max(FEWEST_ROWS, min(ROWS, rows))
         self._code = compile_source(source)
         self._bytes = source.workspace
         more = ", void *, void *" if reduction.lookups else ""
@@ -191,7 +198,7 @@ class Sums:
         """
         padded = [np.concatenate([t.ravel(), np.zeros(self._lanes, t.dtype)]) for t in tables]
         whole = len(rows) // self._lanes * self._lanes
-        ends = [*range(0, whole, ROWS), whole]
+        ends = [*range(0, whole, self._rows), whole]
         pieces = len(ends) - 1
         partial = np.zeros((pieces + 1, self._count))
         slots = min(SLOTS, pieces) if tables else 1
