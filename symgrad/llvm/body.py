@@ -242,10 +242,14 @@ class PartWriter:
 
 
 def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
-    """The whole text of a module with these functions, and ``workspace`` bytes to work in."""
+    """The whole text of a module with these functions, and ``workspace`` bytes to work in.
+
+    Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
+    """
     text = "\n".join([
         *lines,
-        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" "prefer-vector-width"="512" }',
+        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" '
+        '"prefer-vector-width"="512" }',
         "!0 = !{i32 1}",
     ])  # fmt: skip
     return Source(text + "\n", workspace, effort)

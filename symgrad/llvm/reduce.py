@@ -176,38 +176,43 @@ def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
 def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once) -> Source:
     """Inputs, results and accumulators as arrays of vectors in the workspace."""
     shape, lanes = body.shape, body.shape.lanes
-    size, stride = shape.itemsize * lanes, shape.itemsize * lanes * len(products.kept)
+    size = shape.itemsize * lanes
+    stride = size * len(products.kept)
     blocks = max(FEWEST, min(EMPTIED, KEPT // stride)) if stride else EMPTIED
-    ends = body.computation.outputs[2:]
     rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
     write = Lines(shape)
-    mask = _mask(write)
-    if reduction.columns:
-        columns_loop(
-            write, "rows", _block(write, reduction.columns), reduction.columns, "%in", True
-        )
-    for k, column in enumerate(load_lookups(write, reduction)):
-        write.store(column, "%in", (reduction.columns + k) * lanes, True)
-    done = write.value("sub i64 %b, %o")
-    at = write.value(f"mul i64 {done}, {stride // lanes}")
-    kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
-    starts = [*itertools.accumulate((len(o.nodes) for o in ends), initial=0)]
-    outputs = ["%acc", kept, *(write.element("%ends", s * lanes) for s in starts[:-1])]
-    arguments = ", ".join(f"ptr {o}" for o in outputs)
-    for k in range(len(body.parts)):
-        write.do(f"call void @part{k}(ptr %in, {arguments}, <{lanes} x i1> {mask}, ptr %frame)")
-    values = [write.load("%ends", k * lanes, True) for k in range(starts[-1])]
-    add_lookups(write, reduction, mask, values)
-    write.do("br label %next")
+    _memory_block(write, reduction, body, stride)
     block = list(write.lines)
     write.lines.clear()
     past = write.value("sub i64 %b.next, %o")
     count = write.value(f"sdiv i64 {past}, {lanes}")
     write_tiles(write, products, stride, count, 32 if size == LINE else 16)
     lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks)
-    parameters = ", ".join(f"ptr %o{k}" for k in range(len(outputs)))
+    parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
     parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+
+
+def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -> None:
+    """What is done for a block of rows: its columns to memory, and calls of the parts."""
+    lanes, columns = write.shape.lanes, reduction.columns
+    mask = _mask(write)
+    if columns:
+        columns_loop(write, "rows", _block(write, columns), columns, "%in", True)
+    for k, column in enumerate(load_lookups(write, reduction)):
+        write.store(column, "%in", (columns + k) * lanes, True)
+    done = write.value("sub i64 %b, %o")
+    at = write.value(f"mul i64 {done}, {stride // lanes}")
+    kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
+    ends = [len(o.nodes) for o in body.computation.outputs[2:]]
+    starts = itertools.accumulate(ends[:-1], initial=0) if ends else ()
+    outputs = ["%acc", kept, *(write.element("%ends", s * lanes) for s in starts)]
+    arguments = ", ".join(f"ptr {o}" for o in outputs)
+    for k in range(len(body.parts)):
+        write.do(f"call void @part{k}(ptr %in, {arguments}, <{lanes} x i1> {mask}, ptr %frame)")
+    values = [write.load("%ends", k * lanes, True) for k in range(sum(ends))]
+    add_lookups(write, reduction, mask, values)
+    write.do("br label %next")
 
 
 def _memory_rooms(
@@ -263,7 +268,7 @@ def _function(
     reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
     block: Sequence[str], emptied: Sequence[str], blocks: int = EMPTIED,
 ) -> list[str]:  # fmt: skip
-    """The loops around a block of rows, stretches of some blocks, and the sums of the lanes in the end."""
+    """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end."""
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
     count = len(reduction.factors)
     return [

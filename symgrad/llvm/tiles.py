@@ -16,7 +16,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.node import Graph
 from symgrad.kernel.plan import Reduction
-from symgrad.llvm.instruction import Shape, single
+from symgrad.llvm.instruction import single
 from symgrad.llvm.skeletons import Lines
 
 TERMS: Final = 16
@@ -108,9 +108,7 @@ def _pairs(terms: Mapping[int, Terms]) -> dict[int, dict[int, list[int]]]:
     return found
 
 
-def write_tiles(
-    write: Lines, products: Products, stride: int, count: str, registers: int
-) -> None:
+def write_tiles(write: Lines, products: Products, stride: int, count: str, registers: int) -> None:
     """The sums over the ``count`` blocks that have kept factors, from ``%kept`` on, to ``%acc``.
 
     What a block has kept takes ``stride`` bytes. Sums of results that are no products stay.
@@ -122,9 +120,7 @@ def write_tiles(
 class _Tile:
     """A loop over blocks that adds to some results."""
 
-    def __init__(
-        self, write: Lines, products: Products, name: str, results: Sequence[int]
-    ) -> None:
+    def __init__(self, write: Lines, products: Products, name: str, results: Sequence[int]) -> None:
         self.lines, self.shape, self.name, self.results = write, write.shape, name, results
         self.terms = {k: products.terms[k] for k in results}
         self.column = {i: k for k, i in enumerate(products.kept)}
@@ -155,9 +151,7 @@ class _Tile:
         base = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
         wanted = dict.fromkeys(i for t in self.terms.values() for pair in t for i in pair)
         lanes = self.shape.lanes
-        values = {
-            i: write.load(base, self.column[i] * lanes, True) for i in wanted if i != ALONE
-        }
+        values = {i: write.load(base, self.column[i] * lanes, True) for i in wanted if i != ALONE}
         for k, terms in self.terms.items():
             total = f"%{name}.s{k}"
             for number, (a, b) in enumerate(terms):
