@@ -10,7 +10,7 @@ they are few enough for the growth that it saves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,72 +44,88 @@ class Limits:
     """Values that may cross between functions of this length; f**2 times as many at f times it."""
 
 
-def names_read(
-    graph: Graph, order: Iterable[int], bound: frozenset[int]
-) -> dict[int, tuple[list[int], int]]:
-    """What the statement of each bound node needs: bound nodes and inputs, and hard operations.
+@dataclass(frozen=True)
+class Reads:
+    """What statements need, as arrays with an entry for each time that one needs something.
 
-    ``order`` are all operations; those that have no name belong to the statement of their only user.
+    Statement ``at[k]`` needs ``names[k]``, a bound node or an input; entries are in the order of
+    the statements, those of statement s begin at ``starts[s]``. ``hard[s]`` counts its hard
+    operations.
     """
+
+    names: Numbers
+    at: Numbers
+    starts: Numbers
+    hard: Numbers
+
+
+def reads_of(graph: Graph, statements: Sequence[int], bound: frozenset[int]) -> Reads:
+    """What these bound nodes need, with all that is folded into their statements."""
     nodes = graph.nodes
-    statements: dict[int, tuple[list[int], int]] = {}
-    folded: dict[int, tuple[list[int], int]] = {}
-    for i in order:
-        op, *arguments = nodes[i]
-        names: list[int] = []
-        hard = int(op.transcendental)
-        for a in arguments:
-            if a in folded:
-                inner, more = folded.pop(a)
-                names += inner
-                hard += more
-            elif nodes[a][0].arity or nodes[a][0] is INPUT:
+    names: list[int] = []
+    counts: list[int] = []
+    hard: list[int] = []
+    for i in statements:
+        op, *stack = nodes[i]
+        before, difficult = len(names), int(op.transcendental)
+        for a in stack:  # it grows
+            if a in bound:
                 names.append(a)
-        (statements if i in bound else folded)[i] = names, hard
-    return statements
+                continue
+            inner = nodes[a]
+            if inner[0].arity:
+                difficult += inner[0].transcendental
+                stack += inner[1:]
+            elif inner[0] is INPUT:
+                names.append(a)
+        counts.append(len(names) - before)
+        hard.append(difficult)
+    at = np.repeat(np.arange(len(statements)), np.array(counts, np.int64))
+    return Reads(np.array(names, np.int64), at, sums(counts), np.array(hard, np.int64))
+
+
+def sums(values: Sequence[int] | np.ndarray) -> Numbers:
+    """0, and the sums of the first, the first two, ... values."""
+    return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
 
 
 class Cutter:
     """The statements of a kernel, what they read, and how many values are alive after each.
 
-    ``order`` are the operations of the kernel, ``stores`` says how often a value is stored.
+    ``made[i]`` is the number of the statement that makes node i, -1 if none does; ``stores`` says
+    how often a value is stored.
     """
 
     def __init__(
-        self, graph: Graph, order: Sequence[int], bound: frozenset[int],
+        self, graph: Graph, statements: Sequence[int], bound: frozenset[int],
         stores: Mapping[int, int], limits: Limits,
     ) -> None:  # fmt: skip
-        self.graph, self.limits = graph, limits
-        found = names_read(graph, order, bound)
-        self.statements = list(found)
-        self.reads = {i: names for i, (names, _) in found.items()}
-        self.alive = self._alive_after()
-        self._before, self._starts = self._met_before()
-        self._hard = _sums(hard for _, hard in found.values())
-        self._stored = _sums(stores.get(i, 0) for i in found)
-
-    def _alive_after(self) -> Numbers:
-        last = {a: k for k, names in enumerate(self.reads.values()) for a in names}
-        change = np.zeros(len(self.statements), np.int64)
-        for k, i in enumerate(self.statements):
-            if i in last:
-                change[k] += 1
-                change[last[i]] -= 1
-        return np.cumsum(change)
+        self.graph, self.statements, self.limits = graph, statements, limits
+        self.reads = reads_of(graph, statements, bound)
+        self.made = np.full(len(graph), -1)
+        self.made[np.array(statements, np.int64)] = np.arange(len(statements))
+        self._before, last = self._met_before()
+        self.alive = self._alive_after(last)
+        self._hard = sums(self.reads.hard)
+        self._stored = sums([stores.get(i, 0) for i in statements])
 
     def _met_before(self) -> tuple[Numbers, Numbers]:
-        """For every name that is read, where it was read or made before: -1 is nowhere.
+        """For each read, the statement that had to do with its name before; -1 if none had.
 
-        The second array says where each statement's names begin in the first.
+        Second, the reads that are the last ones of their names.
         """
-        met: dict[int, int] = {}
-        before: list[int] = []
-        for k, (i, names) in enumerate(self.reads.items()):
-            for a in names:
-                before.append(met.get(a, -1))
-                met[a] = k
-            met[i] = k
-        return np.array(before, np.int64), _sums(map(len, self.reads.values()))
+        names, at = self.reads.names, self.reads.at
+        together = np.argsort(names, kind="stable")
+        again = np.flatnonzero(np.diff(names[together], prepend=-1) == 0)
+        before = self.made[names]
+        before[together[again]] = at[together[again - 1]]
+        return before, together[np.diff(names[together], append=-1) != 0]
+
+    def _alive_after(self, last: Numbers) -> Numbers:
+        made, read = self.made[self.reads.names[last]], self.reads.at[last]
+        count = len(self.statements)
+        born = np.bincount(made[made >= 0], minlength=count)
+        return np.cumsum(born - np.bincount(read[made >= 0], minlength=count))
 
     def shaders(self) -> list[list[int]]:
         """The statements of each shader."""
@@ -117,7 +133,7 @@ class Cutter:
         start, end = 0, len(self.statements)
         while start < end:
             stop = self._end(start, end, self._shader_sizes, self.limits.crossing, 1)
-            groups.append(self.statements[start:stop])
+            groups.append(list(self.statements[start:stop]))
             start = stop
         return groups
 
@@ -156,9 +172,9 @@ class Cutter:
     def _shader_sizes(self, start: int, end: int) -> np.ndarray:
         """How full a shader is after each statement, in terms of its tightest limit."""
         limits, ends = self.limits, slice(start + 1, end + 1)
-        names = self._starts[ends] - self._starts[start]
-        new = _sums(self._before[self._starts[start] : self._starts[end]] < start)
-        accesses = new[names] + self._stored[ends] - self._stored[start]
+        starts = self.reads.starts
+        new = sums(self._before[starts[start] : starts[end]] < start)
+        accesses = new[starts[ends] - starts[start]] + self._stored[ends] - self._stored[start]
         statements = np.arange(1, end - start + 1) / limits.statements
         hard = (self._hard[ends] - self._hard[start]) / limits.transcendentals
         return np.maximum(statements, np.maximum(hard, accesses / limits.accesses))
@@ -166,9 +182,3 @@ class Cutter:
     def _function_sizes(self, start: int, end: int) -> np.ndarray:
         """How full a function is after each statement."""
         return np.arange(1, end - start + 1) / self.limits.function
-
-
-def _sums(values: Iterable[int] | np.ndarray) -> Numbers:
-    """0, and the sums of the first, the first two, ... values."""
-    terms = values if isinstance(values, np.ndarray) else np.fromiter(values, np.int64)
-    return np.concatenate([[0], np.cumsum(terms, dtype=np.int64)])

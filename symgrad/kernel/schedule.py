@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from symgrad.expr.node import Graph, reachable
-from symgrad.kernel.cut import Cutter, Limits
+from symgrad.kernel.cut import Cutter, Limits, sums
 from symgrad.kernel.plan import Output, Piece, Plan, Store
 
 MAX_FOLDED = 12
@@ -30,7 +32,7 @@ def schedule(
     if _fits(graph, order, statements, stores, limits):
         whole = Piece((tuple(statements),) if statements else (), (), (), tuple(stores))
         return Plan(name, graph, tuple(outputs), bound, (whole,), ())
-    cutter = Cutter(graph, order, bound, Counter(s.node for s in stores), limits)
+    cutter = Cutter(graph, statements, bound, Counter(s.node for s in stores), limits)
     return _plan(name, outputs, bound, cutter, stores)
 
 
@@ -92,8 +94,8 @@ def _plan(
 ) -> Plan:  # fmt: skip
     groups = cutter.shaders()
     home = {i: g for g, group in enumerate(groups) for i in group}
-    foreign = [_from_elsewhere(cutter, group, g, home) for g, group in enumerate(groups)]
-    rows = _scratch_rows(foreign, home)
+    foreign = _from_elsewhere(cutter, groups)
+    rows = _scratch_rows(cutter, foreign, home)
     row_of = {i: r for r, row in enumerate(rows) for i in row}
     spills: list[list[int]] = [[] for _ in groups]
     for r, row in enumerate(rows):
@@ -105,7 +107,8 @@ def _plan(
     pieces: list[Piece] = []
     start = 0
     for g, group in enumerate(groups):
-        fetches = tuple(sorted({row_of[a] for a in foreign[g]}))
+        needed = cutter.reads.names[foreign[g]].tolist()
+        fetches = tuple(sorted({row_of[a] for a in needed}))
         parts = tuple(cutter.functions(start, start + len(group)))
         pieces.append(Piece(parts, fetches, tuple(spills[g]), tuple(stored[g])))
         start += len(group)
@@ -123,30 +126,28 @@ def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Store], limits: Limi
     return pieces + [Piece((), (), (), chunk) for chunk in chunks]
 
 
-def _from_elsewhere(
-    cutter: Cutter, group: Sequence[int], g: int, home: Mapping[int, int]
-) -> dict[int, int]:
-    """What shader g needs of others, and which of its statements needs it first."""
-    found: dict[int, int] = {}
-    for k, i in enumerate(group):
-        for a in cutter.reads[i]:
-            if home.get(a, g) != g and a not in found:
-                found[a] = k
-    return found
+def _from_elsewhere(cutter: Cutter, groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """For each shader, its reads of values that others make."""
+    made, starts = cutter.made[cutter.reads.names], cutter.reads.starts
+    ends = sums([len(group) for group in groups])
+    bounds = zip(ends[:-1], starts[ends[:-1]], starts[ends[1:]], strict=True)
+    return [
+        first + np.flatnonzero((made[first:last] >= 0) & (made[first:last] < start))
+        for start, first, last in bounds
+    ]
 
 
 def _scratch_rows(
-    foreign: Sequence[Mapping[int, int]], home: Mapping[int, int]
+    cutter: Cutter, foreign: Sequence[np.ndarray], home: Mapping[int, int]
 ) -> list[tuple[int, ...]]:
     """The values that cross from one shader to another, four to a row.
 
     A row holds values of one shader that are first needed together.
     """
-    first_use: dict[int, tuple[int, int]] = {}
-    for g, found in enumerate(foreign):
-        for a, k in found.items():
-            first_use.setdefault(a, (g, k))
+    reads = np.concatenate([*foreign, np.zeros(0, np.int64)])
+    names, first = np.unique(cutter.reads.names[reads], return_index=True)
+    by_use = np.lexsort((names, cutter.reads.at[reads[first]]))
     crossing: list[list[int]] = [[] for _ in foreign]
-    for a in sorted(first_use, key=lambda a: (first_use[a], a)):
+    for a in names[by_use].tolist():
         crossing[home[a]].append(a)
     return [tuple(mine[k : k + 4]) for mine in crossing for k in range(0, len(mine), 4)]
