@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.node import CONST, Graph, reachable
+from symgrad.expr.node import CONST, Graph, bits_float, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.kernel.plan import Computation, Output, Plan
@@ -136,16 +136,20 @@ def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
         return
     graph = traced.graph
     largest = float(np.finfo(np.float32).max)
+    beyond = {
+        i for i, node in enumerate(graph.nodes)
+        if node[0] is CONST and largest < abs(bits_float(node[1])) < math.inf
+    }  # fmt: skip
+    if not beyond:
+        return
     for i in reachable(graph, [i for w in wanted for i in w.nodes]):
-        if graph.nodes[i][0] is CONST:
-            value = graph.value(i) or 0.0
-            if abs(value) > largest and math.isfinite(value):
-                place = graph.place_of(i)
-                raise InputError(
-                    f"the constant {value!r} is beyond float32's largest number, {largest:.8g}; "
-                    'use float("inf"), or dtype="float64" with device="cpu"'
-                    + (f"\n  at {place}" if place else "")
-                )
+        if i in beyond:
+            place = graph.place_of(i)
+            raise InputError(
+                f"the constant {graph.value(i)!r} is beyond float32's largest number, "
+                f'{largest:.8g}; use float("inf"), or dtype="float64" with device="cpu"'
+                + (f"\n  at {place}" if place else "")
+            )
 
 
 class Clock:

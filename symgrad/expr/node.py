@@ -168,9 +168,9 @@ class Graph:
 
     def intern(self, node: Node) -> int:
         """The id of this node, made now unless it exists; commutative arguments are in order."""
-        found = self._index.get(node)
-        if found is None:
-            self._index[node] = found = len(self.nodes)
+        new = len(self.nodes)
+        found = self._index.setdefault(node, new)
+        if found == new:
             self.nodes.append(node)
             self.places.append(self.place)
         return found
