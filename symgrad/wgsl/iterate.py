@@ -23,7 +23,7 @@ from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
+from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY
 from symgrad.wgsl.names import printable
@@ -98,8 +98,8 @@ class _Stage(Writer):
     def lines(self) -> Iterator[str]:
         """The statements; what has a text already needs none."""
         for i in self.order:
-            if i not in self.texts:
-                yield from self.write(i)
+            if i not in self.texts and (line := self.write(i)):
+                yield line
 
     def name_inputs(self, name: Callable[[int], str]) -> None:
         """Give inputs their names by their numbers."""
@@ -159,7 +159,7 @@ class _Module:
         used = set[Op]().union(*(s.used for s in (self.once, self.each, self.update) if s))
         yield from self._header()
         yield from self._preamble()
-        yield from definitions(used, self.functions)
+        yield from Library(self.functions).definitions(used)
         yield from main
 
     def _header(self) -> Iterator[str]:

@@ -23,7 +23,7 @@ from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
+from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import (
     BINDINGS,
@@ -216,7 +216,7 @@ class _Module:
         lines = [
             *self._header(),
             *self._preamble(),
-            *definitions(self.once.used | self.each.used, self.functions),
+            *Library(self.functions).definitions(self.once.used | self.each.used),
             *self.once.private,
             *self._sums(),
             *body,
@@ -405,7 +405,8 @@ class _Part(Writer):
         """The lines for one operation."""
         for a in self.graph.args(i):
             yield from self.load(a)
-        yield from self.write(i)
+        if line := self.write(i):
+            yield line
 
     def load(self, i: int) -> Iterator[str]:
         """The lines that read an input, where it has not been read."""
