@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
-from symgrad.llvm.definitions import INLINED, closure, definitions, name_of
+from symgrad.llvm.definitions import INLINED, closure, definitions, names_of
 from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products
 from symgrad.mathlib.define import Function
 
@@ -71,7 +71,7 @@ class Body:
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
-        self.calls = {op: name_of(f, shape) for op, f in functions.items()}
+        self.calls = names_of(functions, shape)
         self.used = Counter(graph.nodes[i][0] for i in order)
         # which products are fused does not depend on the cuts: so a point has the bits of a batch
         found = lone_products(graph, order, self.roots) if shape.fused else frozenset[int]()

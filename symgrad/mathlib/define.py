@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -97,6 +97,32 @@ class Function:
         return node[1:3] if chooses else ()
 
 
+class Functions(Mapping[Op, Function]):
+    """Functions by their operations, each defined when it is first asked for.
+
+    ``finish`` makes of a definition what is kept.
+    """
+
+    def __init__(self, formulas: Iterable[Formula], finish: Callable[[Function], Function]) -> None:
+        self._formulas = {ops.TABLE[f.__name__]: f for f in formulas}
+        self._finish = finish
+        self._made: dict[Op, Function] = {}
+
+    def __getitem__(self, op: Op) -> Function:
+        if op not in self._made:
+            self._made[op] = self._finish(define(self._formulas[op]))
+        return self._made[op]
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._formulas
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._formulas)
+
+    def __len__(self) -> int:
+        return len(self._formulas)
+
+
 @cache
 def functions(math: str) -> Mapping[Op, Function]:
     """The operations to be emitted as functions; some call others of them, never in a circle.
@@ -109,24 +135,35 @@ def functions(math: str) -> Mapping[Op, Function]:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    formulas = [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
-    made = [define(f) for f in (*formulas, *(ROUNDED if math == "strict" else ()))]
-    return MappingProxyType({f.op: _ordered(f) if math == "strict" else f for f in made})
+    return _named([*_formulas(math), *(ROUNDED if math == "strict" else ())], math)
 
 
 @cache
 def rounding_functions(math: str) -> Mapping[Op, Function]:
     """The functions for a back end whose own quotients and roots are rounded correctly."""
-    own = {ops.TABLE[f.__name__] for f in ROUNDED}
-    return MappingProxyType({op: f for op, f in functions(math).items() if op not in own})
+    return _named(_formulas(math), math)
+
+
+def _formulas(math: str) -> list[Formula]:
+    return [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
+
+
+def _named(formulas: Iterable[Formula], math: str) -> Functions:
+    return Functions(formulas, _ordered if math == "strict" else lambda function: function)
 
 
 @cache
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
-    made = {ops.TABLE[f.__name__]: define(f) for f in double_all.FORMULAS}
-    bounded = {op: replace(made[op], bound=TRIG_BOUND) for op in (ops.sin, ops.cos, ops.tan)}
-    return MappingProxyType(made | bounded)
+    turned = (ops.sin, ops.cos, ops.tan)
+    return Functions(
+        double_all.FORMULAS, lambda f: replace(f, bound=TRIG_BOUND) if f.op in turned else f
+    )
+
+
+def name_of(op: Op) -> str:
+    """The name of the function of an operation."""
+    return f"sg_{op.name}"
 
 
 @cache
@@ -177,7 +214,7 @@ def define(formula: Formula) -> Function:
     traced, root = _trace(formula)
     graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
     doc = (formula.__doc__ or "").partition("\n")[0]
-    return Function(op, f"sg_{op.name}", graph, root, tuple(inputs_of(graph)), doc)
+    return Function(op, name_of(op), graph, root, tuple(inputs_of(graph)), doc)
 
 
 @cache

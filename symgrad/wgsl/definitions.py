@@ -7,7 +7,7 @@ from functools import cache
 
 from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.schedule import bind
-from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
 
 
@@ -15,7 +15,7 @@ class Library:
     """The functions that a kernel may call, and their texts, each written once for all shaders."""
 
     def __init__(self, functions: Mapping[Op, Function]) -> None:
-        self.names = {op: f.name for op, f in functions.items()}
+        self.names = {op: name_of(op) for op in functions}
         self._functions = functions
         self._texts: dict[Op, list[str]] = {}
 

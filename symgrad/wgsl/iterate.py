@@ -22,7 +22,7 @@ from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
-from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY
@@ -87,7 +87,7 @@ class _Stage(Writer):
         self, graph: Graph, order: Sequence[int], roots: Iterable[int], prefix: str,
         functions: Mapping[Op, Function], style: Style,
     ) -> None:  # fmt: skip
-        calls = {op: f.name for op, f in functions.items()}
+        calls = {op: name_of(op) for op in functions}
         super().__init__(graph, bind(graph, order, list(roots)), calls, style)
         self.order, self._prefix = order, prefix
 

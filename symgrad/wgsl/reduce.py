@@ -22,7 +22,7 @@ from symgrad.expr.node import INPUT, Graph, Op
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
-from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import (
@@ -174,7 +174,7 @@ class _Module:
             *(_label(reduction.outputs[len(reduction.summed) + q[0].lookup], q[0].column)
               for q in written),
         ]  # fmt: skip
-        calls = {op: f.name for op, f in functions.items()}
+        calls = {op: name_of(op) for op in functions}
         names = _names(reduction.graph)
         self.once = _Once(self, names, calls)
         self.each = _Each(self, names, calls)
