@@ -77,14 +77,15 @@ class Body:
         found = lone_products(graph, order, self.roots) if shape.fused else frozenset[int]()
         self.products = found
         self.order = [i for i in order if i not in found]
+        self.needs = {i: self._needs(i) for i in self.order}
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
-        uses = [(i, a) for i in self.order for a in self.needs(i) if a in single]
+        uses = [(i, a) for i in self.order for a in self.needs[i] if a in single]
         self.copies = list(dict.fromkeys([*uses, *((i, i) for i in self.stored if i in single)]))
         """The uses of single numbers, (by, number), in the order in which their copies stand."""
 
-    def needs(self, i: int) -> Sequence[int]:
+    def _needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
         nodes, products = self.computation.graph.nodes, self.products
         args = nodes[i][1:]
@@ -112,9 +113,11 @@ class Body:
         order = self.order
         length = FUNCTION if len(order) > self.long else max(1, len(order))
         pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
+        if len(pieces) == 1:
+            return [Part(order, [])]
         home = {i: k for k, piece in enumerate(pieces) for i in piece}
         crossing = {
-            a for k, piece in enumerate(pieces) for i in piece for a in self.needs(i)
+            a for k, piece in enumerate(pieces) for i in piece for a in self.needs[i]
             if home.get(a, k) != k
         }  # fmt: skip
         return [Part(piece, [i for i in piece if i in crossing]) for piece in pieces]
@@ -142,7 +145,8 @@ class Body:
 
     def writer(self, names: dict[int, str]) -> Writer:
         """A writer for whom these values have names."""
-        return Writer(self.computation.graph, self.shape, self.calls, names, self.products)
+        long = len(self.parts) > 1
+        return Writer(self.computation.graph, self.shape, self.calls, names, self.products, long)
 
 
 def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:
@@ -167,6 +171,7 @@ class PartWriter:
         self.body, self.part = body, body.parts[number]
         self.graph, self.shape = body.computation.graph, body.shape
         self.writer = body.writer({})
+        self._size = body.shape.itemsize * body.shape.lanes
         self.stored = body.stored
         self.copies = {use: k for k, use in enumerate(body.copies)}
         made = {i for part in body.parts for i in part.nodes}
@@ -175,21 +180,22 @@ class PartWriter:
 
     def lines(self) -> list[str]:
         """The instructions."""
-        mine = set(self.part.nodes)
+        body, writer, mine = self.body, self.writer, set(self.part.nodes)
+        names, slots = writer.names, body.slots
         for i in self.nodes:
             operation = i in mine
-            for a in self.body.needs(i) if operation else (i,):
-                if a in self.body.single:
+            for a in body.needs[i] if operation else (i,):
+                if a in body.single:
                     self._spread(i, a)
-                elif a not in mine and a not in self.writer.names:
+                elif a not in names:
                     self._load(a)
             if operation:
-                self.writer.write(i)
+                writer.write(i)
             for o, column in self.stored.get(i, ()):
-                self._store(i, f"%o{o}", column, f"{o}.{column}", o if self.body.masked else -1)
-            if i in self.body.slots:
-                self._store(i, "%frame", self.body.slots[i], "f")
-        return self.writer.lines
+                self._store(i, f"%o{o}", column, f"{o}.{column}", o if body.masked else -1)
+            if i in slots:
+                self._store(i, "%frame", slots[i], "f")
+        return writer.lines
 
     def _load(self, i: int) -> None:
         at = self.body.place(i)
@@ -200,11 +206,13 @@ class PartWriter:
         else:
             return
         kind, align = self._memory(i)
-        self.writer.names[i] = f"%t{i}"
-        self.writer.lines += [
-            f"  %p{i} = getelementptr i8, ptr {base}, i64 {at * self._size}",
-            f"  %t{i} = load {kind}, ptr %p{i}, align {align}",
-        ]
+        place = self._address(base, at, f"%p{i}")
+        self.writer.names[i] = self.writer.value(
+            f"load {kind}, ptr {place}, align {align}", f"%t{i}"
+        )
+
+    def _address(self, base: str, at: int, name: str) -> str:
+        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {at * self._size}", name)
 
     def _spread(self, by: int, i: int) -> None:
         """A single number, in every lane, for one use; CPUs do this while they load it."""
@@ -223,23 +231,19 @@ class PartWriter:
     def _store(self, i: int, base: str, at: int, tag: str, output: int = -1) -> None:
         value = self.writer.operand(i)
         kind, align = self._memory(i)
-        place = f"%q{i}.{tag}"
-        choose = f"  {place}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
-        lines = [f"  {place} = getelementptr i8, ptr {base}, i64 {at * self._size}"]
+        name = f"%q{i}.{tag}"
+        place = self._address(base, at, name)
+        choose = f"  {name}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
         if output == 0:
-            lines += [
-                f"  {place}.old = load {kind}, ptr {place}, align {align}",
-                f"  {place}.sum = fadd {kind} {place}.old, {value}",
-                f"{choose} {place}.sum, {kind} {place}.old",
+            self.writer.lines += [
+                f"  {name}.old = load {kind}, ptr {place}, align {align}",
+                f"  {name}.sum = fadd {kind} {name}.old, {value}",
+                f"{choose} {name}.sum, {kind} {name}.old",
             ]
         elif output == 1:
-            lines.append(f"{choose} {value}, {kind} {self.shape.number(0.0)}")
-        value = f"{place}.new" if output in (0, 1) else value
-        self.writer.lines += [*lines, f"  store {kind} {value}, ptr {place}, align {align}"]
-
-    @property
-    def _size(self) -> int:
-        return self.shape.itemsize * self.shape.lanes
+            self.writer.lines.append(f"{choose} {value}, {kind} {self.shape.number(0.0)}")
+        value = f"{name}.new" if output in (0, 1) else value
+        self.writer.lines.append(f"  store {kind} {value}, ptr {place}, align {align}")
 
     def _memory(self, i: int) -> tuple[str, int]:
         letter = self.graph.type(i)
