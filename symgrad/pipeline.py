@@ -76,9 +76,8 @@ def build(
         traced = clock.time("trace", lambda: trace(f, n, names))
         wanted = clock.time("differentiate", lambda: tuple(derive(traced)))
         require_range(traced, wanted, options.dtype)
-        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
         traced.graph.release()
-        graph.release()
+        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
     return Built(traced, wanted, computation, clock.seconds)
 
@@ -117,7 +116,9 @@ def simplify_outputs(
     """The graph of all results, simplified, its operations those that back ends know."""
     roots = [i for w in wanted for i in w.nodes]
     graph, roots = simplify(traced.graph, roots, options.simplify, inlined(options.math))
+    graph.release()
     graph, roots = lower(graph, roots, options.math, options.dtype)
+    graph.release()
     ends = iter(roots)
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
 

@@ -69,7 +69,10 @@ class Op:
 
     def __call__(self, *args: Any) -> Any:
         """The expression ``op(*args)``; at least one argument is an expression."""
-        return next(a for a in args if isinstance(a, Handle)).build(self, args)
+        for a in args:
+            if isinstance(a, Handle):
+                return a.build(self, args)
+        raise AssertionError(f"{self.name} of numbers alone is not an expression")
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -143,10 +143,10 @@ class Body:
         """The inputs and the results of a point."""
         return len(self.computation.graph.names) + len(self.roots)
 
-    def writer(self, names: dict[int, str]) -> Writer:
+    def writer(self, names: dict[int, str], numbered: bool = False) -> Writer:
         """A writer for whom these values have names."""
-        long = len(self.parts) > 1
-        return Writer(self.computation.graph, self.shape, self.calls, names, self.products, long)
+        graph = self.computation.graph
+        return Writer(graph, self.shape, self.calls, names, self.products, numbered)
 
 
 def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:
@@ -170,7 +170,7 @@ class PartWriter:
     def __init__(self, body: Body, number: int) -> None:
         self.body, self.part = body, body.parts[number]
         self.graph, self.shape = body.computation.graph, body.shape
-        self.writer = body.writer({})
+        self.writer = body.writer({}, numbered=len(body.parts) > 1)
         self._size = body.shape.itemsize * body.shape.lanes
         self.stored = body.stored
         self.copies = {use: k for k, use in enumerate(body.copies)}
