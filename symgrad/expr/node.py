@@ -163,6 +163,17 @@ class Graph:
         self._index: dict[Node, int] = {}
         self._floats: dict[float, int] = {}
 
+    @classmethod
+    def of(
+        cls, nodes: list[Node], places: list[int], names: Sequence[str], sources: list[Any]
+    ) -> Graph:
+        """The graph of these nodes, for which the invariants hold; it is the user's no more."""
+        graph = cls.__new__(cls)
+        graph.__setstate__(
+            {"nodes": nodes, "places": places, "names": list(names), "sources": sources}
+        )
+        return graph
+
     def __len__(self) -> int:
         return len(self.nodes)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.expr.simplify import inputs_of
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
@@ -31,14 +31,39 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
     turned = [i for i in order if nodes[i][0] in TURNED]
     times = Counter([nodes[i][1] for i in turned])
     several = {i for i in turned if times[nodes[i][1]] > 1}
-    if not several:
-        return graph, list(roots)
+    return _with_angles(graph, roots, order, several) if several else (graph, list(roots))
 
-    def build(target: Graph, op: Op, *args: int) -> int:
-        q = target.add(ops.quarters, *args)
-        return target.add(TURNED[op], target.add(ops.angle, *args, q), q)
 
-    return _rebuilt(graph, roots, order, several, build)
+def _with_angles(
+    graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
+) -> tuple[Graph, list[int]]:
+    """A copy of the nodes in ``order``, those in ``turned`` of a reduced angle.
+
+    As no two nodes are equal and none is an angle before, none are equal afterwards: they need not
+    be looked up.
+    """
+    nodes, inputs = graph.nodes, inputs_of(graph)
+    made, places = [nodes[i] for i in inputs], [0] * len(inputs)
+    renamed = {i: k for k, i in enumerate(inputs)}
+    quarters: dict[int, int] = {}
+    for i in order:
+        node, place = nodes[i], graph.places[i]
+        if i in turned:
+            q = quarters.get(node[1])
+            if q is None:
+                x, q = renamed[node[1]], len(made)
+                quarters[node[1]] = q
+                made += [(ops.quarters, x), (ops.angle, x, q)]
+                places += [place, place]
+            node = (TURNED[node[0]], q + 1, q)
+        elif node[0].arity:
+            node = (node[0], *[renamed[a] for a in node[1:]])
+        elif node[0] is INPUT:
+            continue
+        renamed[i] = len(made)
+        made.append(node)
+        places.append(place)
+    return Graph.of(made, places, graph.names, graph.sources), [renamed[i] for i in roots]
 
 
 def _has(graph: Graph, wanted: Container[Op]) -> bool:
