@@ -45,7 +45,9 @@ def emit(
 
 
 def _module(head: Iterable[str], body: _Body, library: Library) -> str:
-    parts = [list(body.part(k)) for k in range(len(body.piece.parts))]
+    # a function is kept as one text: a line of its own takes three times its length
+    texts = ["\n".join(body.part(k)) for k in range(len(body.piece.parts))]
+    parts = [[text] if text else [] for text in texts]
     skeleton = Skeleton(body.plan, body.piece, body.text)
     lines = [
         *head,
@@ -71,6 +73,7 @@ class Writer:
         """The operations that have been written, among them those that are functions."""
         self.texts: dict[int, Text] = {}
         self._facts = Facts(graph)
+        self._folded: set[int] = set()
         self._last: Place | None = None
         self._source = 0
 
@@ -79,9 +82,17 @@ class Writer:
         return self.texts[i][0] if i in self.texts else literal(self.graph.nodes[i])[0]
 
     def write(self, i: int) -> str:
-        """The line that makes the value of an operation; "" if it has none of its own."""
+        """The line that makes the value of an operation; "" if it has none of its own.
+
+        Its text is then part of its user's, and forgotten with that.
+        """
         expression = self._expression(i)
+        for a in self.graph.nodes[i][1:]:
+            if a in self._folded:  # no other expression needs it
+                self._folded.remove(a)
+                del self.texts[a]
         if i not in self.bound:
+            self._folded.add(i)
             self.texts[i] = expression
             return ""
         line = f"  {self.declare(i, f't{i}')} = {expression[0]};"
@@ -142,8 +153,9 @@ class _Body(Writer):
         shared.update(s.node for s in self.piece.stores)
         shared.update(i for r in self.piece.fetches for i in rows[r])
         first: dict[int, int] = {}
-        for k, nodes in enumerate(self._lists):
-            shared.update(i for i in nodes if first.setdefault(i, k) != k)
+        for k, part in enumerate(self._lists):
+            named = [i for i in part if i in self.bound or self.graph.nodes[i][0] is INPUT]
+            shared.update([i for i in named if first.setdefault(i, k) != k])
         return shared
 
     def text(self, i: int) -> str:
