@@ -14,13 +14,13 @@ from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate, ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
-from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.node import INPUT, paused_gc, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import describe
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.mathlib.define import functions, inlined, lower
-from symgrad.pipeline import Options, paused_gc, require_options
+from symgrad.pipeline import Options, require_options
 from symgrad.rows import NAN_POLICIES, Columns, is_table, len_of, read, screened
 from symgrad.rows import blocks_of as tables_of
 from symgrad.screen import open_screen

@@ -7,11 +7,9 @@ rooms it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a 
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.node import CONST, Graph, bits_float, reachable
+from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.kernel.plan import Computation, Output, Plan
@@ -165,15 +163,3 @@ class Clock:
         result = run()
         self.seconds[stage] = time.perf_counter() - start
         return result
-
-
-@contextmanager
-def paused_gc() -> Generator[None]:
-    """Without garbage collection: graphs have no cycles, and walking them is most of its cost."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from symgrad.expr.node import INPUT, Op, reachable
+from symgrad.expr.node import INPUT, Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
 from symgrad.llvm.body import Body, Masked, Source, module, write_parts
@@ -40,6 +40,7 @@ IN_REGISTERS = 24
 """Results up to which accumulators stay in registers."""
 
 
+@paused_gc()
 def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape: Shape) -> Source:
     """The module whose function ``run`` sums the results over rows.
 
