@@ -1,8 +1,8 @@
 """Reduction -> LLVM IR: sums over rows, in vectors of rows, and now and then into float64.
 
 A vector holds one column of as many rows as it has lanes. Each result has an accumulator of the
-kernel's dtype, emptied into one of float64 every `EMPTIED` blocks, so that rounding errors do not
-grow with the number of rows. What depends on the parameters alone is computed once.
+kernel's dtype, emptied into one of float64 every few blocks, so that rounding errors do not grow
+with the number of rows. What depends on the parameters alone is computed once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from symgrad.llvm.skeletons import Lines, load_columns
 from symgrad.llvm.tiles import Products, products_of, write_tiles
 from symgrad.mathlib.define import Function
 
-EMPTIED = 32
-"""Blocks of rows after which accumulators are added to float64."""
+EMPTIED = {"float32": (8, 16), "float64": (32, 32)}
+"""Blocks of rows after which accumulators are added to float64: those in registers, and those in
+memory, of which there are many. Rows that are all the same have errors of one sign, which grow with
+it: of 1e-7 and 2.5e-7 of the sum."""
 
 LONG_ROW = 3_000
 """Operations a row up to which compiling with effort pays: sums are computed again and again."""
@@ -158,7 +160,9 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
         write.store(f"%a{k}.next", "%acc", k * lanes, True)
     size = shape.itemsize * lanes
     rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
-    lines = _function(reduction, shape, rooms, [*once.calls, *spread], block, write.lines)
+    blocks = EMPTIED[shape.dtype][0]
+    prepared = [*once.calls, *spread]
+    lines = _function(reduction, shape, rooms, prepared, block, write.lines, blocks)
     return module([*once.lines, *body.definitions(), *lines], end, body.effort)
 
 
@@ -179,7 +183,9 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     shape, lanes = body.shape, body.shape.lanes
     size = shape.itemsize * lanes
     stride = size * len(products.kept)
-    blocks = max(FEWEST, min(EMPTIED, KEPT // stride)) if stride else EMPTIED
+    blocks = EMPTIED[shape.dtype][1]
+    if stride:
+        blocks = max(FEWEST, min(blocks, KEPT // stride))
     rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
     write = Lines(shape)
     _memory_block(write, reduction, body, stride)
@@ -267,7 +273,7 @@ def _mask(write: Lines) -> str:
 
 def _function(
     reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
-    block: Sequence[str], emptied: Sequence[str], blocks: int = EMPTIED,
+    block: Sequence[str], emptied: Sequence[str], blocks: int,
 ) -> list[str]:  # fmt: skip
     """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end."""
     lookups = f", {PARAMETERS}" if reduction.lookups else ""

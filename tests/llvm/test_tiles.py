@@ -52,7 +52,7 @@ def test_a_layer_leaves_its_inputs_and_slopes_behind() -> None:
     found = made(network)[0]
     kept = products_of(found, stages(found).each)
     assert len(kept.terms) > 90
-    assert len(kept.kept) <= 2 + 8 + 8 + 8 + 8 + 2
+    assert len(kept.kept) <= 2 + 8 + 8 + 8 + 8 + 3
 
 
 def test_what_is_a_factor_is_added_alone() -> None:
