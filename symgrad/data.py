@@ -13,10 +13,10 @@ from symgrad import targets
 from symgrad.audit import Audit
 from symgrad.errors import InputError, InputTypeError, PickleError, TraceError
 from symgrad.expr.gather import Block
+from symgrad.expr.node import paused_gc
 from symgrad.expr.show import latex
 from symgrad.mathlib.define import functions
 from symgrad.parameters import Nest
-from symgrad.pipeline import paused_gc
 from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
 from symgrad.row_points import RowPoints
 from symgrad.rows import blocks_of as tables_of
@@ -289,7 +289,7 @@ class DataKernel:
         """The parameters that are the same for all rows, and the tables of the others."""
         blocks = [g.block for g in self._traced.gathers]
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
-        return np.ascontiguousarray(flat[list(self._traced.used)]), tables
+        return np.ascontiguousarray(flat[self._traced.places[0]]), tables
 
     def _finished(self, total: Totals | None) -> Any:
         """What ``run`` returns of sums over all tables."""
@@ -307,7 +307,7 @@ class DataKernel:
 
     def _results(self, total: Totals, scale: float) -> Any:
         gradient = np.zeros(self.n_inputs)
-        gradient[list(self._traced.graded)] = total.sums[1:]
+        gradient[self._traced.places[1]] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class Traced:
     """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
     of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
     seconds: dict[str, float] = field(compare=False)
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """``used`` and ``graded`` as NumPy indexes with them."""
+        return np.array(self.used, np.intp), np.array(self.graded, np.intp)
 
     @property
     def wrt(self) -> list[str]:

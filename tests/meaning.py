@@ -37,6 +37,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "logistic": lambda x: mp.exp(-x) / (1 + mp.exp(-x)) ** 2,
     "sigmoid": sigma, "softplus": lambda x: mp.log(1 + mp.exp(x)),
     "relu": lambda x: max(x, mpf(0)), "silu": lambda x: x * sigma(x),
+    "silu_slope": lambda x: sigma(x) * (1 + x * sigma(-x)),
     "gelu": lambda x: x * mp.ncdf(x),
     "gelu_tanh": lambda x: x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mpf(0.044715) * x**3))),
     "abs": abs, "sign": mp.sign, "floor": mp.floor, "ceil": mp.ceil, "round": mp.nint,
@@ -58,12 +59,13 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "word_shift_left": lambda a, b: (int(a) << int(b)) % 2**32,
     "word_shift_right": lambda a, b: int(a) >> int(b), "word_lt": lambda a, b: int(a) < int(b),
     "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
-    "wide_div": lambda a, b: a / b,
+    "wide_div": lambda a, b: a / b, "ratio": lambda a, b: a / b, "root": mp.sqrt,
     "saturate": lambda x: min(max(x, mpf(0)), mpf(1)),
     "quarters": lambda x: 12582912 + (
         mp.nint(2 * x / mp.pi) if abs(x) < 3000 else mp.nint(2 * x / mp.pi) % 4
     ),
     "far_quarters": lambda x: 12582912 + mp.nint(2 * x / mp.pi) % 4,
+    "far_sin": mp.sin, "far_cos": mp.cos, "far_tan": mp.tan,
     "far_angle": lambda x: x - mp.pi / 2 * mp.nint(2 * x / mp.pi),
     "angle": lambda x, q: x - mp.pi / 2 * mp.nint(2 * x / mp.pi),
     "sine": lambda a, q: mp.sin(a + mp.pi / 2 * (q - 12582912)),

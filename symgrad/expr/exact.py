@@ -196,6 +196,8 @@ EXACT: Final[dict[str, Function]] = {
     "erfc": mp.erfc,
     "sigmoid": lambda x: 1 / (1 + _exp(-x)),
     "logistic": lambda x: _exp(-abs(x)) / (1 + _exp(-abs(x))) ** 2,
+    "silu": lambda x: x / (1 + _exp(-x)),
+    "silu_slope": lambda x: (1 + x / (1 + _exp(x))) / (1 + _exp(-x)),
     "softplus": _softplus,
     "relu": lambda x: max(x, mp.mpf(0)),
     "abs": abs,

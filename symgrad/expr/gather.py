@@ -6,6 +6,7 @@ Its numbers are inputs of the row's graph like the columns themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,12 +33,12 @@ class Block:
     @property
     def size(self) -> int:
         """The numbers in it."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def width(self) -> int:
         """The numbers that one index takes from it."""
-        return int(np.prod(self.shape[1:]))
+        return math.prod(self.shape[1:])
 
     def name_of(self, place: int) -> str:
         """The name of the parameter at a place among all parameters."""

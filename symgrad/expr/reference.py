@@ -87,6 +87,11 @@ def logistic(x: Array) -> Array:
     return e * (r * r)
 
 
+def silu_slope(x: Array) -> Array:
+    """The derivative of x*sigmoid(x); x -> -inf gives 0."""
+    return sigmoid(x) * (1 + x * sigmoid(np.negative(x)))
+
+
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))

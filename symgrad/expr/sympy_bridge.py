@@ -135,6 +135,8 @@ TO_SYMPY: Final[dict[str, Builder]] = {
     "erfc": sp.erfc,
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
     "logistic": lambda x: 1 / ((1 + sp.exp(x)) * (1 + sp.exp(-x))),
+    "silu": lambda x: x / (1 + sp.exp(-x)),
+    "silu_slope": lambda x: (1 + x / (1 + sp.exp(x))) / (1 + sp.exp(-x)),
     "softplus": lambda x: sp.log(1 + sp.exp(x)),
     "relu": lambda x: _choice(sp.Gt(x, 0, evaluate=False), x, sp.S.Zero),
     "abs": Abs,

@@ -8,6 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.exponential import gaussian
 
 ERF: Final = (
     0.12837917, -0.37612626, 0.112835854, -0.026853813, 0.0051883277, -0.00080101937, 7.8538615e-05,
@@ -37,15 +38,22 @@ def _near(x: Expr) -> Expr:
 
 
 def _tail(a: Expr, end: float, coefficients: tuple[float, ...]) -> Expr:
-    """W(t)/(a + 1), t = (a - 1)/(a + 1), a at most at the end."""
+    """W(t)/(a + 1), t = (a - 1)/(a + 1), a at most at the end.
+
+    The reciprocal and the ratio are mended by a Newton step each: devices may be off by 2 ULP.
+    """
     a = ops.where(a < end, a, end)
     below = a + 1.0
-    return polynomial((a - 1.0) / below, coefficients) / below
+    r = ops.reciprocal(below)
+    r = r + r * (1.0 - r * below)
+    w = polynomial((a - 1.0) * r, coefficients)
+    ratio = ops.opaque(w * r)  # or compilers would take w out of the difference
+    return ratio + r * (w - ratio * below)
 
 
 def _far_erfc(a: Expr) -> Expr:
     """erfc(a) = exp(-a**2) W(t)/(a + 1) for a >= 0.81."""
-    return ops.exp_neg_square(a) * _tail(a, 10.1, ERFC_TAIL)
+    return ops.where(a > 10.3, 0.0, gaussian(a, 1.0, _tail(a, 10.1, ERFC_TAIL)))
 
 
 def erf(x: Expr) -> Expr:
@@ -65,7 +73,7 @@ def erfc(x: Expr) -> Expr:
 def normal_cdf(x: Expr) -> Expr:
     """(1 + erf(x/sqrt(2)))/2 for |x| < 1.145; beyond, exp(-a**2/2) W(a), a = |x|, or 1 less it."""
     a = ops.abs(x)
-    tail = ops.bell(a) * _tail(a, 14.4, NORMAL_TAIL)
+    tail = ops.where(a > 14.5, 0.0, gaussian(a, 0.5, _tail(a, 14.4, NORMAL_TAIL)))
     far = ops.where(x < 0.0, tail, 1.0 - tail)
     near = 0.5 + 0.5 * _near(x * math.sqrt(0.5))
     return keep_nan(ops.where(a < math.sqrt(2.0) * FAR, near, far), x)

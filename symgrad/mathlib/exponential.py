@@ -142,19 +142,20 @@ def log1p(x: Expr) -> Expr:
 
 def exp_neg_square(x: Expr) -> Expr:
     """exp(-x**2) as exp(-h**2 - (x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
-    return ops.where(ops.abs(x) > 10.3, 0.0, _gaussian(x, 1.0))
+    return ops.where(ops.abs(x) > 10.3, 0.0, gaussian(x, 1.0))
 
 
 def bell(x: Expr) -> Expr:
     """exp(-x**2/2) as exp(-h**2/2 - (x - h)(x + h)/2), h the 12 leading bits of x."""
-    return ops.where(ops.abs(x) > 14.5, 0.0, _gaussian(x, 0.5))
+    return ops.where(ops.abs(x) > 14.5, 0.0, gaussian(x, 0.5))
 
 
-def _gaussian(x: Expr, share: float) -> Expr:
-    """exp(-share x**2), the share 1 or 1/2."""
+def gaussian(x: Expr, share: float, factor: Expr | None = None) -> Expr:
+    """exp(-share x**2), the share 1 or 1/2, times the factor, at the cost of no more roundings."""
     h = leading(x)
     k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
     rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]
     exact = held((h * h) * -share - k * TWO_LN2[0])
     r = exact + rest  # its rounding does no harm where it is squared
-    return _raised(1.0 + (exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))), power)
+    less = exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))
+    return _raised(1.0 + less if factor is None else factor + factor * less, power)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 
@@ -23,6 +25,33 @@ def logistic(x: Expr) -> Expr:
     e = ops.exp(-ops.abs(x))
     r = ops.reciprocal(1.0 + e)
     return e * (r * r)
+
+
+def _falling(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """e, 1/(1 + e) and a scale, e times the scale being exp(-|x|).
+
+    From |x| = 80 on e is exp(16 - |x|), which is normal for longer; 1 + e is 1 there all the same.
+    A Newton step mends the reciprocal and what the rounding of 1 + e does to it.
+    """
+    far = ops.abs(x) > 80.0
+    e = ops.exp(ops.where(far, 16.0, 0.0) - ops.abs(x))
+    r = ops.reciprocal(1.0 + e)
+    r = r + r * ((1.0 - r) - r * e)
+    return e, r, ops.where(far, math.exp(-16.0), 1.0)
+
+
+def silu(x: Expr) -> Expr:
+    """x/(1 + e) for x >= 0, else e*x/(1 + e), e = exp(-|x|), scaled where it may be subnormal."""
+    e, r, scale = _falling(x)
+    share = x * r
+    return ops.where(x >= 0.0, share, (share * e) * scale)
+
+
+def silu_slope(x: Expr) -> Expr:
+    """r*(1 + e*x*r) for x >= 0, else r*e*(1 + x*r), r = 1/(1 + e), of the parts that silu has."""
+    e, r, scale = _falling(x)
+    share = x * r
+    return r * ops.where(x >= 0.0, 1.0 + share * e, ((1.0 + share) * e) * scale)
 
 
 def softplus(x: Expr) -> Expr:
