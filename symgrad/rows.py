@@ -164,15 +164,17 @@ def _names_in(rows: Any) -> Sequence[str] | None:
 
 def _whole(values: np.ndarray, columns: Columns, k: int, policy: str) -> np.ndarray:
     """A column of indices; 0 for a NaN that the policy will meet with its row."""
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
-    if policy == "propagate" and missing.any():
-        raise InputError(
-            f"{columns.describe(k)} is an index, and NaN at row {int(np.argmax(missing))}: mend "
-            'it, or use nan_policy="omit"'
-        )
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.False_
+    if missing.any():
+        if policy == "propagate":
+            raise InputError(
+                f"{columns.describe(k)} is an index, and NaN at row {int(np.argmax(missing))}: "
+                'mend it, or use nan_policy="omit"'
+            )
+        values = np.where(missing, 0, values)
     with np.errstate(invalid="ignore"):
-        whole = np.where(missing, 0, values).astype(np.int64)
-    if not np.array_equal(whole[~missing], values[~missing]):
+        whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
         raise InputError(f"{columns.describe(k)} is an index: whole numbers are needed")
     return whole
 
