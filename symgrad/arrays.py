@@ -18,6 +18,8 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
         InputError: for nested lists of different lengths, or integers beyond a float.
         InputTypeError: for masked entries, and for what are no real numbers.
     """
+    if type(values) is np.ndarray and values.dtype.kind in "fiub":
+        return values
     if np.ma.is_masked(values):
         raise InputTypeError(f"{name} has masked entries: fill them in, with .filled(...)")
     try:
