@@ -440,7 +440,8 @@ def _ready(
     """Simplified, and its inputs in the order that reductions have."""
     options, columns = request.options, request.columns
     roots = [*(i for ids in summed.values() for i in ids), *added]
-    graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
+    definitions = inlined(options.math, options.dtype)
+    graph, roots = simplify(made.graph, roots, options.simplify, definitions)
     graph, roots = lower(graph, roots, options.math, options.dtype)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = _inputs(made, range(len(made.parameters)), ())
