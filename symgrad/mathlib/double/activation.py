@@ -62,8 +62,8 @@ def near_root(
     slope: Expr, x: Expr, root: tuple[float, float, float, float], coefficients: tuple[float, ...]
 ) -> Expr:
     """The slope, but a polynomial within 1/8 of its root, from which the distance is exact."""
-    d = x - root[0]
-    high, low = scaled(fast_sum(d, -root[1]), (root[2], root[3]))
+    d, rest = fast_sum(x - root[0], -root[1])
+    high, low = scaled((d, rest), (root[2], root[3]))
     near = high + (low + (d * d) * polynomial(d, coefficients))
     return ops.where(ops.abs(d) < 0.125, near, slope)
 

@@ -23,21 +23,21 @@ from symgrad.mathlib.double.pair import (
 )
 
 NORMAL: Final = (
-    0.02394228040143266, -0.06649038006690355, 0.009973557009971885, -0.0011873282144809387,
-    0.00011543467906842093, -9.444612991993213e-06, 6.658360681829713e-07, -4.098075149931051e-08,
-    2.022059248045758e-09,
+    0.02394228040143268, -0.06649038006690544, 0.009973557010035546, -0.0011873282154764339,
+    0.00011543468758265635, -9.444656087582893e-06, 6.659687811378704e-07, -4.1225425401171976e-08,
+    2.271735467018308e-09, -1.1137730674977512e-10, 4.247782766197899e-12,
 )  # fmt: skip
-"""(Phi(x) - 1/2)/x - 3/8 in x**2, |x| <= 0.7: Phi to 0.10 * 2**-53 of its value (tools/fit.py)."""
+"""(Phi(x) - 1/2)/x - 3/8 in x**2, |x| <= 7/8: Phi to 0.07 * 2**-53 of its value (tools/fit.py)."""
 
 NORMAL_TAIL: Final = (
-    0.03719577171772043, -0.02300923310459607, -0.09637998589041437, 0.12890813544482432,
-    -0.09526047896238411, 0.04436429044194615, -0.010512319259611873, -0.0012100600554162883,
-    0.0015769785086103248, -0.00014330554385485867, -0.00020435492360945683, 3.78681538622411e-05,
-    3.1558232982483544e-05, -6.03360582593108e-06, -5.89002784360684e-06, 5.997503404373209e-07,
-    1.203308915095084e-06, 6.053463998704382e-08, -2.375723833010467e-07, -5.602235737307866e-08,
-    3.946871957078254e-08, 1.6529202658272264e-08, -4.219680748219263e-09, -2.102552399010713e-09,
+    0.03719577171772043, -0.023009233104596058, -0.09637998589041442, 0.12890813544482277,
+    -0.09526047896237878, 0.04436429044202294, -0.01051231925981391, -0.0012100600571395453,
+    0.0015769785125956438, -0.00014330552286992592, -0.0002043549698637822, 3.786800310124002e-05,
+    3.155856894636516e-05, -6.032948625520679e-06, -5.891596190866846e-06, 5.980598923025367e-07,
+    1.2080069967783605e-06, 6.273710605985942e-08, -2.4629313733126327e-07, -5.633670617161159e-08,
+    4.859391145698534e-08, 1.3989932264857736e-08, -8.33229281867373e-09,
 )  # fmt: skip
-"""Phi(-a) exp(a**2/2)(1 + 2a) - 13/16 in t = (a - 4)/(a + 4), 0.7 <= a <= 39: to 0.03 * 2**-53."""
+"""Phi(-a) exp(a**2/2)(1 + 2a) - 13/16 in t = (a - 4)/(a + 4), 7/8 <= a <= 39: to 0.04 * 2**-53."""
 
 GELU_ROOT: Final = (
     -0.7517915246935645, 1.4956759177009883e-17, 0.43149399012327194, 2.190774977647835e-09,
@@ -52,7 +52,7 @@ GELU_SLOPE: Final = (
 
 DENSITY: Final = (0.3989422768354416, 3.5659910885844774e-09)
 """1/sqrt(2 pi): its 26 leading bits, and the rest."""
-NEAR: Final = 0.7
+NEAR: Final = 0.875
 FAR: Final = 39.0
 """From here on exp(-a**2/2) is 0."""
 
@@ -70,15 +70,15 @@ def _size(x: Expr) -> Expr:
 
 
 def _mills(a: Expr) -> Pair:
-    """Phi(-a) exp(a**2/2) = W(t)/(1 + 2a), t = (a - 4)/(a + 4), for a >= 0.7."""
+    """Phi(-a) exp(a**2/2) = W(t)/(1 + 2a), t = (a - 4)/(a + 4), for a >= 7/8."""
     w = weight(a, 4.0, 0.8125, NORMAL_TAIL)
     return fast_sum(*divide(w, two_sum(2.0 * a, 1.0)))
 
 
 def _middle(x: Expr) -> Pair:
-    """Phi(x) for |x| <= 0.7."""
+    """Phi(x) for |x| <= 7/8."""
     high, low = fast_sum(0.5, 0.5 * x)
-    high, more = fast_sum(high, -0.125 * x)
+    high, more = two_sum(high, -0.125 * x)
     return high, (low + more) + x * polynomial(x * x, NORMAL)
 
 
@@ -89,14 +89,14 @@ def _distribution(x: Expr) -> tuple[Expr, Pair]:
     tail = times(_mills(a), fast_sum(*parts))
     above, lost = fast_sum(1.0, -ops.scalb(tail[0], k))
     right = (above, lost - ops.scalb(tail[1], k))
-    left = x < -NEAR
+    left = x <= -NEAR
     return ops.where(left, k, 0.0), choose(
         left, tail, choose(a < NEAR, fast_sum(*_middle(x)), right)
     )
 
 
 def normal_cdf(x: Expr) -> Expr:
-    """The tail exp(-a**2/2) W(a), a = |x|, or 1 less it; a polynomial for a < 0.7."""
+    """The tail exp(-a**2/2) W(a), a = |x|, or 1 less it; a polynomial for a < 7/8."""
     j, (high, low) = _distribution(x)
     return ops.scalb(high + low, j)
 
@@ -107,10 +107,10 @@ def gelu(x: Expr) -> Expr:
 
 
 def gelu_slope(x: Expr) -> Expr:
-    """Phi(x) + x phi(x): 1 + exp(-a**2/2)(a c - W(a)), a = |x|; for a < 0.7 Phi by a polynomial."""
+    """1 + exp(-a**2/2)(a c - W(a)), a = |x|, less 1 for x < 0; Phi a polynomial for a < 7/8."""
     a = _size(x)
     k, parts = half_square_parts(a)
-    near, left, side = a < NEAR, x < -NEAR, ops.copysign(1.0, x)
+    near, left, side = a < NEAR, x <= -NEAR, ops.copysign(1.0, x)
     line, mills = scaled((a, 0.0), DENSITY), _mills(a)
     rest = fast_sum(*plus(line, (-mills[0], -mills[1])))
     high, low = times(choose(near, line, rest), fast_sum(*parts))
