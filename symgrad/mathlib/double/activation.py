@@ -8,11 +8,10 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.double.limits import within
-from symgrad.mathlib.double.logistic import FAR, decay, one_plus, share, size, squared
+from symgrad.mathlib.double.logistic import FAR, decay, divide_twice, one_plus, raised, share, size
 from symgrad.mathlib.double.pair import (
     Pair,
     choose,
-    divide,
     fast_sum,
     plus,
     product,
@@ -52,10 +51,10 @@ GELU_TANH_FAR: Final = 22.0
 """Below the negative of it gelu_tanh is 0, and above it its argument."""
 
 
-def by_share(x: Expr, j: Expr, q: Pair) -> Expr:
-    """x times 2**j q, with the sign of x."""
+def by_share(x: Expr, left: Condition, k: Expr, q: Pair) -> Expr:
+    """x times q, on the left x times 2**k q, with the sign of x."""
     high, low = product(x, q[0])
-    return ops.copysign(ops.scalb(high + (low + x * q[1]), j), x)
+    return ops.copysign(raised(left, k, high + (low + x * q[1])), x)
 
 
 def near_root(
@@ -77,13 +76,15 @@ def _slope(left: Condition, b: Pair, k: Expr, p: Pair, e: Pair) -> Expr:
     less = fast_sum(*plus(below, (-b[0], -b[1])))
     grown = times(choose(left, less, b), choose(left, p, e))
     above = choose(left, grown, fast_sum(*plus(below, grown)))
-    high, low = divide(above, squared(below))
-    return ops.scalb(high + low, ops.where(left, k, 0.0))
+    high, low = divide_twice(above, below)
+    return raised(left, k, high + low)
 
 
 def silu(x: Expr) -> Expr:
     """x times the sigmoid in two pieces."""
-    value = by_share(within(x, -FAR, FAR), *share(x < 0.0, *decay(size(x))))
+    left = x < 0.0
+    k, p, e = decay(size(x))
+    value = by_share(within(x, -FAR, FAR), left, k, share(left, p, e))
     return ops.where(x > FAR, x, value)
 
 
@@ -107,7 +108,9 @@ def _cubic(x: Expr) -> tuple[Expr, Pair, Pair]:
 def gelu_tanh(x: Expr) -> Expr:
     """x s(z), s the sigmoid, z = 2 sqrt(2/pi)(x + 0.044715 x**3) and s in two pieces."""
     near, z, _ = _cubic(x)
-    value = by_share(near, *share(x < 0.0, *decay(*z)))
+    left = x < 0.0
+    k, p, e = decay(*z)
+    value = by_share(near, left, k, share(left, p, e))
     return ops.where(x > GELU_TANH_FAR, x, value)
 
 

@@ -49,8 +49,9 @@ def weight(a: Expr, middle: float, leading: float, coefficients: Sequence[float]
 def _tail(a: Expr) -> Pair:
     """erfc(a) = exp(-a**2) W(t)/(1 + 2a), t = (a - 3)/(a + 3), for a >= 1/2; 0 from a = 28 on."""
     a = ops.where(a > 28.0, 28.0, a)
+    w = weight(a, 3.0, 1.25, ERFC)
     k, e = neg_square_parts(a)
-    above = times(weight(a, 3.0, 1.25, ERFC), e)
+    above = times(w, e)
     q = fast_sum(*divide(above, two_sum(2.0 * a, 1.0)))
     return ops.scalb(q[0], k), ops.scalb(q[1], k)
 

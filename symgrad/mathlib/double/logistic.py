@@ -7,7 +7,7 @@ from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib.bits import keep_nan
 from symgrad.mathlib.double.exponential import EXPM1, exp_parts
 from symgrad.mathlib.double.logarithm import log_sum_parts
-from symgrad.mathlib.double.pair import Pair, choose, divide, fast_sum, square, two_sum
+from symgrad.mathlib.double.pair import Pair, choose, divide, fast_sum, two_sum
 
 FAR = 800.0
 """From here on exp(-a) is 0."""
@@ -32,28 +32,34 @@ def one_plus(e: Pair) -> Pair:
     return total, lost + e[1]
 
 
-def share(left: Condition, k: Expr, p: Pair, e: Pair) -> tuple[Expr, Pair]:
-    """j and a pair q of 2**j q = 1/(1 + e), or where x is left of 0 e/(1 + e), e = 2**k p."""
+def share(left: Condition, p: Pair, e: Pair) -> Pair:
+    """1/(1 + e), or on the left e/(1 + e), to be multiplied by 2**k there: e = 2**k p."""
     one = (ops.where(left, 0.0, 1.0), 0.0)
-    return ops.where(left, k, 0.0), divide(choose(left, p, one), one_plus(e))
+    return divide(choose(left, p, one), one_plus(e))
 
 
-def squared(d: Pair) -> Pair:
-    """The square of a rounded pair."""
-    high, low = square(d[0])
-    return fast_sum(high, low + 2.0 * (d[0] * d[1]))
+def raised(left: Condition, k: Expr, value: Expr) -> Expr:
+    """The value, on the left times 2**k: a power of 2 that `decay` has made already."""
+    return ops.where(left, ops.scalb(value, k), value)
+
+
+def divide_twice(a: Pair, d: Pair) -> Pair:
+    """a/d**2 with the one division that a/d takes."""
+    return divide(fast_sum(*divide(a, d)), d)
 
 
 def sigmoid(x: Expr) -> Expr:
     """1/(1 + e) for x >= 0, else e/(1 + e), e = exp(-|x|) in two pieces."""
-    j, (high, low) = share(x < 0.0, *decay(size(x)))
-    return ops.scalb(high + low, j)
+    left = x < 0.0
+    k, p, e = decay(size(x))
+    high, low = share(left, p, e)
+    return raised(left, k, high + low)
 
 
 def logistic(x: Expr) -> Expr:
     """e/(1 + e)**2, e = exp(-|x|) in two pieces."""
     k, p, e = decay(size(x))
-    high, low = divide(p, squared(one_plus(e)))
+    high, low = divide_twice(p, one_plus(e))
     return ops.scalb(high + low, k)
 
 

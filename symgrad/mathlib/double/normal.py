@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.double.activation import by_share, near_root
 from symgrad.mathlib.double.error_function import weight
 from symgrad.mathlib.double.exponential import half_square_parts
 from symgrad.mathlib.double.limits import within
+from symgrad.mathlib.double.logistic import raised
 from symgrad.mathlib.double.pair import (
     Pair,
     choose,
@@ -82,23 +83,21 @@ def _middle(x: Expr) -> Pair:
     return high, (low + more) + x * polynomial(x * x, NORMAL)
 
 
-def _distribution(x: Expr) -> tuple[Expr, Pair]:
-    """j and a pair q of Phi(x) = 2**j q."""
+def _distribution(x: Expr) -> tuple[Condition, Expr, Pair]:
+    """Whether x is far left, k, and a pair q: Phi(x) is 2**k q there, and else q."""
     a = _size(x)
     k, parts = half_square_parts(a)
     tail = times(_mills(a), fast_sum(*parts))
     above, lost = fast_sum(1.0, -ops.scalb(tail[0], k))
     right = (above, lost - ops.scalb(tail[1], k))
     left = x <= -NEAR
-    return ops.where(left, k, 0.0), choose(
-        left, tail, choose(a < NEAR, fast_sum(*_middle(x)), right)
-    )
+    return left, k, choose(left, tail, choose(a < NEAR, fast_sum(*_middle(x)), right))
 
 
 def normal_cdf(x: Expr) -> Expr:
     """The tail exp(-a**2/2) W(a), a = |x|, or 1 less it; a polynomial for a < 7/8."""
-    j, (high, low) = _distribution(x)
-    return ops.scalb(high + low, j)
+    left, k, (high, low) = _distribution(x)
+    return raised(left, k, high + low)
 
 
 def gelu(x: Expr) -> Expr:
