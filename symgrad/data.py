@@ -311,7 +311,8 @@ class DataKernel:
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
-        return float(total.sums[0] * scale), self._parameters.nested(gradient * scale)
+        gradient *= scale
+        return float(total.sums[0] * scale), self._parameters.nested(gradient)
 
 
 class LeastSquaresKernel(DataKernel):

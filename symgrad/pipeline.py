@@ -113,7 +113,8 @@ def simplify_outputs(
 ) -> tuple[Graph, list[Output]]:
     """The graph of all results, simplified, its operations those that back ends know."""
     roots = [i for w in wanted for i in w.nodes]
-    graph, roots = simplify(traced.graph, roots, options.simplify, inlined(options.math))
+    definitions = inlined(options.math, options.dtype)
+    graph, roots = simplify(traced.graph, roots, options.simplify, definitions)
     graph.release()
     graph, roots = lower(graph, roots, options.math, options.dtype)
     graph.release()

@@ -215,7 +215,8 @@ def _reduction(
 ) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
     """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
-    graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
+    definitions = inlined(options.math, options.dtype)
+    graph, roots = simplify(made.graph, roots, options.simplify, definitions)
     graph, roots = lower(graph, roots, options.math, options.dtype)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = _inputs(made, made.parameters, ())

@@ -375,7 +375,7 @@ tanh = Op(
 asinh = Op(
     name="asinh", signature="f->f", reference=np.arcsinh, meaning="the inverse of sinh", cost=24,
     partials=lambda y, x: (
-        where(abs(x) > 1e6, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
+        where(abs(x) > 1e9, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
     ),
     transcendental=True, points=((0.5,), (-2.0,), (1e7,)),
 )  # fmt: skip
@@ -431,7 +431,7 @@ sigmoid = Op(
 logistic = Op(
     name="logistic", signature="f->f", reference=reference.logistic, cost=20, transcendental=True,
     meaning="exp(-x)/(1 + exp(-x))**2, the derivative of sigmoid",
-    partials=lambda y, x: (y * (sigmoid(-x) - sigmoid(x)),),
+    partials=lambda y, x: (-(y * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,), (20.0,)),
 )  # fmt: skip
 softplus = Op(
@@ -453,27 +453,47 @@ silu = Op(
 silu_slope = Op(
     name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
     meaning="sigmoid(x)*(1 + x*sigmoid(-x)), the derivative of silu", transcendental=True,
-    partials=lambda y, x: (logistic(x) * (2.0 + x * (sigmoid(-x) - sigmoid(x))),),
+    partials=lambda y, x: (logistic(x) * (2.0 - x * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,)),
 )  # fmt: skip
 gelu = Op(
     name="gelu", signature="f->f",
     reference=lambda x: 0.5 * x * reference.erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype),
     meaning="x*Phi(x), Phi the normal distribution function (the exact form)", cost=44,
-    compose=lambda x: x * normal_cdf(x), points=((0.5,), (-4.0,)),
+    partials=lambda y, x: (gelu_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 
-def _gelu_tanh(x: Any, sigma: Any) -> Any:
-    """Formula of the tanh approximation, tanh(z) written as 2 sigma(2 z) - 1."""
-    return x * sigma((2.0 * math.sqrt(2.0 / math.pi)) * (x + 0.044715 * (x * x * x)))
+def _gelu_curvature(x: Any) -> Any:
+    y = bell(x)
+    return (1.0 / math.sqrt(2.0 * math.pi)) * (2.0 * y - x * (x * y))
 
 
+gelu_slope = Op(
+    name="gelu_slope", signature="f->f", reference=reference.gelu_slope, cost=60,
+    meaning="Phi(x) + x*phi(x), phi the normal density: the derivative of gelu",
+    partials=lambda y, x: (_gelu_curvature(x),), transcendental=True, points=((0.5,), (-2.0,)),
+)  # fmt: skip
 gelu_tanh = Op(
-    name="gelu_tanh", signature="f->f", reference=lambda x: _gelu_tanh(x, reference.sigmoid),
-    meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4", cost=28,
-    compose=lambda x: where(abs(x) > 30.0, relu(x), _gelu_tanh(x, sigmoid)),
-    points=((0.5,), (-4.0,)),
+    name="gelu_tanh", signature="f->f", reference=reference.gelu_tanh, cost=28,
+    meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
+    partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
+)  # fmt: skip
+
+
+def _gelu_tanh_curvature(x: Any) -> Any:
+    """The second derivative of x*sigmoid(z), z = a (x + b x**3); 0 from |x| = 30 on."""
+    a, b = reference.GELU_TANH
+    x = where(abs(x) > 30.0, 30.0, x)
+    z, slope, bend = a * (x + b * (x * x * x)), a * (1.0 + 3.0 * b * (x * x)), 6.0 * a * b * x
+    turn = x * (slope * slope) * tanh(0.5 * z)
+    return logistic(z) * ((2.0 * slope + x * bend) - turn)
+
+
+gelu_tanh_slope = Op(
+    name="gelu_tanh_slope", signature="f->f", reference=reference.gelu_tanh_slope, cost=44,
+    meaning="the derivative of gelu_tanh", partials=lambda y, x: (_gelu_tanh_curvature(x),),
+    transcendental=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 # --- rounding, signs, order -----------------------------------------------------------------------

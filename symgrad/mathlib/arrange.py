@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from typing import Final
@@ -16,9 +15,6 @@ TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 
 SUMS: Final = frozenset({ops.add, ops.sub, ops.mul, ops.div})
 """What compilers take apart, or fuse with a product or sum that it is made of."""
-
-NORMAL: Final = frozenset({ops.bell, ops.normal_cdf})
-"""What the error function stands for in float64."""
 
 Build = Callable[..., int]
 """``build(graph, op, *arguments)`` makes what stands for ``op(*arguments)`` in a new graph."""
@@ -69,22 +65,6 @@ def _with_angles(
 def _has(graph: Graph, wanted: Container[Op]) -> bool:
     """Whether any node is one of these operations."""
     return any(node[0] in wanted for node in graph.nodes)
-
-
-def without_normal(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, with erfc and exp(-x**2) for the normal distribution."""
-    if not _has(graph, NORMAL):
-        return graph, list(roots)
-
-    def build(target: Graph, op: Op, *args: int) -> int:
-        sign = 1.0 if op is ops.bell else -1.0
-        z = target.add(ops.mul, args[0], target.constant(sign * math.sqrt(0.5)))
-        if op is ops.bell:
-            return target.add(ops.exp_neg_square, z)
-        return target.add(ops.mul, target.add(ops.erfc, z), target.constant(0.5))
-
-    order = reachable(graph, roots)
-    return _rebuilt(graph, roots, order, {i for i in order if graph.nodes[i][0] in NORMAL}, build)
 
 
 def ordered(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:

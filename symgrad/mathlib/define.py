@@ -27,7 +27,7 @@ from symgrad.mathlib import (
     rounding,
     trigonometric,
 )
-from symgrad.mathlib.arrange import ordered, share_reductions, without_normal
+from symgrad.mathlib.arrange import ordered, share_reductions
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
@@ -37,8 +37,9 @@ MATH: Final = ("accurate", "fast", "strict")
 Formula = Callable[..., Expr]
 
 INLINE: Final[tuple[Formula, ...]] = (
-    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp, inline.silu,
-    inline.silu_slope,
+    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
+    inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
+    inline.gelu_tanh, inline.gelu_tanh_slope,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
@@ -167,14 +168,19 @@ def name_of(op: Op) -> str:
 
 
 @cache
-def inlined(math: str) -> Mapping[Op, Definition]:
+def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
     """The operations that ``simplify(..., definitions=)`` expands, and how.
+
+    In float64 those that are functions there, from pairs of numbers, are not expanded.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    expanded: dict[Op, Definition] = {ops.TABLE[f.__name__]: _expansion(f) for f in INLINE}
+    kept = {f.__name__ for f in double_all.FORMULAS} if dtype == "float64" else set[str]()
+    expanded: dict[Op, Definition] = {
+        ops.TABLE[f.__name__]: _expansion(f) for f in INLINE if f.__name__ not in kept
+    }
     return MappingProxyType(
         {**expanded, ops.integer_pow: _expand_integer_pow, ops.pow: _expand_pow}
     )
@@ -184,13 +190,10 @@ def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Gr
     """A simplified graph as back ends get it.
 
     In float32, sines and cosines of one argument share its reduction, and with ``math="strict"``
-    every sum and product is rounded where it stands. In float64, the normal distribution is written
-    with the error function.
+    every sum and product is rounded where it stands.
     """
     _require(math)
-    if dtype != "float32":
-        return without_normal(graph, roots)
-    if math == "fast":
+    if dtype != "float32" or math == "fast":
         return graph, list(roots)
     graph, lowered = share_reductions(graph, roots)
     return ordered(graph, lowered) if math == "strict" else (graph, lowered)

@@ -6,6 +6,7 @@ import math
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
+from symgrad.expr.reference import GELU_TANH
 
 
 def relu(x: Expr) -> Expr:
@@ -52,6 +53,31 @@ def silu_slope(x: Expr) -> Expr:
     e, r, scale = _falling(x)
     share = x * r
     return r * ops.where(x >= 0.0, 1.0 + share * e, ((1.0 + share) * e) * scale)
+
+
+def gelu(x: Expr) -> Expr:
+    """x Phi(x)."""
+    return x * ops.normal_cdf(x)
+
+
+def gelu_slope(x: Expr) -> Expr:
+    """Phi(x) + x phi(x), phi the normal density."""
+    return ops.normal_cdf(x) + x * ((1.0 / math.sqrt(2.0 * math.pi)) * ops.bell(x))
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """x sigmoid(z), z = a (x + b x**3); from |x| = 30 on 0 or x."""
+    a, b = GELU_TANH
+    value = x * ops.sigmoid(a * (x + b * (x * x * x)))
+    return ops.where(ops.abs(x) > 30.0, ops.relu(x), value)
+
+
+def gelu_tanh_slope(x: Expr) -> Expr:
+    """sigmoid(z) + x z' logistic(z); from |x| = 30 on 0 or 1."""
+    a, b = GELU_TANH
+    z, steepness = a * (x + b * (x * x * x)), a + (3.0 * a * b) * (x * x)
+    value = ops.sigmoid(z) + (x * steepness) * ops.logistic(z)
+    return ops.where(ops.abs(x) > 30.0, ops.where(x > 0.0, 1.0, 0.0), value)
 
 
 def softplus(x: Expr) -> Expr:

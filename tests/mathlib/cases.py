@@ -19,6 +19,11 @@ PARTS: Final = (
 )  # fmt: skip
 """What sin, cos and tan are composed of: tested with them."""
 
+COMPOSED: Final = (
+    "silu", "silu_slope", "gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope",
+)  # fmt: skip
+"""What is expanded into several of the others: right to the rounding of their largest term."""
+
 FUNCTIONS: Final[dict[Op, Function]] = {
     **functions("accurate"),
     **{ops.TABLE[f.__name__]: define(f) for f in INLINE},
