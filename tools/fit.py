@@ -67,9 +67,9 @@ def _tail(t: Number) -> Number:
 
 
 def _normal_tail(t: Number) -> Number:
-    """Phi(-a) exp(a**2/2) (a + 1) at a = (1 + t)/(1 - t)."""
-    a = (1 + t) / (1 - t)
-    return mp.ncdf(-a) * mp.exp(a * a / 2) * (a + 1)
+    """Phi(-a) exp(a**2/2) (a + 3/2) at a = 3/2 (1 + t)/(1 - t)."""
+    a = 1.5 * (1 + t) / (1 - t)
+    return mp.ncdf(-a) * mp.exp(a * a / 2) * (a + 1.5)
 
 
 def _acosh(t: Number) -> Number:
@@ -126,8 +126,10 @@ TARGETS = {
     "ASIN": Target(odd(mp.asin), SMALL, 0.25, 4, odd_share(mp.asin)),
     "LOG_SERIES": Target(odd(mp.atanh), SMALL, 0.01022, 3, odd_share(mp.atanh)),
     "ERF": Target(_erf, SMALL, 1.0, 6, _erf_share),
-    "ERFC_TAIL": Target(_tail, -0.1051, 0.8201, 9, _one),
-    "NORMAL_TAIL": Target(_normal_tail, 0.0674, 0.8711, 9, _one),
+    "ERFC_TAIL": Target(lambda t: _tail(t) - 0.75, -0.1051, 0.8201, 9,
+                        lambda t: 1 - 0.75 / _tail(t)),
+    "NORMAL_TAIL": Target(lambda t: _normal_tail(t) - 0.5, -0.1343, 0.8114, 9,
+                          lambda t: 1 - 0.5 / _normal_tail(t)),
 }  # fmt: skip
 
 
