@@ -147,26 +147,34 @@ integer_pow = Op(
 )  # fmt: skip
 
 
+def _shifts(base: float) -> bool:
+    """Whether the logarithm, as a factor, moves a float32 over an end of the range."""
+    size = math.fabs(math.log(base)) if 0.0 < base < math.inf else 1.0
+    return 0.0 < size < 1.0 or size > 64.0
+
+
 def _pow_partials(y: Any, x: Any, p: Any) -> tuple[Any, Any]:
     """p x**(p - 1) as p y/x, for p - 1 is rounded, and y log(x).
 
     Where y is tiny or overflows it is h**2, h = |x|**(p/2), and what it is multiplied by goes
-    between the two; where x is 0 or infinite h is x**(p - 1).
+    between the two, opaque, for compilers might square h first; where x is 0 or infinite h is
+    x**(p - 1). A constant base takes this second power only if log(x) is below 1 or far above.
     """
     ends = (x == 0.0) | isinf(x)
     beyond = ~ends & ((abs(y) < 1e-37) | isinf(y))
     h = pow(where(ends, x, abs(x)), where(ends, p - 1.0, 0.5 * p))
     by_p = y * log(x)
-    if x.graph.value(x.id) is None:  # a constant base is not worth a second power
-        by_p = where(beyond, h * log(x) * h, by_p)
+    base = x.graph.value(x.id)
+    if base is None or _shifts(base):
+        by_p = where(beyond, opaque(h * log(x)) * h, by_p)
     by_p = where(x > 0.0, by_p, where(isnan(y), y, 0.0))
     exponent = p.graph.value(p.id)
     if exponent is not None and float(2.0 * exponent).is_integer():
         return exponent * x ** (exponent - 1.0), by_p  # the exponent less 1 is not rounded
     small = abs(x) < 1.0  # p comes before the division by it, so that neither product overflows
     first, last = where(small, p, 1.0), where(small, 1.0, p)
-    inner = copysign(first * h, first * y) / x * last * h
-    by_x = where(beyond, inner, first * y / x * last)
+    inner = opaque(copysign(first * h, first * y) / x * last)
+    by_x = where(beyond, inner * h, first * y / x * last)
     return where(p == 0.0, 0.0, where(ends, p * h, by_x)), by_p
 
 
@@ -343,8 +351,9 @@ def _atan2_partials(_: Any, y: Any, x: Any) -> tuple[Any, Any]:
     largest = maximum(abs(y), abs(x))
     a, b = _share(y, largest), _share(x, largest)
     square = a * a + b * b
-    inverse = where(square == 0.0, 0.0, reciprocal(square * largest))
-    return b * inverse, -(a * inverse)
+    scale = where(largest < 2.0**-120, 2.0**30, 1.0)  # 1/largest may overflow, the result need not
+    inverse = where(square == 0.0, 0.0, reciprocal(square * (largest * scale)))
+    return (b * inverse) * scale, -((a * inverse) * scale)
 
 
 atan2 = Op(

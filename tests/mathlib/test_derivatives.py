@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_what_was_wrong_is_right(name: str, point: tuple[float, ...], device: st
     if device == "gpu" and not any(d.is_gpu for d in sg.devices()):
         pytest.skip("no GPU and no software Vulkan driver here")
     op = ops.TABLE[name]
-    x = np.float32([point])
+    x = np.array([point], np.float32)
     kernel = sg.fused_forward_backward(
         op.arity, lambda v: op(*v), device=0 if device == "gpu" else "cpu"
     )
@@ -118,3 +119,35 @@ def test_what_was_wrong_is_right(name: str, point: tuple[float, ...], device: st
     largest = np.abs(want) > np.finfo(np.float32).max
     want = np.where(largest, np.copysign(np.inf, want), want)
     np.testing.assert_allclose(slopes, want, rtol=2.0**-16, atol=2.0**-120)
+
+
+CONSTANT_BASES = [
+    (1.4122177, 259.64398), (0.5, -128.4), (0.99999994, -1.5e9), (1.0001, 900000.0),
+    (1e38, -0.99999), (3e-38, 1.0001),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize(("base", "exponent"), CONSTANT_BASES)
+def test_powers_of_constants_overflow_before_their_slopes(
+    base: float, exponent: float, device: str
+) -> None:
+    if device == "gpu" and not any(d.is_gpu for d in sg.devices()):
+        pytest.skip("no GPU and no software Vulkan driver here")
+    base, exponent = (float(np.float32(v)) for v in (base, exponent))
+    kernel = sg.fused_forward_backward(
+        1, lambda v: base ** v[0], device=0 if device == "gpu" else "cpu"
+    )
+    slope = kernel.run(np.array([[exponent]], np.float32))[1].item()
+    assert slope == pytest.approx(base**exponent * math.log(base), rel=2.0**-16)
+
+
+@pytest.mark.parametrize("point", [(5e-39, 0.0), (1e-42, 0.0), (0.0, -4e-39), (1e-45, 3e-39)])
+def test_angles_of_subnormals(point: tuple[float, float]) -> None:
+    """The sums of squares are far below the range, and so is what the largest is the inverse of."""
+    y, x = (float(np.float32(v)) for v in point)
+    kernel = sg.fused_forward_backward(2, lambda v: sg.atan2(v[0], v[1]), device="cpu")
+    slopes = kernel.run(np.array([point], np.float32))[1].ravel()
+    with np.errstate(over="ignore"):
+        want = np.float32([x / (y * y + x * x), -y / (y * y + x * x)])
+    np.testing.assert_allclose(slopes, want, rtol=2.0**-16)

@@ -23,6 +23,9 @@ NAMES = [
 SMALL = 2.0**-120
 """Results below it may be 0 where subnormals are."""
 
+LARGE = (1.0 - 2.0**-16) * 2.0**128
+"""Results above it may be infinite."""
+
 H200 = [Emulated(off=1.4), Emulated(off=1.4, fuses=1), Emulated(off=1.4, fuses=2)]
 FLUSHING = [Emulated(flushes=True), Emulated(flushes=True, fuses=1)]
 
@@ -72,6 +75,28 @@ def test_flushing_subnormals_spoils_no_normal_result(name: str, device: Emulated
             kept &= np.abs(np.max(arguments(name), axis=0)) > 1e-30
         wrong = np.flatnonzero(kept & ~(error <= 2.0**-16))
         assert not len(wrong), (k, [float(a[wrong[0]]) for a in arguments(name)], got[wrong[0]])
+
+
+@pytest.mark.parametrize("device", [Emulated(), *FLUSHING], ids=str)
+def test_powers_at_the_ends_of_the_range(device: Emulated) -> None:
+    """Powers overflow, or are subnormal, where their derivatives need not be."""
+    random = np.random.default_rng(11)
+    near = 1.0 + random.uniform(-1.0, 1.0, 40_000) * np.exp2(random.uniform(-24.0, 0.0, 40_000))
+    bases = np.concatenate([near, np.exp2(random.uniform(-126.0, 128.0, 40_000))])
+    bases = bases.astype(np.float32)
+    sizes = random.choice([-126.0, 128.0], 80_000) + random.uniform(-9.0, 9.0, 80_000)
+    with np.errstate(all="ignore"):
+        exponents = np.float32(sizes / np.log2(bases.astype(np.float64)))
+    graph, inputs, roots = expanded("pow")
+    got = device.evaluate(graph, roots, dict(zip(inputs, (bases, exponents), strict=True)))
+    graph, inputs, roots = with_derivatives("pow")
+    wide = [v.astype(np.float64) for v in (bases, exponents)]
+    want = evaluate_graph(graph, roots, dict(zip(inputs, wide, strict=True)))
+    for k, (a, b) in enumerate(zip(got, want, strict=True)):
+        with np.errstate(all="ignore"):
+            kept = (np.abs(b) > SMALL) & (np.abs(b) < LARGE) & np.isfinite(exponents)
+            wrong = np.flatnonzero(kept & ~(np.abs(a - b) <= 2.0**-16 * np.abs(b)))
+        assert not len(wrong), (k, bases[wrong[0]], exponents[wrong[0]], a[wrong[0]], b[wrong[0]])
 
 
 @pytest.mark.parametrize("device", H200, ids=str)
