@@ -102,9 +102,10 @@ GELU_TANH = (2.0 * math.sqrt(2.0 / math.pi), 0.044715)
 
 
 def gelu_tanh(x: Array) -> Array:
-    """x*(1 + tanh(z/2))/2, that is x*sigmoid(z), z = a*(x + b*x**3)."""
+    """x*(1 + tanh(z/2))/2, that is x*sigmoid(z), z = a*(x + b*x**3); 0 or x from |x| = 30 on."""
     a, b = GELU_TANH
-    return x * sigmoid(a * (x + b * (x * x * x)))
+    value = x * sigmoid(a * (x + b * (x * x * x)))
+    return np.where(np.abs(x) > 30.0, np.maximum(x, 0), value)
 
 
 def gelu_tanh_slope(x: Array) -> Array:

@@ -17,8 +17,8 @@ from .emulate import Array, Emulated, expanded, with_derivatives
 NAMES = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "atan2", "hypot", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
-    "normal_cdf", "gelu", "sigmoid", "softplus", "logaddexp", "silu", "cbrt", "pow", "sqrt",
-    "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
+    "normal_cdf", "gelu", "gelu_tanh", "sigmoid", "softplus", "logaddexp", "silu", "cbrt", "pow",
+    "sqrt", "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
 ]  # fmt: skip
 SMALL = 2.0**-120
 """Results below it may be 0 where subnormals are."""
@@ -33,7 +33,7 @@ FLUSHING = [Emulated(flushes=True), Emulated(flushes=True, fuses=1)]
 @cache
 def arguments(name: str) -> tuple[Array, ...]:
     """Those of the other tests, more of them, and the ends of the range."""
-    names = {"gelu": "normal_cdf", "sqrt": "log", "rsqrt": "log", "reciprocal": "log"}
+    names = {"sqrt": "log", "rsqrt": "log", "reciprocal": "log"}
     given = grid("hypot" if name == "div" else names.get(name, name), 30_000)
     if len(given) == 2:
         return given
@@ -51,7 +51,7 @@ def deviations(name: str, device: Emulated) -> list[tuple[Array, Array, Array]]:
     wide = {i: a.astype(np.float64) for i, a in zip(inputs, given, strict=True)}
     want = evaluate_graph(graph, roots, wide)
     units = [np.zeros(len(given[0])) for _ in roots]
-    if name in ("silu", "gelu"):
+    if name in ("silu", "gelu", "gelu_tanh"):
         units[1] = np.minimum(0.2, np.exp(np.minimum(given[0].astype(np.float64), 0.0)))
     return [(np.broadcast_to(a, w.shape), w, u) for a, w, u in zip(got, want, units, strict=True)]
 
