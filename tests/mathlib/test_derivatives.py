@@ -149,5 +149,5 @@ def test_angles_of_subnormals(point: tuple[float, float]) -> None:
     kernel = sg.fused_forward_backward(2, lambda v: sg.atan2(v[0], v[1]), device="cpu")
     slopes = kernel.run(np.array([point], np.float32))[1].ravel()
     with np.errstate(over="ignore"):
-        want = np.float32([x / (y * y + x * x), -y / (y * y + x * x)])
+        want = np.array([x / (y * y + x * x), -y / (y * y + x * x)]).astype(np.float32)
     np.testing.assert_allclose(slopes, want, rtol=2.0**-16)
