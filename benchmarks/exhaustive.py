@@ -1,24 +1,28 @@
-"""Every float32 through every function of one argument: the worst errors of value and derivative.
+"""Every float32 through every function of one argument, and 10**9 pairs through those of two.
 
-All 2**32 bit patterns, in blocks, are run by a kernel that gives a function and its derivative, and
-are compared with NumPy's functions in double precision.
-Errors are in ULP of the true result where that is above 2**-120. ``wrong`` counts the results that
-are NaN where they must not be or not NaN where they must be, or off by more than 2**-16; below
-2**-120 and for subnormal arguments, 0 and the result at 0 are allowed too, as some devices flush
-subnormals. The first wrong argument is shown.
+A kernel gives a function and its derivatives; the library's own compiled functions in double
+precision are the reference, themselves compared with NumPy's on a sample. What counts as an error
+and as wrong, `deviation` says; the worst and the first wrong arguments are shown, to become tests.
+Results are written as the run goes, so that nothing is lost when it ends early; each block is an
+even sample of all, so that a part of them says something about the rest.
 
     python benchmarks/exhaustive.py [exp sin ..] [--every 4099] [--device 0 | cpu | interpreter]
+    python benchmarks/exhaustive.py --pairs [1000000000] [pow atan2 ..] [--seconds 60]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
-from measure import report
+from deviation import EXTREME, Array, Unit, Worst, none, right, ulps
+from measure import report, save
+from pairs import pairs
 
 import symgrad as sg
 from symgrad.expr import ops
@@ -28,136 +32,235 @@ from symgrad.expr.node import Graph
 from symgrad.expr.simplify import simplify
 from symgrad.mathlib.define import primitive
 
-NAMES: Final = (
+ONE: Final = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "softplus",
-    "silu", "gelu", "cbrt", "sqrt", "rsqrt", "reciprocal",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "normal_cdf",
+    "sigmoid", "softplus", "silu", "gelu", "gelu_tanh", "cbrt", "sqrt", "rsqrt", "reciprocal",
+    "exp_neg_square", "bell", "logistic", "abs", "sign", "relu", "floor", "ceil", "round", "trunc",
+    "fract",
 )  # fmt: skip
-SUMS: Final = {"silu": 0.2, "gelu": 0.2}
-"""Where a derivative is a sum of two terms that cancel, their size: the unit of errors below it."""
-BLOCK: Final = 1 << 22
-TINY: Final = float(np.finfo(np.float32).tiny)
-Pair = tuple[np.ndarray, np.ndarray]
+TWO: Final = (
+    "pow", "atan2", "hypot", "logaddexp", "remainder", "fmod", "floor_divide", "div", "add", "sub",
+    "mul", "minimum", "maximum", "copysign",
+)  # fmt: skip
+BLOCK: Final = 1 << 20
+Outcome = list[Array]
+Run = Callable[[Array], Outcome]
+"""Arguments (B, n) -> the values, and the derivatives by each argument."""
 
 
-@dataclass
-class Worst:
-    """The largest error so far, where it was, and what is wrong altogether."""
-
-    unit: float = 0.0
-    ulps: float = 0.0
-    at: float = 0.0
-    wrong: int = 0
-    first: float | None = None
-
-    def add(self, x: np.ndarray, got: np.ndarray, want: np.ndarray, at_zero: np.ndarray) -> None:
-        """Take a block into account."""
-        errors, wrong = compare(x, got, want, at_zero, self.unit)
-        k = int(np.argmax(errors))
-        if errors[k] > self.ulps:
-            self.ulps, self.at = float(errors[k]), float(x[k])
-        if wrong.any():
-            self.wrong += int(wrong.sum())
-            self.first = float(x[np.argmax(wrong)]) if self.first is None else self.first
+def constant(size: float) -> Unit:
+    """The size of two terms that cancel, where it is a constant."""
+    return lambda points: np.full(len(points), size)
 
 
-def compare(
-    x: np.ndarray, got: np.ndarray, want: np.ndarray, at_zero: np.ndarray, unit: float
-) -> Pair:
-    """The errors in ULP where the true results are large enough, and where results are wrong.
-
-    ``at_zero`` has the true results at 0 and -0.0; results below ``unit`` count as it.
-    """
-    with np.errstate(all="ignore"):
-        nearest = np.abs(want.astype(np.float32))
-        error = np.abs(got - want)
-        ulps = error / np.spacing(np.maximum(nearest, np.float32(max(unit, TINY))))
-        large = (nearest > 2.0**-120) & np.isfinite(nearest)
-        right = (
-            (error <= 2.0**-16 * np.maximum(np.abs(want), unit))
-            | (got == want)
-            | (got == want.astype(got.dtype))
-        )
-        right |= (np.isnan(got) & np.isnan(want)) | ((got == 0.0) & (nearest <= 2.0**-120))
-        right |= (nearest < TINY) & (error <= TINY * 2.0**-16)
-        flushed = (np.abs(x) < TINY) & (got == np.where(np.signbit(x), at_zero[1], at_zero[0]))
-    wrong = ~(right | flushed)
-    return np.where(large & np.isfinite(got) & ~flushed, ulps, 0.0), wrong
+def falling(points: Array) -> Array:
+    """Two terms of the derivative of silu, which fall off on the left."""
+    return np.minimum(0.2, np.exp(np.minimum(points[:, 0], 0.0)))
 
 
-def blocks(every: int) -> Iterator[np.ndarray]:
-    """All float32, or every so many of their bit patterns."""
-    step = BLOCK * every
-    for start in range(0, 1 << 32, step):
-        words = np.arange(start, min(start + step, 1 << 32), every, dtype=np.uint64)
-        yield words.astype(np.uint32).view(np.float32)
+def of_logaddexp(points: Array) -> Array:
+    """A negative larger argument, and what the rounding of the difference does to a logarithm."""
+    wide = points.astype(np.float64)
+    most, apart = np.max(wide, axis=1), np.abs(wide[:, 0] - wide[:, 1])
+    return np.maximum(-most, 0.5 * apart * np.exp(-apart))
 
 
-def on_device(name: str, device: Any, math: str) -> Callable[[np.ndarray], Pair]:
-    """A kernel's value and derivative."""
-    device = device if device == "cpu" else int(device)
-    kernel = sg.fused_forward_backward(1, lambda v: ops.TABLE[name](v[0]), device=device, math=math)
+UNITS: Final[dict[tuple[str, int], Unit]] = {
+    ("silu", 1): falling, ("gelu", 1): constant(0.2),
+    ("gelu_tanh", 1): constant(0.2), ("logistic", 1): constant(0.05),
+    ("logaddexp", 0): of_logaddexp,
+}  # fmt: skip
+"""Where a result is a sum of two terms that cancel, their size: the unit of errors below it."""
 
-    def run(x: np.ndarray) -> Pair:
-        value, slope = kernel.run(x[:, None])
-        return np.ravel(value), np.ravel(slope)
+
+def far(truth: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Whether results are NaN or true where a quotient has more than 45 bits."""
+
+    def excused(points: Array, got: Array) -> Array:
+        a, b = points.astype(np.float64).T
+        wanted = truth(a, b)
+        near = np.abs(got - wanted) <= EXTREME * np.abs(wanted)
+        return ~(np.abs(a / b) < 2.0**45) & (np.isnan(got) | near)
+
+    return excused
+
+
+EXCUSED: Final = {
+    ("remainder", 0): far(np.remainder), ("remainder", 2): far(lambda a, b: -a / b),
+    ("fmod", 0): far(np.fmod), ("fmod", 2): far(lambda a, b: -a / b),
+    ("floor_divide", 0): far(lambda a, b: a / b),
+}  # fmt: skip
+"""Remainders of far larger numbers may be NaN; also the reference's, which has 72 bits."""
+
+
+def compiled(name: str, device: Any, math: str, dtype: str) -> Run:
+    """A kernel's values and derivatives."""
+    count = arguments(name)
+    device = int(device) if str(device).isdecimal() else device
+    kernel = sg.fused_forward_backward(
+        count, lambda v: ops.TABLE[name](*v), device=device, math=math, dtype=dtype
+    )
+
+    def run(points: Array) -> Outcome:
+        value, slopes = kernel.run(points)
+        return [value, *slopes.reshape(len(points), count).T]
 
     return run
 
 
-def interpreted(name: str, dtype: Any, math: str = "accurate") -> Callable[[np.ndarray], Pair]:
+def interpreted(name: str, dtype: Any, math: str = "accurate") -> Run:
     """The same by NumPy: for float32 the library's definitions, for float64 NumPy's functions."""
     graph = Graph()
     graph.tracing = False
-    x = Expr(graph, graph.input("x"))
-    y = ops.TABLE[name](x)
-    roots = [y.id, sg.grad(y, x).id]
+    variables = [Expr(graph, graph.input(f"x{k}")) for k in range(arguments(name))]
+    y = ops.TABLE[name](*variables)
+    roots = [y.id, *[sg.grad(y, v).id for v in variables]]
+    ids = [v.id for v in variables]
     if dtype is np.float32:
         graph, roots = simplify(graph, roots, True, primitive(math))
 
-    def run(points: np.ndarray) -> Pair:
-        value, slope = evaluate_graph(graph, roots, {x.id: points.astype(dtype)}, dtype)
-        return value, slope
+    def run(points: Array) -> Outcome:
+        inputs = {i: points[:, k].astype(dtype) for k, i in enumerate(ids)}
+        return evaluate_graph(graph, roots, inputs, dtype)
 
     return run
 
 
-def survey(name: str, device: str, every: int, math: str) -> dict[str, Any]:
-    """The worst of one function on one device."""
-    double = interpreted(name, np.float64)
-    single = (
-        interpreted(name, np.float32, math)
-        if device == "interpreter"
-        else on_device(name, device, math)
-    )
-    worst = Worst(), Worst(SUMS.get(name, 0.0))
-    zeros = double(np.array([0.0, -0.0], np.float32))
-    for x in blocks(every):
-        for one, got, want, zero in zip(worst, single(x), double(x), zeros, strict=True):
-            one.add(x, got, want, zero)
-    row: dict[str, Any] = {"function": name}
-    for label, one in zip(("value", "derivative"), worst, strict=True):
-        row |= {
-            f"{label} ULP": round(one.ulps, 3), f"{label} at": repr(one.at),
-            f"{label} wrong": one.wrong, f"first {label} wrong": repr(one.first),
+def arguments(name: str) -> int:
+    """How many there are."""
+    return ops.TABLE[name].arity
+
+
+class Blocks:
+    """What a function is tried at: ``count`` blocks, each an even sample of all."""
+
+    def __init__(self, name: str, every: int, tried: int) -> None:
+        self.two = arguments(name) == 2
+        self.total = tried if self.two else -(-(1 << 32) // every)
+        self.count = -(-self.total // BLOCK)
+        self._every = every
+        self._order = np.random.default_rng(0).permutation(self.count)  # of all last bits alike
+
+    def __getitem__(self, k: int) -> Array:
+        if self.two:
+            return pairs(k, min(BLOCK, self.total - k * BLOCK))
+        k = int(self._order[k])
+        step = self._every * self.count
+        words = np.arange(k * self._every, 1 << 32, step, dtype=np.uint64)
+        return words.astype(np.uint32).view(np.float32)[:, None]
+
+
+class Survey:
+    """The worst of one function on one device, so far."""
+
+    def __init__(self, name: str, given: argparse.Namespace) -> None:
+        self.name, self.given = name, given
+        self.blocks = Blocks(name, given.every, given.pairs or 10**9)
+        self.reference = compiled(name, "cpu", "accurate", "float64")
+        interpreter = given.device == "interpreter"
+        self.run = (
+            interpreted(name, np.float32, given.math)
+            if interpreter
+            else compiled(name, given.device, given.math, "float32")
+        )
+        self.labels = ("value", *["derivative"] * (not self.blocks.two), *"ab" * self.blocks.two)
+        self.worst = [self._worst(k) for k in range(len(self.labels))]
+        self.tried, self.seconds = 0, 0.0
+        self.spot = self._spot_check()
+
+    def _worst(self, k: int) -> Worst:
+        unit = UNITS.get((self.name, k), none)
+        return Worst(lambda p: self.reference(p)[k], unit, EXCUSED.get((self.name, k)))
+
+    def _spot_check(self) -> float:
+        """The largest difference between the reference and NumPy, in ULP of float32."""
+        points = self.blocks[0][:: max(1, BLOCK >> 14)]
+        most = 0.0
+        with np.errstate(all="ignore"):
+            double = interpreted(self.name, np.float64)(points)
+            for one, want, other in zip(self.worst, self.reference(points), double, strict=True):
+                unit = one.unit(points)
+                same = right(other, want, unit)
+                if one.excused is not None:
+                    same |= one.excused(points, want)
+                assert same.all(), (self.name, points[~same][0], want[~same][0], other[~same][0])
+                most = max(most, float(np.max(ulps(other, want, unit))))
+        return most
+
+    def block(self, k: int) -> int:
+        """Try a block."""
+        with np.errstate(all="ignore"):
+            points = self.blocks[k]
+            got, want = self.run(points), self.reference(points)
+            for one, a, b in zip(self.worst, got, want, strict=True):
+                one.add(points, a, b)
+        return len(points)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Try all, in several threads: the row every few seconds, and when done."""
+        start = shown = time.perf_counter()
+        with ThreadPoolExecutor(self.given.threads) as pool:
+            for size in pool.map(self._until(start), range(self.blocks.count)):
+                self.tried += size
+                self.seconds = time.perf_counter() - start
+                if start + self.seconds > shown + 5.0:
+                    shown = start + self.seconds
+                    yield self.row()
+        yield self.row()
+
+    def _until(self, start: float) -> Callable[[int], int]:
+        def work(k: int) -> int:
+            late = time.perf_counter() - start > self.given.seconds
+            return 0 if late else self.block(k)
+
+        return work
+
+    def row(self) -> dict[str, Any]:
+        """What was found."""
+        row: dict[str, Any] = {
+            "function": self.name, "tried": self.tried, "of": self.blocks.total,
+            "seconds": round(self.seconds, 1), "reference ULP": float(f"{self.spot:.1e}"),
         }  # fmt: skip
-    return row
+        for label, one in zip(self.labels, self.worst, strict=True):
+            row |= one.row(label if len(label) > 1 else f"d/d{label}")
+        return row
+
+
+def options() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="functions; all of one argument if none is named")
+    parser.add_argument("--every", type=int, default=1, help="try every so many bit patterns only")
+    parser.add_argument(
+        "--pairs", type=int, nargs="?", const=10**9, default=0,
+        help="functions of two arguments: how many pairs",
+    )  # fmt: skip
+    parser.add_argument("--device", default="0", help='an index, "cpu" or "interpreter"')
+    parser.add_argument("--math", default="accurate")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for each function")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    given = parser.parse_args()
+    given.names = given.names or (TWO if given.pairs else ONE)
+    return given
 
 
 def main() -> None:
-    """Print the table, and keep it unless only a sample was tried."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=NAMES)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--device", default="0")
-    parser.add_argument("--math", default="accurate")
-    given = parser.parse_args()
-    rows = []
+    """Write a row for each function; a sample is kept only where BENCHMARK_RESULTS says."""
+    given = options()
+    keep = given.every == 1 or "BENCHMARK_RESULTS" in os.environ
+    kind = "pairs" if given.pairs else "exhaustive"
+    title = f"{kind}_{given.device}_{given.math}"
+    more = {"device": given.device, "every": given.every}
+    done: list[dict[str, Any]] = []
     for name in given.names:
-        rows.append(survey(name, given.device, given.every, given.math))
-        print(rows[-1], flush=True)
-    title = f"exhaustive_{given.device}_{given.math}"
-    report(title, rows, [], keep=given.every == 1, device=given.device, every=given.every)
+        row: dict[str, Any] = {}
+        for row in Survey(name, given).rows():
+            if keep:
+                save(title, [*done, row], [], **more)
+        done.append(row)
+        print(row, flush=True)
+    report(title, done, [], keep=keep, **more)
 
 
 if __name__ == "__main__":

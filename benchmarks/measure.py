@@ -114,13 +114,27 @@ def report(
     keep: bool = True, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Print the rows and the bars as Markdown, and ``keep`` them as results/NAME.json."""
-    result = {"benchmark": name, "machine": machine(), **more, "rows": rows, "bars": bars}
     print(f"## {name}\n\n{table(rows)}\n")
     print("\n".join(f"- {'met' if b['met'] else 'MISSED'}: {_bar(b)}" for b in bars), flush=True)
     if keep:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        return save(name, rows, bars, **more)
+    return _result(name, rows, bars, **more)
+
+
+def save(
+    name: str, rows: Sequence[Mapping[str, Any]], bars: Sequence[Mapping[str, Any]], **more: Any
+) -> dict[str, Any]:
+    """Keep the rows and the bars as results/NAME.json, which is whole at any time."""
+    result = _result(name, rows, bars, **more)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    unfinished = RESULTS / f"{name}.json.part"
+    unfinished.write_text(json.dumps(result, indent=1) + "\n")
+    unfinished.replace(RESULTS / f"{name}.json")
     return result
+
+
+def _result(name: str, rows: Any, bars: Any, **more: Any) -> dict[str, Any]:
+    return {"benchmark": name, "machine": machine(), **more, "rows": rows, "bars": bars}
 
 
 def _bar(b: Mapping[str, Any]) -> str:

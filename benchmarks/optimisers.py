@@ -161,7 +161,8 @@ def main() -> None:
     works = descents(chosen.starts, device) | jax_descents(chosen.starts)
     for pixels in chosen.pixels:
         works |= fits(chosen.fits, device, pixels)
-    found = interleaved(works, chosen.rounds)
+    together = dict.fromkeys(works, 1 if chosen.device == "cpu" else 5)
+    found = interleaved(works, chosen.rounds, together)
     rows = [
         {"work": name, "ms": 1e3 * s.wall, "ms of all cores": 1e3 * s.cpu}
         for name, s in found.items()

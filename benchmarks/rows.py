@@ -1,7 +1,9 @@
 """Losses over data, loss and gradient, host to host: parameters go up, 1 + n numbers come back.
 
 Four Gaussians with 12 parameters, a network with 337, and a bundle adjustment, whose gradient is
-scattered into cameras and points, beside JAX and torch.compile in the same run.
+scattered into cameras and points, beside JAX and torch.compile in the same run. On a GPU each takes
+its turn with several calls, as the first after another's has to wait for the driver to change over;
+and the kernel of the first loss alone is timed beside a copy.
 
     python benchmarks/rows.py [--device cpu] [--rows 1000000] [--rounds 20] [word of a name ...]
 """
@@ -24,6 +26,11 @@ from measure import bar, interleaved, report
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import symgrad as sg
+from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.encoding import Step
+
+QUEUED = 20
+"""Times that a kernel alone is queued."""
 
 Call = Callable[[], Any]
 
@@ -166,6 +173,54 @@ def torch(work: Work, device: Any) -> dict[str, Call]:
     return {"torch.compile": call}
 
 
+COPY = """
+@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> copied: array<vec4<f32>>;
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  for (var i = id.x; i < arrayLength(&source); i += groups.x * 256u) { copied[i] = source[i]; }
+}
+"""
+
+
+def alone(work: Work, device: int, rounds: int) -> tuple[list[Any], list[Any]]:
+    """The kernels over rows alone, queued many times, and the bandwidth of a copy on this GPU."""
+    gpu, nbytes = open_gpu(device), work.table.nbytes
+    buffers = [gpu.storage(nbytes) for _ in range(2)]
+    bound = gpu.bind(0, [(b.buffer, 0, nbytes // 16 * 16) for b in buffers])
+    queues = {"a copy": [Step(gpu.pipeline(COPY, 1), bound, min(-(-nbytes // 4096), 65_535))]}
+    kept = []
+    for math in work.kinds:
+        kernel = sg.fused_forward_backward(
+            len(work.params), work.loss, row=work.table.shape[1], math=math, device=device
+        )
+        kept.append(kernel._sums.bind(work.table))
+        kept[-1].run(work.params)
+        queues[f"symgrad {math}"] = kept[-1]._steps
+    works: dict[str, Call] = {}
+    for name, steps in queues.items():
+        for times in (1, 1 + QUEUED):
+
+            def queue(steps: Any = list(steps) * times) -> None:
+                gpu.submit(steps)
+                gpu.wait()
+
+            works[f"{name} {times}"] = queue
+    found = interleaved(works, rounds)
+    seconds = {
+        name: (found[f"{name} {1 + QUEUED}"].wall - found[f"{name} 1"].wall) / QUEUED
+        for name in queues
+    }
+    copied = 2 * nbytes / seconds["a copy"]
+    rows = [
+        {"work": f"{work.name}, the kernel alone", "by": name, "us": 1e6 * took,
+         "GB/s": (1 + (name == "a copy")) * nbytes / took / 1e9}
+        for name, took in seconds.items()
+    ]  # fmt: skip
+    share = nbytes / seconds["symgrad fast"] / copied
+    return rows, [bar(f"{work.name}: bandwidth over a copy's, fast", share, 0.6, at_least=True)]
+
+
 def measured(work: Work, options: argparse.Namespace, device: Any) -> tuple[list[Any], list[Any]]:
     """The rows and bars of a work."""
     calls: dict[str, Call] = {}
@@ -187,7 +242,7 @@ def measured(work: Work, options: argparse.Namespace, device: Any) -> tuple[list
             print(f"not here: {error}", file=sys.stderr)
         except Exception:
             traceback.print_exc()
-    found = interleaved(calls, options.rounds)
+    found = interleaved(calls, options.rounds, dict.fromkeys(calls, 1 if device == "cpu" else 10))
     base = found["symgrad accurate"].wall
     rows = [
         {"work": work.name, "by": k, "us": s.wall * 1e6, "ours over this": base / s.wall,
@@ -219,6 +274,10 @@ def main() -> None:
             more, limits = measured(work, options, device)
             rows += more
             bars += limits
+            if device != "cpu" and len(work.kinds) > 1:
+                more, limits = alone(work, device, options.rounds)
+                rows += more
+                bars += limits
     where = (
         next(d for d in sg.devices() if not d.is_gpu) if device == "cpu" else sg.devices()[device]
     )

@@ -5,6 +5,8 @@ and its gradient, over as many rows as there are. Adam's step is six lines of Nu
 rows; the loss over the whole file is one call.
 
     python examples/09_network_from_disk.py [--device cpu] [--rows 400000] [--output network.png]
+
+A GPU driver that computes on the CPU gets fewer rows, in smaller batches, unless told otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 import symgrad as sg
 
 SHAPES = {"w1": (16, 2), "b1": (16,), "w2": (16, 16), "b2": (16,), "w3": (16,), "b3": (1,)}
-BATCH, NOISE = 4000, 0.1
+NOISE = 0.1
 
 
 def network(p, x):
@@ -48,11 +50,13 @@ def write(path: Path, count: int, rng: np.random.Generator) -> None:
     rows.flush()
 
 
-def batches(rows: np.ndarray, epochs: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def batches(
+    rows: np.ndarray, size: int, epochs: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
     """Blocks of neighbouring rows, each once in an epoch, in a new order each time."""
     for _ in range(epochs):
-        for start in rng.permutation(np.arange(0, len(rows), BATCH)):
-            yield rows[start : start + BATCH]
+        for start in rng.permutation(np.arange(0, len(rows), size)):
+            yield rows[start : start + size]
 
 
 def initial(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -64,8 +68,8 @@ def initial(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def adam(p, grads, mean, square, step, steps, b1=0.9, b2=0.99):
-    """A step of Adam, in place; its length falls from 0.02 to nearly 0."""
-    rate = 0.02 * (1 - step / (steps + 1))
+    """A step of Adam, in place; its length falls from 0.05 to nearly 0."""
+    rate = 0.05 * (1 - step / (steps + 1))
     for name, g in grads.items():
         mean[name] = b1 * mean[name] + (1 - b1) * g
         square[name] = b2 * square[name] + (1 - b2) * g * g
@@ -73,15 +77,17 @@ def adam(p, grads, mean, square, step, steps, b1=0.9, b2=0.99):
         p[name] = p[name] - rate * mean[name] / (1 - b1**step) / size
 
 
-def train(kernel: sg.DataKernel, rows: np.ndarray, epochs: int) -> tuple[dict, list[float]]:
+def train(
+    kernel: sg.DataKernel, rows: np.ndarray, batch: int, epochs: int
+) -> tuple[dict, list[float]]:
     """The parameters in the end, and the loss of every batch."""
     rng = np.random.default_rng(1)
     p = initial(rng)
     mean, square = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
     losses: list[float] = []
-    steps = epochs * -(-len(rows) // BATCH)
-    for step, batch in enumerate(batches(rows, epochs, rng), 1):
-        loss, grads = kernel.run(p, batch)
+    steps = epochs * -(-len(rows) // batch)
+    for step, block in enumerate(batches(rows, batch, epochs, rng), 1):
+        loss, grads = kernel.run(p, block)
         adam(p, grads, mean, square, step, steps)
         losses.append(loss)
     return p, losses
@@ -115,8 +121,9 @@ def draw(p: dict, losses: list[float], device: str | None, output: Path) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device")
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--epochs", type=int)
     parser.add_argument(
         "--output", type=Path, default=Path(tempfile.gettempdir(), "symgrad-network.png")
     )
@@ -125,18 +132,21 @@ def main() -> None:
     kernel = sg.fused_forward_backward(
         SHAPES, squared_error, row=3, reduce="mean", device=given.device
     )
+    sizes = (60_000, 500, 5) if kernel.device.kind == "software" else (400_000, 4000, 20)
+    asked = given.rows, given.batch, given.epochs
+    count, batch, epochs = (a or size for a, size in zip(asked, sizes, strict=True))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.npy")
-        write(path, given.rows, np.random.default_rng(0))
+        write(path, count, np.random.default_rng(0))
         rows = np.load(path, mmap_mode="r")
         begin = time.perf_counter()
-        p, losses = train(kernel, rows, given.epochs)
+        p, losses = train(kernel, rows, batch, epochs)
         seconds = time.perf_counter() - begin
         loss, _ = kernel.run(p, rows)
         del rows  # a file that is mapped cannot be removed everywhere
     print(f"{kernel}")
-    print(f"{len(losses)} steps of {BATCH:,} rows in {seconds:.2f} s")
-    print(f"mean squared error over {given.rows:,} rows: {loss:.5f}, of which noise {NOISE**2:.5f}")
+    print(f"{len(losses)} steps of {batch:,} rows in {seconds:.2f} s")
+    print(f"mean squared error over {count:,} rows: {loss:.5f}, of which noise {NOISE**2:.5f}")
     draw(p, losses, given.device, given.output)
     assert loss < 1.4 * NOISE**2, "the network has not learned the function"
 

@@ -16,6 +16,7 @@ from symgrad.errors import (
     ForeignExpressionError,
     InputError,
     InputTypeError,
+    NameUnknownError,
     PickleError,
     SymgradError,
     TraceError,
@@ -108,7 +109,7 @@ from symgrad.fused import (
     fused_jacobian,
     fused_least_squares,
 )
-from symgrad.kernels import Kernel, Stats
+from symgrad.kernels import Kernel
 from symgrad.optimize import schedules
 from symgrad.optimize.curve_fit import curve_fit
 from symgrad.optimize.fit_many import fit_many
@@ -120,6 +121,7 @@ from symgrad.optimize.newton import GaussNewton, Newton
 from symgrad.optimize.result import FitError
 from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
 from symgrad.optimize.scipy_minimize import minimize
+from symgrad.stats import Stats
 from symgrad.targets import Device, device_array, devices
 from symgrad.wgsl.dispatch import DeviceArray
 
@@ -153,6 +155,7 @@ __all__ = [
     "LevenbergMarquardt",
     "Method",
     "Momentum",
+    "NameUnknownError",
     "Newton",
     "PickleError",
     "Report",

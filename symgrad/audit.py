@@ -77,7 +77,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Audit:
-    """What `Kernel.audit` found: the suspects, worst first, and how wrong each result is."""
+    """What an audit of a kernel found: the suspects, worst first, and how wrong each result is."""
 
     kernel: str
     points: int
@@ -137,12 +137,15 @@ _Key = tuple[Any, ...]
 
 
 def audit(
-    name: str, graph: Graph, groups: Sequence[tuple[str, tuple[int, ...], Result]],
-    points: Any, level: Level, least: float,
+    name: str, graph: Graph, results: Sequence[tuple[str, int]], points: Any, level: Level,
+    least: float,
 ) -> Audit:  # fmt: skip
-    """The audit of a graph at points (B, n) of float32; groups are the results of a kernel."""
-    clean, roots = simplify(graph, [i for _, ids, _ in groups for i in ids], level)
-    labels = [label for group in groups for label in _labels(clean.names, *group)]
+    """The audit of a graph at points (B, n) of float32; results are nodes with their names.
+
+    Of the points no more than their number and slices of them are asked for.
+    """
+    clean, roots = simplify(graph, [i for _, i in results], level)
+    names = [label for label, _ in results]
     worst: list[Outcome] = []
     findings: dict[_Key, _Finding] = {}
     step = max(1, CHUNK // max(1, len(clean)))
@@ -151,15 +154,15 @@ def audit(
         found = compare(clean, roots, chunk)
         outcome = found.outcome
         outcome[:, ~np.isfinite(chunk).all(axis=1)] = 0.0  # what is given broken may come out so
-        worst = _worse(worst, _outcomes(labels, found, outcome, start))
+        worst = _worse(worst, _outcomes(names, found, outcome, start))
         for key, finding in _findings(found, outcome, chunk, start, least):
             _merge(findings, key, finding)
     ranked = sorted(findings.values(), key=lambda f: (-f.severity, f.first))
-    suspects = tuple(_named(f, labels) for f in ranked)
+    suspects = tuple(_named(f, names) for f in ranked)
     return Audit(name, len(points), tuple(clean.names), least, tuple(worst), suspects)
 
 
-def _labels(inputs: Sequence[str], name: str, ids: Sequence[int], result: Result) -> list[str]:
+def labels(inputs: Sequence[str], name: str, ids: Sequence[int], result: Result) -> list[str]:
     """A name for each number of one array of results."""
     if name == "grad":
         return [f"d/d{inputs[k]}" for k in range(len(ids))]

@@ -11,7 +11,8 @@ import numpy as np
 import sympy as sp
 
 from symgrad import targets
-from symgrad.errors import InputError
+from symgrad.data import DataKernel, retraced
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, Graph, reachable
@@ -56,13 +57,15 @@ class Column:
 class Report:
     """What `check` found: one `Line` for each output, worst first when printed.
 
-    ``columns`` has the relative differences of every device that was tried.
+    ``columns`` has the relative differences of every device that was tried; ``unit`` is "points",
+    or "rows" of a table whose sums are one point.
     """
 
     kernel: str
     points: int
     lines: tuple[Line, ...]
     columns: tuple[Column, ...] = ()
+    unit: str = "points"
 
     @property
     def worst(self) -> Line:
@@ -70,13 +73,14 @@ class Report:
         return max(self.lines, key=lambda line: line.relative)
 
     def __str__(self) -> str:
-        head = f"{self.kernel}: {self.points} points against SymPy with {DIGITS} digits"
-        table = [f"{'output':16} {'absolute':>10} {'relative':>10} {'ULP':>10}  worst at point"]
+        head = f"{self.kernel}: {self.points} {self.unit} against SymPy with {DIGITS} digits"
+        where = "  worst at point" if self.unit == "points" else ""
+        table = [f"{'output':16} {'absolute':>10} {'relative':>10} {'ULP':>10}{where}"]
         order = sorted(range(len(self.lines)), key=lambda k: -self.lines[k].relative)
         for line in [self.lines[k] for k in order]:
             table.append(
                 f"{line.output:16} {line.absolute:10.2e} {line.relative:10.2e} {line.ulp:10.3g}"
-                f"  {line.point}"
+                + (f"  {line.point}" if where else "")
             )
         return "\n".join([head, *table, *self._device_table(order)])
 
@@ -93,23 +97,25 @@ class Report:
         return rows if names else []
 
 
-def check(kernel: Kernel, points: Any, *, devices: Any = None) -> Report:
+def check(kernel: Any, points: Any, rows: Any = None, *, devices: Any = None) -> Report:
     """Compare a kernel with SymPy: its value, differentiated by SymPy, evaluated with 50 digits.
 
-    ``kernel`` is one of `fused_forward_backward`; ``points`` has shape (n,) or (B, n). The points
-    are rounded to the narrowest dtype among those compared, so that differences are those of the
-    kernels alone. Where the exact value is NaN or infinite, the kernel's must be the same.
-    ``devices`` says what else computes the same: None for the CPU and NumPy's interpreter in the
-    kernel's dtype, "all" for every device of `symgrad.devices` and the CPU in float32 and float64,
-    or a sequence of what ``device=`` takes.
+    ``kernel`` is one of `fused_forward_backward`; ``points`` has shape (n,) or (B, n). Of a kernel
+    over data, ``points`` are the parameters and ``rows`` a small table: SymPy sums up its rows one
+    by one. The numbers are rounded to the narrowest dtype among those compared, so that differences
+    are those of the kernels alone. Where the exact value is NaN or infinite, the kernel's must be
+    the same. ``devices`` says what else computes the same: None for the CPU and NumPy's interpreter
+    in the kernel's dtype, "all" for every device of `symgrad.devices` and the CPU in float32 and
+    float64, or a sequence of what ``device=`` takes.
 
     Returns:
         A `Report`, which prints as a table: for the loss and each derivative the largest
         absolute and relative difference, and that in ULP; below, the relative one by device.
 
     Raises:
-        InputError: for another kind of kernel, or a loss too long for SymPy. DeviceError: for a
-        device that is not there, or cannot compute in the kernel's dtype.
+        InputError: for another kind of kernel, no points, or a loss too long for SymPy.
+        InputTypeError: for what is no kernel. DeviceError: for a device that is not there, or
+        cannot compute in the kernel's dtype.
 
     Example:
         >>> import symgrad as sg
@@ -120,26 +126,110 @@ def check(kernel: Kernel, points: Any, *, devices: Any = None) -> Report:
         >>> [column.device for column in report.columns][-3:]
         ['CPU float32', 'CPU float64', 'NumPy float32']
     """
-    if kernel.outputs != ("loss", "grad"):
-        raise InputError("check compares kernels of sg.fused_forward_backward")
+    _require_kernel(kernel, rows)
     root = kernel.expr[0]
     _require_short(root.graph, root.id)
     others = _others(kernel, devices)
     narrowest = min((k.dtype for k in (kernel, *others.values())), key=lambda t: t.itemsize)
-    values = np.atleast_2d(real_array(points, "points", kernel.n_inputs, str(narrowest)))
-    exact = _exact(root, kernel.inputs, values)
-    names = ["loss", *[f"d/d{name}" for name in kernel.inputs]]
+    case = (
+        AtPoints(kernel, points, narrowest) if rows is None
+        else AtRows(kernel, points, rows, narrowest)
+    )  # fmt: skip
+    if not case.count:
+        raise InputError("check needs at least one point, or row")
+    exact = case.exact()
 
     def lines(results: np.ndarray) -> tuple[Line, ...]:
-        return tuple(_line(name, results[:, k], exact[:, k]) for k, name in enumerate(names))
+        return tuple(_line(name, results[:, k], exact[:, k]) for k, name in enumerate(case.names))
 
-    found = {label: lines(_results(k, values)) for label, k in others.items()}
-    found[f"NumPy {kernel.dtype}"] = lines(_by_numpy(kernel, values))
+    found = {label: lines(case.results(k)) for label, k in others.items()}
+    found[f"NumPy {kernel.dtype}"] = lines(case.by_numpy())
     columns = [Column(label, tuple(x.relative for x in of)) for label, of in found.items()]
-    return Report(kernel.name, len(values), lines(_results(kernel, values)), tuple(columns))
+    mine = lines(case.results(kernel))
+    return Report(kernel.name, case.count, mine, tuple(columns), case.unit)
 
 
-def _others(kernel: Kernel, chosen: Any) -> dict[str, Kernel]:
+def _require_kernel(kernel: Any, rows: Any) -> None:
+    """Refuse what is no kernel of a loss and its gradient, or lacks its rows, or has too many."""
+    if not isinstance(kernel, (Kernel, DataKernel)):
+        raise InputTypeError(f"check compares kernels with SymPy; {kernel!r} is none")
+    if kernel.outputs != ("loss", "grad"):
+        raise InputError("check compares kernels of sg.fused_forward_backward")
+    if (rows is None) is isinstance(kernel, DataKernel):
+        wanted = "check(kernel, params, rows)" if rows is None else "check(kernel, points)"
+        raise InputError(f"{kernel.name} is to be checked by {wanted}")
+
+
+class AtPoints:
+    """A kernel at points: what is compared, each as an array (B, 1 + n) of loss and gradient."""
+
+    unit = "points"
+
+    def __init__(self, kernel: Kernel, points: Any, dtype: np.dtype[Any]) -> None:
+        self._kernel = kernel
+        self._values = np.atleast_2d(real_array(points, "points", kernel.n_inputs, str(dtype)))
+        if self._values.ndim > 2:
+            raise InputError(f"points has shape {self._values.shape}: (B, {kernel.n_inputs})")
+        self.count = len(self._values)
+        self.names = ["loss", *[f"d/d{name}" for name in kernel.inputs]]
+
+    def exact(self) -> np.ndarray:
+        """By SymPy, rounded to double."""
+        names = self._kernel.inputs
+        return _exact(self._kernel.expr[0], names, names, self._values).astype(np.float64)
+
+    def results(self, kernel: Kernel) -> np.ndarray:
+        """By the kernel, or the same one elsewhere."""
+        loss, grads = kernel.run(self._values)
+        return np.concatenate([loss[:, None], grads], axis=1)
+
+    def by_numpy(self) -> np.ndarray:
+        """By the meaning of the expressions, before they are lowered."""
+        loss, grads = self._kernel.expr
+        dtype = self._kernel.dtype
+        given = dict(zip(self._kernel.inputs, self._values.astype(dtype).T, strict=True))
+        return evaluate(array([loss, *grads]), given, dtype.type).T
+
+
+class AtRows:
+    """A kernel over data: as `AtPoints`, but all rows give one line of sums, (1, 1 + n)."""
+
+    unit = "rows"
+
+    def __init__(self, kernel: DataKernel, params: Any, rows: Any, dtype: np.dtype[Any]) -> None:
+        self._kernel = kernel
+        self._rows = kernel.at_rows(params, rows, dtype)
+        self.count = len(self._rows)
+        self.names = ["loss", *[f"d/d{name}" for name in kernel.parameters]]
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        """The sums or means of what each row has, (N, 1 + wrt)."""
+        slopes = self._rows.summed(values[:, 1:])
+        return np.concatenate([[values[:, 0].sum()], slopes])[None] / self._rows.divisor
+
+    def exact(self) -> np.ndarray:
+        """By SymPy: each row's values with 50 digits, and their sums too."""
+        loss, slopes = self._kernel.expr
+        names = loss.graph.names
+        with mpmath.workdps(DIGITS):
+            values = _exact(loss, names, list(slopes), self._rows[:])
+            return self._summed(values).astype(np.float64)
+
+    def results(self, kernel: DataKernel) -> np.ndarray:
+        """By the kernel, or the same one elsewhere, in its dtype."""
+        loss, grads = kernel.run(self._rows.flat, self._rows.table())
+        return np.concatenate([[loss], kernel.in_a_row(grads)])[None].astype(kernel.dtype)
+
+    def by_numpy(self) -> np.ndarray:
+        """By the meaning of the expressions at each row, summed in float64."""
+        loss, slopes = self._kernel.expr
+        dtype = self._kernel.dtype
+        given = dict(zip(loss.graph.names, self._rows[:].astype(dtype).T, strict=True))
+        values = evaluate(array([loss, *slopes.values()]), given, dtype.type)
+        return self._summed(values.T.astype(np.float64)).astype(dtype)
+
+
+def _others(kernel: Any, chosen: Any) -> dict[str, Any]:
     """The kernel on the devices that it is to be compared on, by what a column is called."""
     if chosen is None:
         wanted = [(kernel.device, str(kernel.dtype)), (targets.choose("cpu"), str(kernel.dtype))]
@@ -157,10 +247,12 @@ def _label(device: targets.Device, dtype: str) -> str:
     return device.name if device.is_gpu else f"CPU {dtype}"
 
 
-def _on(kernel: Kernel, device: targets.Device, dtype: str) -> Kernel:
+def _on(kernel: Any, device: targets.Device, dtype: str) -> Any:
     """The kernel on a device; in another dtype it is traced again from its loss."""
     if kernel.dtype == dtype:
         return kernel if device == kernel.device else kernel.to(device)
+    if isinstance(kernel, DataKernel):
+        return retraced(kernel, device, dtype)
     return fused_forward_backward(
         kernel.n_inputs, _again(kernel.expr[0]), device=device, dtype=dtype, name=kernel.name,
         names=kernel.inputs,
@@ -185,19 +277,6 @@ def _again(loss: Expr) -> Callable[[Any], Expr]:
     return function
 
 
-def _results(kernel: Kernel, values: np.ndarray) -> np.ndarray:
-    """Loss and gradient, (B, 1 + n)."""
-    loss, grads = kernel.run(values)
-    return np.concatenate([loss[:, None], grads], axis=1)
-
-
-def _by_numpy(kernel: Kernel, values: np.ndarray) -> np.ndarray:
-    """Loss and gradient by the meaning of the expressions, before they are lowered."""
-    loss, grads = kernel.expr
-    given = dict(zip(kernel.inputs, values.astype(kernel.dtype).T, strict=True))
-    return evaluate(array([loss, *grads]), given, kernel.dtype.type).T
-
-
 def _require_short(graph: Graph, root: int) -> None:
     """SymPy's expressions are trees: what is shared counts as often as it is used."""
     size: dict[int, int] = {}
@@ -210,23 +289,25 @@ def _require_short(graph: Graph, root: int) -> None:
         )
 
 
-def _exact(loss: Expr, names: Sequence[str], points: np.ndarray) -> np.ndarray:
-    """The values (B, 1 + n) by SymPy, rounded to double."""
-    symbols = [sp.Symbol(name, real=True) for name in names]
+def _exact(loss: Expr, names: Sequence[str], wrt: Sequence[str], points: np.ndarray) -> np.ndarray:
+    """The values (B, 1 + wrt) by SymPy, as mpmath's numbers."""
+    symbols = {name: sp.Symbol(name, real=True) for name in names}
     expression = to_sympy(loss, digits=60)
-    outputs = [expression, *[sp.diff(expression, s) for s in symbols]]
-    functions = [compile_sympy(o, symbols) for o in outputs]
-    rows = [[_value(f, p) for f in functions] for p in points]
-    return np.array(rows, dtype=np.float64)
+    outputs = [expression, *[sp.diff(expression, symbols[name]) for name in wrt]]
+    functions = [compile_sympy(o, list(symbols.values())) for o in outputs]
+    found = np.empty((len(points), len(functions)), object)
+    for k, point in enumerate(points):
+        found[k] = [_value(f, point) for f in functions]
+    return found
 
 
-def _value(function: Any, point: Sequence[float]) -> float:
+def _value(function: Any, point: Sequence[float]) -> Any:
     with mpmath.workdps(DIGITS):
         try:
-            value = function(*[mpmath.mpf(float(v)) for v in point])
+            value = mpmath.mpmathify(function(*[mpmath.mpf(float(v)) for v in point]))
         except (ZeroDivisionError, ValueError):  # mpmath's poles and domains
-            return float("nan")
-        return float("nan") if isinstance(value, mpmath.mpc) and value.imag else float(value.real)
+            return mpmath.nan
+        return mpmath.nan if isinstance(value, mpmath.mpc) and value.imag else value.real
 
 
 def _line(name: str, ours: np.ndarray, exact: np.ndarray) -> Line:

@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 
 from symgrad import targets
-from symgrad.errors import InputError, InputTypeError, TraceError
-from symgrad.expr import differentiate, ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
-from symgrad.expr.node import INPUT, reachable
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import describe
-from symgrad.kernel.plan import Lookup, Output, Reduction
-from symgrad.kernel.stage import arranged, hoisted
-from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.audit import Audit
+from symgrad.errors import InputError, InputTypeError, PickleError, TraceError
+from symgrad.expr.gather import Block
+from symgrad.expr.node import paused_gc
+from symgrad.expr.show import latex
+from symgrad.mathlib.define import functions
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
-from symgrad.pipeline import Options, paused_gc, require_options
-from symgrad.rows import NAN_POLICIES, Columns, is_table, len_of, read, screened
+from symgrad.parameters import Nest
+from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
+from symgrad.row_points import RowPoints
 from symgrad.rows import blocks_of as tables_of
+from symgrad.rows import is_table, len_of, read
 from symgrad.screen import open_screen
+from symgrad.show_kernel import html
+from symgrad.stats import Stats, measured
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.reduce import emit_reduction
 
 BLOCK = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
-
-Function = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a kernel over data was asked for."""
-
-    f: Function
-    n: Any
-    columns: Columns
-    reduce: str
-    weights: str | int | None
-    nan_policy: str
-    options: Options
 
 
 def _travelled(*_: Any) -> Any:
@@ -53,32 +39,15 @@ def _travelled(*_: Any) -> Any:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was summed up, in float64: results, lines of tables, rows, and their weights."""
+    """What was summed up, in float64: results, lines of tables, and the weights of rows."""
 
     sums: np.ndarray
     lines: tuple[np.ndarray, ...]
-    rows: int
     weight: float
 
     def __add__(self, other: Totals) -> Totals:
         lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
-        weight, rows = self.weight + other.weight, self.rows + other.rows
-        return Totals(self.sums + other.sums, lines, rows, weight)
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A loss of one row and its derivatives, ready to be summed."""
-
-    reduction: Reduction
-    used: tuple[int, ...]
-    """The parameters that rows read, the same for all of them, by their places among all."""
-    graded: tuple[int, ...]
-    """Those with a derivative that is not structurally 0."""
-    gathers: tuple[Gather, ...]
-    blocks: tuple[Block, ...]
-    columns: Columns
-    weight: int | None
+        return Totals(self.sums + other.sums, lines, self.weight + other.weight)
 
 
 class DataKernel:
@@ -97,29 +66,31 @@ class DataKernel:
     """
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
-        self._request, self._traced = request, traced
+        self.request, self._traced = request, traced
+        self._parameters = Nest(request.n, traced.blocks, self.dtype)
         self.device = targets.choose(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
         self._sums = targets.sums(traced.reduction, request.options, self._title, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""
-        return type(self), (replace(self._request, f=_travelled), self.device, self._traced)
+        traced = replace(self._traced, expressions=self._traced.expressions.without_code())
+        return type(self), (replace(self.request, f=_travelled), self.device, traced)
 
     @property
     def name(self) -> str:
         """The name it was given, or that of the traced function."""
-        return self._request.options.name
+        return self.request.options.name
 
     @property
     def n_inputs(self) -> int:
         """The number of parameters."""
-        return sum(b.size for b in self._traced.blocks)
+        return self._parameters.size
 
-    @property
+    @cached_property
     def modules(self) -> tuple[str, ...]:
         """The WGSL modules: the results are summed up in as many passes."""
-        options = self._request.options
+        options = self.request.options
         style = Style(options.math, options.comments, self._title)
         made = emit_reduction(self._traced.reduction, functions(options.math), style)
         return tuple(module.source for module in made)
@@ -130,22 +101,55 @@ class DataKernel:
         return "\n".join(self.modules)
 
     @property
+    def expr(self) -> tuple[Any, ...]:
+        """The loss of one row, times its weight, and its derivatives by the parameters' names."""
+        loss, slopes, *_ = self._traced.expressions.in_groups()
+        return loss[0], dict(zip(self._traced.wrt, slopes, strict=True))
+
+    @property
+    def stats(self) -> Stats:
+        """The size of what is computed at a row, and the seconds that making the kernel took."""
+        reduction = self._traced.reduction
+        looked = sum(lookup.width for lookup in reduction.lookups)
+        words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
+        nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
+        seconds = self._traced.seconds | {"compile": self._sums.seconds}
+        return measured(reduction.graph, reduction.outputs, nbytes, len(self.modules), seconds)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of all parameters, in a row."""
+        blocks = self._traced.blocks
+        return [b.name_of(k) for b in blocks for k in range(b.start, b.start + b.size)]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what ``run`` returns."""
+        return "loss", "grad"
+
+    @property
     def columns(self) -> tuple[str, ...] | int:
         """The names of a row's columns, or their number."""
-        return self._request.columns.names or self._request.columns.count
+        return self.request.columns.names or self.request.columns.count
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the arithmetic and of the gradient."""
-        return np.dtype(self._request.options.dtype)
+        return np.dtype(self.request.options.dtype)
 
     def __repr__(self) -> str:
-        names = self._request.columns.names
-        row = ", ".join(names) if names else f"{self._request.columns.count} columns"
+        names = self.request.columns.names
+        row = ", ".join(names) if names else f"{self.request.columns.count} columns"
         return (
             f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
-            f"{self._request.reduce}, {self.dtype} on {self.device}>"
+            f"{self.request.reduce}, {self.dtype} on {self.device}>"
         )
+
+    def _repr_html_(self) -> str:
+        return html(repr(self), str(self.stats), self.wgsl)
+
+    def _repr_latex_(self) -> str:
+        return f"$${latex(self.expr[0])}$$"
 
     def run(self, params: Any, rows: Any, *, progress: bool = False) -> tuple[float, Any]:
         """The loss over the rows, and its gradient.
@@ -161,7 +165,7 @@ class DataKernel:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
             index that is out of range, or, if ``nan_policy="raise"``, a NaN.
         """
-        flat = self._flat(params)
+        flat = self._parameters.flat(params)
         total: Totals | None = None
         for table in self._watched(tables_of(rows, BLOCK), rows, progress):
             found = self._read(table)
@@ -170,16 +174,20 @@ class DataKernel:
         return self._finished(total)
 
     def bind(self, rows: Any) -> BoundKernel:
-        """The kernel with a table that stays where it is needed: ``bound.run(params)``."""
-        if not is_table(rows):
-            raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
-        table = self._read(rows)
+        """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
+
+        It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
+        in blocks of so many, whose sums it adds in float64: then last bits may differ.
+        """
+        table = self._read(_whole(rows), own=not self.device.is_gpu)
         resident = self._resident(table)
+        if self.device.is_gpu:
+            table = replace(table, numbers=table.numbers[:0].copy())  # the device has its own
 
         def run(params: Any) -> tuple[float, Any]:
-            return self._finished(self._total(self._flat(params), table, resident))
+            return self._finished(self._total(self._parameters.flat(params), table, resident))
 
-        return BoundKernel(self, len(table.numbers), run)
+        return BoundKernel(self, table.count, run)
 
     __call__ = run
 
@@ -215,12 +223,59 @@ class DataKernel:
             array([[1., 1.],
                    [3., 2.]], dtype=float32)
         """
-        asked, traced = self._request, self._traced
+        asked, traced = self.request, self._traced
         loss = RowLoss(
             asked.f, asked.n, traced.blocks, traced.columns, traced.weight, asked.reduce,
             asked.nan_policy, isinstance(self, LeastSquaresKernel),
         )  # fmt: skip
         return minimize_over_data(self, loss, starts, method, steps, tol, data, options)
+
+    def in_a_row(self, params: Any) -> np.ndarray:
+        """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""
+        return self._parameters.flat(params)
+
+    def to(self, device: Any) -> Any:
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        return type(self)(self.request, device, self._traced)
+
+    def as_scipy(self, rows: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` over these rows: see `BoundKernel.as_scipy`."""
+        return self.bind(rows).as_scipy()
+
+    def audit(self, params: Any, rows: Any, *, least: float = 64.0) -> Audit:
+        """Which operations on a row lose precision in float32, with your lines: see `Audit`.
+
+        What is looked at is the loss of each row and its derivatives, each by itself, as
+        `Kernel.audit` looks at points: a suspect's ``point`` is the row, counted without those
+        that ``nan_policy`` omits, and its ``x`` holds parameters and columns. Sums over rows lose
+        next to nothing, as they are made in float64 from blocks.
+
+        Raises:
+            InputError, InputTypeError: as ``bind`` does.
+
+        Example:
+            >>> import symgrad as sg
+            >>> gap = lambda p, r: sg.sqrt(r.x**2 + p[0]) - r.x
+            >>> kernel = sg.fused_forward_backward(1, gap, columns=["x"], device="cpu")
+            >>> found = kernel.audit([1.0], {"x": [1.0, 5000.0]})
+            >>> [(s.kind, s.operation, s.point) for s in found.suspects]
+            [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
+        """
+        points = self.at_rows(params, rows, np.dtype("float32"))
+        products = [f"jtj[{j}, {k}]" for j, k in np.transpose(np.triu_indices(self.n_inputs))]
+        names = ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
+        expressions, options = self._traced.expressions, self.request.options
+        names = names[: len(expressions.nodes)]
+        return expressions.audit(self.name, names, points, options.simplify, least)
+
+    def at_rows(self, params: Any, rows: Any, dtype: np.dtype[Any]) -> RowPoints:
+        """What the expressions of a row are given at each of them, rounded to a dtype."""
+        table = self._read(_whole(rows))
+        flat = self._parameters.flat(params)
+        with np.errstate(over="ignore"):
+            numbers = table.numbers.astype(dtype)
+        divisor = self._divisor(self._weight(numbers))
+        return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
     # what happens to a table ---------------------------------------------------------------------
 
@@ -230,40 +285,27 @@ class DataKernel:
         count = -(-len_of(rows) // BLOCK) if is_table(rows) else 0
         return open_screen().progress(tables, count, lambda table: f"{len_of(table):,} rows")
 
-    def _read(self, table: Any) -> _Table:
+    def _read(self, table: Any, own: bool = False) -> _Table:
+        """The table as a device takes it; ``own`` if nothing may be shared with the user."""
         columns = self._traced.columns
-        numbers, indices = read(table, columns, str(self.dtype))
-        numbers, indices = screened(numbers, indices, self._request.nan_policy, columns)
+        policy = self.request.nan_policy
+        numbers, indices = read(table, columns, str(self.dtype), policy, own)
         for position, k in enumerate(columns.indices):
             blocks = [g.block for g in self._traced.gathers if g.column == k]
             indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
-        kept = [k for k in range(columns.count) if k not in columns.indices]
-        if len(kept) < columns.count:
-            numbers = np.ascontiguousarray(numbers[:, kept])
+        if columns.indices:
+            numbers = np.ascontiguousarray(numbers[:, columns.numbers])
         small = np.ascontiguousarray(indices, np.int32)
-        return _Table(numbers, small, self._weight(numbers, kept))
+        return _Table(numbers, small, len(numbers), self._weight(numbers))
 
-    def _weight(self, numbers: np.ndarray, kept: Sequence[int]) -> float:
+    def _weight(self, numbers: np.ndarray) -> float:
+        """What the rows weigh together, or their number."""
         if self._traced.weight is None:
             return float(len(numbers))
-        return float(numbers[:, kept.index(self._traced.weight)].sum(dtype=np.float64))
+        column = self._traced.columns.numbers.index(self._traced.weight)
+        return float(numbers[:, column].sum(dtype=np.float64))
 
     # numbers in, numbers out ---------------------------------------------------------------------
-
-    def _flat(self, params: Any) -> np.ndarray:
-        """All parameters in a row, in the kernel's dtype."""
-        blocks = self._traced.blocks
-        if isinstance(params, Mapping):
-            missing = [b.name for b in blocks if b.name not in params]
-            if missing or len(params) != len(blocks):
-                raise InputError(f"params needs {', '.join(b.name for b in blocks)}")
-            parts = [_numbers(params[b.name], b.name, b.shape) for b in blocks]
-        else:
-            whole = np.asarray(params)
-            shape = blocks[0].shape if len(blocks) == 1 and whole.ndim > 1 else (self.n_inputs,)
-            parts = [_numbers(whole, "params", shape)]
-        with np.errstate(over="ignore"):
-            return np.concatenate([p.ravel() for p in parts]).astype(self.dtype)
 
     def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
         """The sums over one table."""
@@ -275,7 +317,7 @@ class DataKernel:
             sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
-        return Totals(sums, tuple(lines), len(table.numbers), table.weight)
+        return Totals(sums, tuple(lines), table.weight)
 
     def _resident(self, table: _Table) -> Any:
         """The table where it is needed; None if it stays where it is, for there are indices."""
@@ -287,33 +329,30 @@ class DataKernel:
         """The parameters that are the same for all rows, and the tables of the others."""
         blocks = [g.block for g in self._traced.gathers]
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
-        return np.ascontiguousarray(flat[list(self._traced.used)]), tables
+        return np.ascontiguousarray(flat[self._traced.places[0]]), tables
 
     def _finished(self, total: Totals | None) -> Any:
         """What ``run`` returns of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator without a table")
-        scale = 1.0
-        if self._request.reduce == "mean":
-            if not total.weight:
-                raise InputError("the mean over no rows, or over weights of 0, is not defined")
-            scale = 1.0 / total.weight
-        return self._results(total, scale)
+        return self._results(total, 1.0 / self._divisor(total.weight))
+
+    def _divisor(self, weight: float) -> float:
+        """What sums over rows that weigh so much are divided by."""
+        if self.request.reduce == "sum":
+            return 1.0
+        if not weight:
+            raise InputError("the mean over no rows, or over weights of 0, is not defined")
+        return weight
 
     def _results(self, total: Totals, scale: float) -> Any:
         gradient = np.zeros(self.n_inputs)
-        gradient[list(self._traced.graded)] = total.sums[1:]
+        gradient[self._traced.places[1]] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
-        return float(total.sums[0] * scale), self._nested(gradient * scale)
-
-    def _nested(self, flat: np.ndarray) -> Any:
-        with np.errstate(over="ignore"):
-            flat = flat.astype(self.dtype)
-        blocks = self._traced.blocks
-        parts = {b.name: flat[b.start : b.start + b.size].reshape(b.shape).copy() for b in blocks}
-        return parts if isinstance(self._request.n, Mapping) else parts["p"]
+        gradient *= scale
+        return float(total.sums[0] * scale), self._parameters.nested(gradient)
 
 
 class LeastSquaresKernel(DataKernel):
@@ -331,13 +370,19 @@ class LeastSquaresKernel(DataKernel):
         (20.0, [-12.0, -28.0], [[2.0, 4.0], [4.0, 10.0]])
     """
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what ``run`` returns."""
+        return "loss", "grad", "jtj"
+
     def _results(self, total: Totals, scale: float) -> Any:
         n = self.n_inputs
         sums = total.sums * scale
         jtj = np.empty((n, n))
         rows, columns = np.triu_indices(n)
         jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]
-        return float(sums[0]), self._nested(sums[1 : 1 + n]), jtj.astype(self.dtype)
+        slopes = self._parameters.nested(sums[1 : 1 + n])
+        return float(sums[0]), slopes, jtj.astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -346,6 +391,7 @@ class _Table:
 
     numbers: np.ndarray
     indices: np.ndarray
+    count: int
     weight: float
 
 
@@ -356,6 +402,12 @@ class BoundKernel:
         self, kernel: DataKernel, rows: int, run: Callable[[Any], tuple[float, Any]]
     ) -> None:
         self.kernel, self._rows, self._run = kernel, rows, run
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError(
+            "a kernel with its rows stays in its process: pickle bound.kernel, and bind the rows "
+            "again where it arrives"
+        )
 
     def __len__(self) -> int:
         return self._rows
@@ -369,6 +421,34 @@ class BoundKernel:
 
     __call__ = run
 
+    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``.
+
+        x and the gradient are all parameters in a row, however they are nested.
+
+        Example:
+            >>> import scipy.optimize
+            >>> import symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> fun = kernel.bind([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]).as_scipy()
+            >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
+            [1.0, 2.0]
+        """
+
+        def fun(x: Any) -> tuple[float, np.ndarray]:
+            loss, gradient, *_ = self.run(np.asarray(x, float))
+            return loss, self.kernel.in_a_row(gradient).astype(float)
+
+        return fun
+
+
+def _whole(rows: Any) -> Any:
+    """One table, rather than an iterator of blocks."""
+    if not is_table(rows):
+        raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
+    return rows
+
 
 # making one ---------------------------------------------------------------------------------------
 
@@ -377,152 +457,20 @@ def data_kernel(request: Request, device: Any) -> DataKernel:
     """The kernel of a loss over data."""
     require_request(request)
     with paused_gc():
-        return DataKernel(request, device, _traced(request))
+        return DataKernel(request, device, traced_loss(request))
 
 
-def require_request(request: Request) -> None:
-    """Refuse what is none of the choices."""
-    require_options(request.options)
-    if request.reduce not in ("sum", "mean"):
-        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean"')
-    if request.nan_policy not in NAN_POLICIES:
-        choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
-        raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")
-
-
-def _traced(request: Request) -> Traced:
-    made, blocks = _trace(request)
-    graph, loss = made.graph, _loss(request, made)
-    gathered = [i for g in made.gathers for i in g.inputs]
-    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*made.parameters, *gathered])
-    uniform, ends = slopes[: len(made.parameters)], slopes[len(made.parameters) :]
-    graded = tuple(k for k, i in enumerate(uniform) if i is not None)
-    zero = graph.constant(0.0)
-    summed = {"loss": [loss], "grad": [i for i in uniform if i is not None]}
-    return _ready(request, made, blocks, graded, summed, [zero if i is None else i for i in ends])
+def retraced(kernel: DataKernel, device: Any, dtype: str) -> DataKernel:
+    """The same kernel in another dtype."""
+    request = kernel.request
+    return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)
 
 
 def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
     """The kernel of a sum of squares over data."""
     require_request(request)
     with paused_gc():
-        return LeastSquaresKernel(request, device, _traced_squares(request))
-
-
-def _traced_squares(request: Request) -> Traced:
-    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ."""
-    made, blocks = _trace(request)
-    if made.gathers:
-        raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
-    graph = made.graph
-    rows = [
-        differentiate.vjp(graph, {r: graph.constant(1.0)}, made.parameters) for r in made.outputs
-    ]
-    n = len(made.parameters)
-    slopes: list[list[Any]] = [
-        [Expr(graph, i) if i is not None else None for i in row] for row in rows
-    ]
-    values = [Expr(graph, r) for r in made.outputs]
-    weight = weight_column(request)
-    scale: Any = 1.0 if weight is None else Expr(graph, made.columns[weight])
-    squares = [r * r for r in values]
-    sums = [
-        squares,
-        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if row[k] is not None]
-          for k in range(n)],
-        *[[row[j] * row[k] for row in slopes if row[j] is not None and row[k] is not None]
-          for j in range(n) for k in range(j, n)],
-    ]  # fmt: skip
-    zero = graph.constant(0.0)
-    ends = [(scale * sum(terms)).id if terms else zero for terms in sums]
-    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
-    return _ready(request, made, blocks, tuple(range(n)), summed, [])
-
-
-def _trace(request: Request) -> tuple[RowTrace, tuple[Block, ...]]:
-    columns, blocks = request.columns, blocks_of(request.n)
-    return trace_row(request.f, request.n, blocks, columns.count, columns.names), blocks
-
-
-def _loss(request: Request, made: RowTrace) -> int:
-    """The loss of a row, times its weight."""
-    if made.structure.size != 1:
-        raise TraceError(
-            f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
-        )
-    weight = weight_column(request)
-    (loss,) = made.outputs
-    return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
-
-
-def weight_column(request: Request) -> int | None:
-    """The column that holds weights, if one does."""
-    weights, columns = request.weights, request.columns
-    if weights is None:
-        return None
-    if columns.names and weights in columns.names:
-        return columns.names.index(str(weights))
-    if isinstance(weights, int) and 0 <= weights < columns.count:
-        return weights
-    raise InputError(f"weights={weights!r} is no column of a row")
-
-
-def _ready(
-    request: Request, made: RowTrace, blocks: tuple[Block, ...], graded: tuple[int, ...],
-    summed: Mapping[str, Sequence[int]], added: Sequence[int],
-) -> Traced:  # fmt: skip
-    """Simplified, and its inputs in the order that reductions have."""
-    options, columns = request.options, request.columns
-    roots = [*(i for ids in summed.values() for i in ids), *added]
-    graph, roots = simplify(made.graph, roots, options.simplify, inlined(options.math))
-    graph, roots = lower(graph, roots, options.math, options.dtype)
-    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    every = _inputs(made, range(len(made.parameters)), ())
-    new = {old: ids[made.graph.nodes[old][1]] for old in every}
-    needed = set(reachable(graph, roots))
-    used = tuple(k for k, i in enumerate(made.parameters) if new[i] in needed)
-    indices = tuple(sorted({g.column for g in made.gathers}))
-    order = _inputs(made, used, indices)
-    graph, roots = arranged(graph, roots, [new[i] for i in order])
-    outputs = _outputs(summed, made.gathers, roots)
-    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
-    ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
-    reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
-    if options.math != "strict":
-        reduction = hoisted(reduction)
-    kinds = Columns(columns.count, columns.names, indices)
-    return Traced(reduction, used, graded, made.gathers, blocks, kinds, weight_column(request))
-
-
-def _outputs(
-    summed: Mapping[str, Sequence[int]], gathers: Sequence[Gather], roots: Sequence[int]
-) -> tuple[Output, ...]:
-    """The roots, in order, as outputs: the sums by name, then one for each lookup."""
-    ends = iter(roots)
-    sizes = {name: len(i) for name, i in summed.items()}
-    sizes |= {f"grad_{k}": len(g.inputs) for k, g in enumerate(gathers)}
-    return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
-
-
-def _inputs(made: RowTrace, used: Sequence[int], indices: Sequence[int]) -> list[int]:
-    """The inputs in the order that reductions have, without those that no row reads."""
-    return [
-        *[made.parameters[k] for k in used],
-        *[i for k, i in enumerate(made.columns) if k not in indices],
-        *[i for g in made.gathers for i in g.inputs],
-    ]
-
-
-def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name} is no array of numbers: {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape}: {shape} is needed")
-    return array
+        return LeastSquaresKernel(request, device, traced_squares(request))
 
 
 def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:

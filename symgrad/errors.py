@@ -25,6 +25,10 @@ class InputTypeError(SymgradError, TypeError):
     """A value has a type that symgrad cannot turn into real numbers."""
 
 
+class NameUnknownError(SymgradError, AttributeError):
+    """A row has no such column, or there are no parameters of that name."""
+
+
 class PickleError(SymgradError, pickle.PicklingError):
     """A graph holds the user's own code, which a pickle cannot."""
 

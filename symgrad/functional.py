@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError
+from symgrad.arrays import real_numbers
+from symgrad.errors import InputError
 from symgrad.expr.simplify import Level
 from symgrad.fused import gradient_kernel, options_of
 from symgrad.kernels import Kernel
@@ -34,23 +36,26 @@ class Tree:
         """The nesting, its arrays filled from a flat one in order; a scalar for shape ()."""
         if self.kind == "array":
             return flat.reshape(self.keys) if self.keys else flat[0]
-        ends = np.cumsum([c.size for c in self.children])[:-1]
-        parts = [c.build(p) for c, p in zip(self.children, np.split(flat, ends), strict=True)]
+        parts = built(self.children, flat)
         if self.kind is dict:
             return dict(zip(self.keys, parts, strict=True))
         return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
 
 
+def built(trees: Sequence[Tree], flat: Any) -> list[Any]:
+    """Several nestings, filled from one flat array, of which there may be more."""
+    ends = itertools.accumulate(t.size for t in trees)
+    return [t.build(flat[end - t.size : end]) for t, end in zip(trees, ends, strict=True)]
+
+
 def flatten(value: Any) -> tuple[Tree, list[np.ndarray]]:
     """The nesting of an argument and its arrays; dicts are taken in the order of their keys."""
     if isinstance(value, dict):
-        keys = tuple(sorted(value))
+        keys = tuple(sorted(value, key=lambda k: (type(k).__name__, k)))
         return _container(dict, keys, [value[k] for k in keys])
     if isinstance(value, tuple) or (isinstance(value, list) and _holds_containers(value)):
         return _container(type(value), (), list(value))
-    leaf = np.asarray(value)
-    if leaf.dtype.kind not in "fiub":
-        raise InputTypeError(f"an argument holds {leaf.dtype} values: real numbers are needed")
+    leaf = real_numbers(value, "an argument")
     return Tree("array", leaf.shape), [leaf]
 
 
@@ -67,19 +72,21 @@ def _container(
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, *, device: Any = None,
-    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
-) -> Callable[..., tuple[float, Any]]:  # fmt: skip
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
+    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
     f takes arrays, or dicts, lists and tuples of them, and returns a scalar. Shapes are taken from
     each call and a kernel is kept for every combination of them. ``argnums`` are the arguments
     that the gradient is taken for: an int gives one gradient, a sequence a tuple of them, each
-    nested as its argument. The options are those of `fused_forward_backward`.
+    nested as its argument. Arguments given by name are never among them. With ``has_aux`` f
+    returns the scalar and anything else that it computed, and the result is
+    ``((value, aux), gradient)``. The options are those of `fused_forward_backward`.
 
     Raises:
-        InputError: if argnums names no argument. InputTypeError: for arguments that hold no real
-        numbers.
+        InputError: if argnums names no argument, or one twice. InputTypeError: for arguments that
+        hold no real numbers. TraceError: if f returns something else.
 
     Example:
         >>> import numpy as np
@@ -89,42 +96,54 @@ def value_and_grad(
         >>> value, float(grad["w"])
         (34.0, 26.0)
     """
-    kernels: dict[tuple[Tree, ...], Kernel] = {}
+    kernels: dict[Any, Kernel] = {}
     options = options_of(f, None, math, dtype, simplify, comments=True)
 
     @functools.wraps(f)
-    def run(*args: Any) -> tuple[float, Any]:
+    def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))
-        order = chosen + [k for k in range(len(args)) if k not in chosen]
-        parts = [flatten(args[k]) for k in order]
+        given = [*args, named]
+        order = chosen + [k for k in range(len(given)) if k not in chosen]
+        parts = [flatten(given[k]) for k in order]
         trees = tuple(t for t, _ in parts)
-        if trees not in kernels:
+        key = trees, tuple(order)
+        if key not in kernels:
             wrt = sum(t.size for t in trees[: len(chosen)])
             total = sum(t.size for t in trees)
-            kernels[trees] = gradient_kernel(total, _flat(f, trees, order), wrt, options, device)
+            flat_f = _flat(f, trees, order)
+            kernels[key] = gradient_kernel(total, flat_f, wrt, options, device, aux=has_aux)
         flat = np.concatenate([a.ravel() for _, arrays in parts for a in arrays])
-        value, gradient = kernels[trees].run(flat)
-        ends = np.cumsum([t.size for t in trees])[: len(chosen) - 1]
-        pieces = np.split(gradient, ends)
-        grads = tuple(t.build(p.copy()) for t, p in zip(trees, pieces, strict=False))
-        return value, grads[0] if isinstance(argnums, int) else grads
+        value, gradient, *aux = kernels[key].run(flat)
+        grads = tuple(built(trees[: len(chosen)], gradient.copy()))
+        first = (value, *aux) if has_aux else value
+        return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
     return run
 
 
 def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:
-    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    """The arguments that ``argnums`` names, counted from the first."""
+    wanted = [argnums] if isinstance(argnums, (int, np.integer)) else list(np.atleast_1d(argnums))
+    if not all(isinstance(k, (int, np.integer)) for k in wanted):
+        raise InputError(f"argnums={argnums!r}: the number of an argument, or several, is needed")
     if any(not -count <= k < count for k in wanted):
-        raise InputError(f"argnums={argnums} names an argument beyond the {count} given")
-    return [k % count for k in wanted]
+        raise InputError(f"argnums={argnums} names an argument beyond the {count} given in order")
+    found = [int(k) % count for k in wanted]
+    if len(set(found)) < len(found):
+        raise InputError(f"argnums={argnums} names an argument twice")
+    return found
 
 
 def _flat(f: Callable[..., Any], trees: Sequence[Tree], order: Sequence[int]) -> Callable[..., Any]:
-    """f as a function of one flat array, whose pieces are its arguments in this order."""
+    """f as a function of one flat array, whose pieces are its arguments in this order.
 
+    The last argument holds those that were given by name.
+    """
+
+    @functools.wraps(f)
     def flat_f(v: Any) -> Any:
-        ends = np.cumsum([t.size for t in trees])[:-1]
-        built = [t.build(p) for t, p in zip(trees, np.split(v, ends), strict=True)]
-        return f(*[built[order.index(k)] for k in range(len(trees))])
+        parts = built(trees, v)
+        *args, named = (parts[order.index(k)] for k in range(len(trees)))
+        return f(*args, **named)
 
     return flat_f

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from symgrad.data import LeastSquaresKernel, Request, data_kernel, least_squares_kernel
+from symgrad.arrays import real_numbers
+from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, scalar
+from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
 from symgrad.pipeline import Derive, Options, Wanted, build
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
+from symgrad.row_loss import Request
 from symgrad.rows import columns_of
 
 Function = Callable[..., Any]
@@ -40,15 +43,17 @@ def fused_forward_backward(
             expression (``sg.where``).
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
-            ``p[r.camera, :]``; n is then a shape or a dict of shapes, ``p.cameras[r.camera]``.
+            ``p[r.camera, :]``. With ``row`` or ``columns`` n may be a shape, () for one number,
+            or a dict of numbers, shapes and dicts again: ``p.cameras[r.camera]``.
         reduce: "sum" or "mean" of the losses of the rows.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too.
         nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
         device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
             the CPU.
         math: "accurate"; "fast" for the device's own functions wherever it has them; or "strict"
-            for sums and products that no compiler fuses or reorders, so that devices give the same
-            bits wherever they do for single operations.
+            for sums and products that no compiler fuses or reorders, and quotients and roots that
+            are rounded correctly, so that devices whose sums and products are give the same bits,
+            but for subnormals.
         dtype: "float32", or on the CPU "float64".
         simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.
@@ -73,7 +78,11 @@ def fused_forward_backward(
     options = options_of(f, name, math, dtype, simplify, comments)
     if row is not None or columns is not None:
         kinds = columns_of(row, columns)
+        if names is not None:
+            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
         return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
+    if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
+        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
     n = checked_count(n)
     return gradient_kernel(n, f, n, options, device, names)
 
@@ -97,17 +106,31 @@ def fused_least_squares(
 
 def gradient_kernel(
     n: int, f: Function, wrt: int, options: Options, device: Any,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | None = None, aux: bool = False,
 ) -> Kernel:  # fmt: skip
-    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them."""
+    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
+
+    With ``aux`` f returns the loss and what else is wanted.
+    """
 
     def derive(traced: Trace) -> list[Wanted]:
+        traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
         seed = _seed(traced, loss)
         gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
-        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,)))]
+        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,))), *more]
 
     return _kernel(f, n, derive, "loss and gradient", options, device, names)
+
+
+def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
+    """The trace of the loss alone, and what was returned beside it."""
+    parts = traced.structure.children
+    if traced.structure.kind is not tuple or len(parts) != 2:
+        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
+    loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
+    alone = replace(traced, outputs=loss, structure=parts[0])
+    return alone, [Wanted("aux", rest, Nested(parts[1]))]
 
 
 def fused_forward(
@@ -249,7 +272,8 @@ _kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyD
 def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 
-    The kernel is kept, and used again for the same f and the same number of variables.
+    The kernel is kept, and used again for the same f and the same number of variables, if f is a
+    Python function.
 
     Example:
         >>> import symgrad as sg
@@ -258,8 +282,11 @@ def forward_backward(f: Function, x: Any) -> Any:
         >>> sg.forward_backward(square, [3.0, 4.0])[0]
         25.0
     """
-    n = np.shape(x)[-1] if np.ndim(x) else 1
-    kernels = _kept.setdefault(f, {})
+    n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
+    try:
+        kernels = _kept.setdefault(f, {})
+    except TypeError:  # what is written in C, as NumPy's functions, cannot be referred to weakly
+        kernels: dict[int, Kernel] = {}
     if n not in kernels:
         kernels[n] = fused_forward_backward(n, f)
     return kernels[n].run(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -11,46 +12,19 @@ from typing import Any
 import numpy as np
 
 from symgrad import targets
-from symgrad.audit import Audit, audit
+from symgrad.arrays import real_numbers
+from symgrad.audit import Audit, labels
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, reachable
 from symgrad.expr.show import latex
-from symgrad.expr.simplify import simplify
+from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Computation
 from symgrad.optimize.minimize import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import Built, Options, Shaders
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
+from symgrad.stats import Stats, measured
 from symgrad.wgsl.dispatch import DeviceArray
-
-
-@dataclass(frozen=True)
-class Stats:
-    """The size of a kernel and what it took to make it.
-
-    ``flops`` count each operation at its cost in additions (a division 4, an exponential 10, ...);
-    ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage.
-    """
-
-    nodes: int
-    operations_loss: int
-    operations: int
-    flops_loss: int
-    flops: int
-    bytes_per_point: int
-    registers: int
-    shaders: int
-    seconds: dict[str, float]
-
-    def __str__(self) -> str:
-        took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
-        return (
-            f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "
-            f"result), {self.bytes_per_point:,} bytes a point, {self.registers:,} values alive "
-            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {took}"
-        )
 
 
 class Kernel:
@@ -69,7 +43,7 @@ class Kernel:
 
     def __init__(
         self, computation: Computation, shaders: Shaders, results: tuple[Result, ...],
-        inputs: Inputs, expressions: tuple[Graph, tuple[tuple[int, ...], ...]], options: Options,
+        inputs: Inputs, expressions: Expressions, options: Options,
         device: targets.Device, seconds: dict[str, float], single: bool,
     ) -> None:  # fmt: skip
         self._computation, self._shaders, self._results = computation, shaders, results
@@ -92,9 +66,10 @@ class Kernel:
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
         (n,), which gives Python floats and plain arrays, or (..., n), which gives the results with
-        the same leading axes. Any real dtype and memory order is taken; results have the kernel's
-        dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray` results, and nothing is
-        copied to the host. NaN and infinities pass through as IEEE arithmetic has them.
+        the same leading axes; for n = 1 also a number. Any real dtype and memory order is taken;
+        results have the kernel's dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray`
+        results, and nothing is copied to the host. NaN and infinities pass through as IEEE
+        arithmetic has them.
 
         ``out`` takes the results instead: an array for each of them, in a tuple if there are
         several, C-contiguous and of the kernel's dtype, with the shape that the result would have
@@ -159,6 +134,8 @@ class Kernel:
             raise InputError(f"out needs {len(wanted)} arrays: {', '.join(self.outputs)}")
         for array, shape, name in zip(given, wanted, self.outputs, strict=True):
             require_out(array, shape, self.dtype, name)
+        if any(np.may_share_memory(a, b) for a, b in itertools.combinations(given, 2)):
+            raise InputError("the arrays of out share memory: each needs its own")
         return [a.reshape(count, -1) for a in given]
 
     def _run_on_device(self, program: Any, x: DeviceArray) -> Any:
@@ -204,6 +181,8 @@ class Kernel:
 
     def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""
+        if self.outputs != ("loss", "grad"):
+            raise InputError("as_scipy needs a kernel of sg.fused_forward_backward")
         return as_scipy(self)
 
     def to(self, device: Any) -> Kernel:
@@ -233,9 +212,10 @@ class Kernel:
             [('overflow', 'exp(x0)'), ('amplification', 'log(exp(x0) + 1)')]
         """
         points, _ = self._inputs.pack(arrays, "float32")
-        graph, groups = self._expressions
-        named = tuple(zip(self.outputs, groups, self._results, strict=True))
-        return audit(self.name, graph, named, points, self._options.simplify, least)
+        found = self._expressions
+        named = zip(self.outputs, found.groups, self._results, strict=True)
+        names = [name for group in named for name in labels(found.graph.names, *group)]
+        return found.audit(self.name, names, points, self._options.simplify, least)
 
     # what it is ----------------------------------------------------------------------------------
 
@@ -262,8 +242,7 @@ class Kernel:
     @property
     def expr(self) -> Any:
         """The results as expressions, before they are lowered: (loss, (gradients, ...))."""
-        graph, groups = self._expressions
-        found = tuple(tuple(Expr(graph, i) for i in ids) for ids in groups)
+        found = self._expressions.in_groups()
         parts = tuple(e[0] if len(e) == 1 and k == 0 else e for k, e in enumerate(found))
         return parts[0] if self._single else parts
 
@@ -286,20 +265,10 @@ class Kernel:
     def stats(self) -> Stats:
         """The kernel's size, and the seconds that each stage of making it took."""
         plan = self._shaders.plan
-        first = _operations(plan.graph, plan.outputs[0].nodes)
-        every = _operations(plan.graph, [i for o in plan.outputs for i in o.nodes])
         columns = len(plan.graph.names) + sum(len(o.nodes) for o in plan.outputs)
-        return Stats(
-            nodes=len(plan.graph),
-            operations_loss=len(first),
-            operations=len(every),
-            flops_loss=_cost(plan.graph, first),
-            flops=_cost(plan.graph, every),
-            bytes_per_point=columns * np.dtype(self._options.dtype).itemsize,
-            registers=_most_alive(plan.graph, every),
-            shaders=len(plan.pieces),
-            seconds=self._seconds | self._shaders.seconds | self._compile_seconds,
-        )
+        seconds = self._seconds | self._shaders.seconds | self._compile_seconds
+        nbytes = columns * self._dtype.itemsize
+        return measured(plan.graph, plan.outputs, nbytes, len(plan.pieces), seconds)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)
@@ -312,17 +281,11 @@ class Kernel:
         return html(repr(self), str(self.stats), self.wgsl)
 
     def _repr_latex_(self) -> str:
-        graph, groups = self._expressions
-        return f"$${latex(Expr(graph, groups[0][0]))}$$"
+        return f"$${latex(self._expressions.in_groups()[0][0])}$$"
 
     def __getstate__(self) -> dict[str, Any]:
         state = {k: v for k, v in vars(self).items() if k not in _PROCESS}
-        graph, groups = self._expressions  # without what only differentiation needs: users' code
-        clean, roots = simplify(graph, [i for ids in groups for i in ids], level=False)
-        ends = iter(roots)
-        return state | {
-            "_expressions": (clean, tuple(tuple(next(ends) for _ in g) for g in groups))
-        }
+        return state | {"_expressions": self._expressions.without_code()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _program=None, _bound=None, _lock=threading.Lock())
@@ -381,58 +344,20 @@ class Inputs:
 
 def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
     """x as a C-contiguous array of shape (..., n); a clear error for what is none."""
-    if type(x) is not np.ndarray:
-        if np.ma.is_masked(x):
-            raise InputTypeError(f"{name} has masked entries: fill them in, with x.filled(...)")
-        try:
-            x = np.asarray(x)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{name} is no rectangular array of numbers: {error}") from error
-    if x.dtype.kind not in "fiub":
-        x = _from_objects(x, name)
+    x = real_numbers(x, name)
+    if x.ndim == 0 and n == 1:
+        x = x.reshape(1)
     if x.ndim == 0 or x.shape[-1] != n:
         raise InputError(f"{name} has shape {x.shape}: the kernel takes ({n},) or (..., {n})")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, dtype=dtype)
 
 
-def _from_objects(x: np.ndarray, name: str) -> np.ndarray:
-    if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in x.flat):
-        try:
-            return x.astype(np.float64)
-        except OverflowError as error:
-            raise InputError(f"{name} holds an integer beyond the range of a float") from error
-    what = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects"}
-    kind = what.get(x.dtype.kind, f"{x.dtype} values")
-    raise InputTypeError(f"{name} holds {kind}: a kernel takes real numbers")
-
-
-def _operations(graph: Graph, roots: Sequence[int]) -> list[int]:
-    return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
-
-
-def _cost(graph: Graph, operations: Sequence[int]) -> int:
-    return sum(graph.nodes[i][0].cost for i in operations)
-
-
-def _most_alive(graph: Graph, operations: Sequence[int]) -> int:
-    """The most values alive at once, in the order of the arena."""
-    last = {a: i for i in operations for a in graph.nodes[i][1:] if graph.nodes[a][0].arity}
-    dying: dict[int, int] = {}
-    for i in last.values():
-        dying[i] = dying.get(i, 0) + 1
-    alive = most = 0
-    for i in operations:
-        alive += 1 - dying.get(i, 0)
-        most = max(most, alive)
-    return most
-
-
 def assemble(
     built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
 ) -> Kernel:
     """The kernel of what the pipeline built."""
-    expressions = (built.traced.graph, tuple(w.nodes for w in built.wanted))
+    expressions = Expressions(built.traced.graph, tuple(w.nodes for w in built.wanted))
     return Kernel(
         built.computation, Shaders(built.computation, options, title),
         tuple(w.result for w in built.wanted), inputs, expressions, options,

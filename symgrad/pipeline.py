@@ -7,11 +7,9 @@ rooms it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a 
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.node import CONST, Graph, reachable
+from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.kernel.plan import Computation, Output, Plan
@@ -76,9 +74,8 @@ def build(
         traced = clock.time("trace", lambda: trace(f, n, names))
         wanted = clock.time("differentiate", lambda: tuple(derive(traced)))
         require_range(traced, wanted, options.dtype)
-        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
         traced.graph.release()
-        graph.release()
+        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
     return Built(traced, wanted, computation, clock.seconds)
 
@@ -116,8 +113,11 @@ def simplify_outputs(
 ) -> tuple[Graph, list[Output]]:
     """The graph of all results, simplified, its operations those that back ends know."""
     roots = [i for w in wanted for i in w.nodes]
-    graph, roots = simplify(traced.graph, roots, options.simplify, inlined(options.math))
+    definitions = inlined(options.math, options.dtype)
+    graph, roots = simplify(traced.graph, roots, options.simplify, definitions)
+    graph.release()
     graph, roots = lower(graph, roots, options.math, options.dtype)
+    graph.release()
     ends = iter(roots)
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
 
@@ -136,16 +136,20 @@ def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
         return
     graph = traced.graph
     largest = float(np.finfo(np.float32).max)
+    beyond = {
+        i for i, node in enumerate(graph.nodes)
+        if node[0] is CONST and largest < abs(bits_float(node[1])) < math.inf
+    }  # fmt: skip
+    if not beyond:
+        return
     for i in reachable(graph, [i for w in wanted for i in w.nodes]):
-        if graph.nodes[i][0] is CONST:
-            value = graph.value(i) or 0.0
-            if abs(value) > largest and math.isfinite(value):
-                place = graph.place_of(i)
-                raise InputError(
-                    f"the constant {value!r} is beyond float32's largest number, {largest:.8g}; "
-                    'use float("inf"), or dtype="float64" with device="cpu"'
-                    + (f"\n  at {place}" if place else "")
-                )
+        if i in beyond:
+            place = graph.place_of(i)
+            raise InputError(
+                f"the constant {graph.value(i)!r} is beyond float32's largest number, "
+                f'{largest:.8g}; use float("inf"), or dtype="float64" with device="cpu"'
+                + (f"\n  at {place}" if place else "")
+            )
 
 
 class Clock:
@@ -160,15 +164,3 @@ class Clock:
         result = run()
         self.seconds[stage] = time.perf_counter() - start
         return result
-
-
-@contextmanager
-def paused_gc() -> Generator[None]:
-    """Without garbage collection: graphs have no cycles, and walking them is most of its cost."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.arrays import real_numbers
 from symgrad.errors import InputError, InputTypeError
 
 NAN_POLICIES: Final = ("propagate", "raise", "omit")
@@ -22,6 +23,11 @@ class Columns:
     names: tuple[str, ...] | None = None
     indices: tuple[int, ...] = ()
 
+    @property
+    def numbers(self) -> list[int]:
+        """The columns that hold none."""
+        return [k for k in range(self.count) if k not in self.indices]
+
     def describe(self, k: int) -> str:
         """How a user knows a column."""
         return repr(self.names[k]) if self.names else f"column {k}"
@@ -30,6 +36,8 @@ class Columns:
 def columns_of(row: Any, columns: Any) -> Columns:
     """What ``row=`` and ``columns=`` ask for; exactly one of them is given."""
     if columns is None:
+        if row is None:
+            raise InputError("a loss over data needs row=, the number of columns, or columns=")
         if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or row < 1:
             raise InputError(f"row={row!r}: the number of columns of a row, at least 1")
         return Columns(int(row))
@@ -41,6 +49,13 @@ def columns_of(row: Any, columns: Any) -> Columns:
     if len(set(names)) != len(names):
         raise InputError(f"columns={columns!r}: a name comes twice")
     return Columns(len(names), names)
+
+
+def _is_block(rows: Any) -> bool:
+    """Whether it is a table itself, in a list of them."""
+    if isinstance(rows, Mapping):
+        return any(np.ndim(values) for values in rows.values())
+    return isinstance(rows, np.ndarray) and rows.ndim > 1 or hasattr(rows, "columns")
 
 
 def is_table(rows: Any) -> bool:
@@ -68,9 +83,12 @@ def blocks_of(rows: Any, size: int) -> Iterator[Any]:
 
 def len_of(rows: Any) -> int:
     """The number of rows of a table."""
-    if isinstance(rows, Mapping):
-        return len(next(iter(rows.values()), ()))
-    return len(rows)
+    first = next(iter(rows.values()), ()) if isinstance(rows, Mapping) else rows
+    try:
+        return len(first)
+    except TypeError as error:
+        hint = "collect() it first" if hasattr(rows, "collect") else "arrays are needed"
+        raise InputTypeError(f"rows, {type(rows).__name__}, has no length: {hint}") from error
 
 
 def take(rows: Any, start: int, end: int) -> Any:
@@ -80,26 +98,38 @@ def take(rows: Any, start: int, end: int) -> Any:
     return rows[start:end]
 
 
-def read(rows: Any, columns: Columns, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def read(
+    rows: Any, columns: Columns, dtype: str, policy: str, own: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int64.
 
+    The numbers are the user's own array if it is fit for it, or always a copy if ``own``. Rows that
+    hold a NaN are as the policy says.
+
     Raises:
-        InputError: for columns that are missing, too many or of different lengths, and for indices
-        that are no whole numbers. InputTypeError: for what holds no real numbers.
+        InputError: for columns that are missing, too many or of different lengths, for indices that
+        are no whole numbers, and, by the policy, for a NaN.
+        InputTypeError: for what holds no real numbers.
     """
+    len_of(rows)  # refuses what only promises a table
     found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
-    indices = [_whole(found[:, k] if isinstance(found, np.ndarray) else found[k], columns, k)
-               for k in columns.indices]  # fmt: skip
+    each = found.T if isinstance(found, np.ndarray) else found
+    indices = [_whole(each[k], columns, k, policy) for k in columns.indices]
     with np.errstate(over="ignore"):
-        numbers = np.ascontiguousarray(
-            found if isinstance(found, np.ndarray) else np.stack(found, axis=1), dtype=dtype
-        )
+        if not isinstance(found, np.ndarray):
+            numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)
+        elif own:
+            numbers = np.array(found, dtype=dtype, order="C")
+        else:
+            numbers = np.ascontiguousarray(found, dtype=dtype)
     kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
-    return numbers, kept
+    return _screened(numbers, kept, policy, columns)
 
 
 def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
-    table = _numbers(rows, "rows")
+    if isinstance(rows, (list, tuple)) and len(rows) and _is_block(rows[0]):
+        raise InputTypeError("rows is a list of tables: iter(rows) gives them one after another")
+    table = real_numbers(rows, "rows", missing=True)
     if table.ndim == 1 and columns.count == 1:
         table = table[:, None]
     if table.ndim != 2 or table.shape[1] != columns.count:
@@ -116,7 +146,7 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     missing = [name for name in names if name not in known]
     if missing:
         raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
-    found = [_numbers(rows[name], name) for name in names]
+    found = [real_numbers(rows[name], name, missing=True) for name in names]
     lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
     if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
         raise InputError(f"columns differ in shape: {lengths}")
@@ -132,17 +162,16 @@ def _names_in(rows: Any) -> Sequence[str] | None:
     return list(rows.columns) if hasattr(rows, "columns") else None
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name} is no array of numbers: {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
-    return array
-
-
-def _whole(values: np.ndarray, columns: Columns, k: int) -> np.ndarray:
+def _whole(values: np.ndarray, columns: Columns, k: int, policy: str) -> np.ndarray:
+    """A column of indices; 0 for a NaN that the policy will meet with its row."""
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.False_
+    if missing.any():
+        if policy == "propagate":
+            raise InputError(
+                f"{columns.describe(k)} is an index, and NaN at row {int(np.argmax(missing))}: "
+                'mend it, or use nan_policy="omit"'
+            )
+        values = np.where(missing, 0, values)
     with np.errstate(invalid="ignore"):
         whole = values.astype(np.int64)
     if not np.array_equal(whole, values):
@@ -150,10 +179,10 @@ def _whole(values: np.ndarray, columns: Columns, k: int) -> np.ndarray:
     return whole
 
 
-def screened(
+def _screened(
     numbers: np.ndarray, indices: np.ndarray, policy: str, columns: Columns
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows, with those that hold a NaN as the policy says."""
+    """The rows, with those that hold a NaN, indices among them, as the policy says."""
     if policy == "propagate":
         return numbers, indices
     bad = np.isnan(numbers).any(axis=1)

@@ -40,6 +40,7 @@ SINGULAR: Final = {
 }  # fmt: skip
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
 
+COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh, ops.gelu_tanh_slope}
 WRAPPED: Final = {ops.fmod: np.trunc, ops.remainder: np.floor}
 """Remainders, and the whole quotient that they take away."""
 
@@ -155,6 +156,8 @@ def _error(op: Op, size: Any, arguments: list[Interval]) -> Any:
     flushed = np.where((size < 2 * FLUSHED) & (size > 0), FLUSHED, 0.0)
     if op in EXACT:
         return flushed
+    if op in COMPOSED:  # float32 has these of several rounded terms, the largest of them about 1/2
+        size = np.maximum(size, 0.5)
     if op is ops.logaddexp:  # a sum of the larger argument and something positive
         size = np.maximum(size, np.max([np.abs(a.low) for a in arguments], axis=0))
     extreme = (size < 1e-30) | (size > 1e30)

@@ -240,7 +240,7 @@ def test_no_points_and_no_operations() -> None:
 
 @pytest.mark.parametrize(
     ("points", "error"),
-    [([1.0, 2.0], sg.InputError), (["a"], sg.InputTypeError), (3.0, sg.InputError)],
+    [([1.0, 2.0], sg.InputError), (["a"], sg.InputTypeError), ([[1.0], []], sg.InputError)],
 )
 def test_bad_points_are_refused_as_by_run(points: Any, error: type[Exception]) -> None:
     kernel = sg.fused_forward_backward(1, lambda v: v[0], device="cpu")

@@ -69,3 +69,54 @@ def test_the_worst_output_stands_first() -> None:
     lines = str(report).splitlines()
     assert lines[2].startswith("loss")
     assert lines[6].startswith("loss")
+
+
+# losses over data ---------------------------------------------------------------------------------
+
+
+def misfit(p: Any, r: Any) -> Any:
+    return (p.level[r.g] * sg.exp(-p.rate[0] * r.x) + p.level[0] - r.y) ** 2
+
+
+DATA = {
+    "g": np.array([0, 2, 2, -1]), "x": np.array([0.1, 0.5, 1.5, 2.0]),
+    "y": np.array([1.0, 0.3, 0.2, 0.1]), "w": np.array([1.0, 3.0, 0.5, 0.25]),
+}  # fmt: skip
+PARAMS = {"level": [1.0, 0.5, 0.7], "rate": [0.3]}
+
+
+@pytest.mark.parametrize("weights", [None, "w"])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_a_loss_over_data_is_compared_as_summed(weights: str | None, reduce: str) -> None:
+    kernel = sg.fused_forward_backward(
+        {"level": 3, "rate": 1}, misfit, columns=list(DATA), weights=weights, reduce=reduce,
+        device="cpu",
+    )  # fmt: skip
+    report = sg.check(kernel, PARAMS, DATA, devices="all")
+    found = columns(report)
+    gpus = [d.name for d in sg.devices() if d.is_gpu]
+    assert list(found) == [*gpus, "CPU float32", "CPU float64", "NumPy float32"]
+    assert max(found["CPU float64"]) < 1e-14
+    assert all(max(found[name]) < 2e-6 for name in [*gpus, "CPU float32", "NumPy float32"])
+    assert {line.output for line in report.lines} == {
+        "loss", "d/dlevel0", "d/dlevel1", "d/dlevel2", "d/drate0"
+    }  # fmt: skip
+    assert "4 rows against SymPy" in str(report) and "worst at point" not in str(report)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    points = sg.fused_forward_backward(2, bumpy, device="cpu")
+    rows = sg.fused_forward_backward(1, lambda p, r: p[0] * r[0], row=1, device="cpu")
+    squares = sg.fused_least_squares(1, lambda p, r: p[0] * r[0], row=1, device="cpu")
+    with pytest.raises(sg.InputError, match=r"by check\(kernel, params, rows\)"):
+        sg.check(rows, [1.0])
+    with pytest.raises(sg.InputError, match=r"by check\(kernel, points\)"):
+        sg.check(points, [1.0, 2.0], [[1.0]])
+    with pytest.raises(sg.InputError, match=r"kernels of sg\.fused_forward_backward"):
+        sg.check(squares, [1.0], [[1.0]])
+    with pytest.raises(sg.InputError, match="at least one point, or row"):
+        sg.check(points, np.zeros((0, 2)))
+    with pytest.raises(sg.InputError, match="at least one point, or row"):
+        sg.check(rows, [1.0], np.zeros((0, 1)))
+    with pytest.raises(sg.InputTypeError, match="3 is none"):
+        sg.check(3, [1.0])

@@ -59,7 +59,9 @@ def test_loss_and_gradient_are_those_of_all_rows(device: Any, count: int, reduce
     agree(kernel.run(P, rows), (loss * scale, slopes * scale))
     bound = kernel.bind(rows)
     assert len(bound) == count
-    agree(bound.run(P), (loss * scale, slopes * scale))
+    again = bound.run(P)
+    assert again[0] == kernel.run(P, rows)[0]
+    agree(again, (loss * scale, slopes * scale))
 
 
 def test_float64_is_double_precision() -> None:
@@ -126,6 +128,21 @@ def test_tables_are_streamed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         agree(kernel.run(P, mapped), whole, 1e-6)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_bound_is_no_longer_the_users(device: Any, tmp_path: Path) -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, nan_policy="raise", device=device)
+    rows = table(100).astype(np.float32)
+    path = tmp_path / "rows.npy"
+    np.save(path, rows)
+    mapped = np.load(path, mmap_mode="r+")
+    want = kernel.run(P, rows)
+    for given in (rows, mapped):
+        bound = kernel.bind(given)
+        given[:] = np.nan
+        agree(bound.run(P), want, 1e-6)
+        assert len(bound) == 100
+
+
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
     kernel.run(P, iter([table(3), table(4)]), progress=True)
@@ -160,6 +177,39 @@ def test_rows_with_nan(policy: str) -> None:
     assert np.isnan(loss) == (policy == "propagate")
     if policy == "omit":
         agree((loss, slopes), truth(P, np.delete(rows, [4, 17], axis=0)))
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+@pytest.mark.parametrize("policy", ["propagate", "raise", "omit"])
+def test_rows_with_a_nan_for_an_index(policy: str, missing: Any) -> None:
+    rows = {"k": [0, missing, 2], "x": [1.0, 5.0, 3.0]}
+    kernel = sg.fused_forward_backward(
+        3, lambda p, r: p[r.k] * r.x, columns=["k", "x"], nan_policy=policy, device="cpu"
+    )
+    if policy == "omit":
+        loss, slopes = kernel.run([2.0, 3.0, 4.0], rows)
+        assert loss == 14.0 and slopes.tolist() == [1.0, 0.0, 3.0]
+        assert len(kernel.bind(rows)) == 2
+        return
+    message = "'k' is an index, and NaN at row 1" if policy == "propagate" else "row 1, 'k'"
+    with pytest.raises(InputError, match=message):
+        kernel.run([2.0, 3.0, 4.0], rows)
+
+
+def test_masked_entries_are_refused_as_by_other_kernels() -> None:
+    masked = np.ma.masked_less(table(5), 0.0)
+    rows = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    named = sg.fused_forward_backward(
+        3, lambda p, r: bell(p, [r.x, r.y]), columns=["x", "y"], device="cpu"
+    )
+    points = sg.fused_forward_backward(2, lambda v: v[0], device="cpu")
+    for refused in (
+        lambda: rows.run(P, masked), lambda: named.run(P, {"x": masked[:, 0], "y": masked[:, 1]}),
+        lambda: rows.run(np.ma.masked_less(P, 0.5), masked.data), lambda: points.run(masked),
+    ):  # fmt: skip
+        with pytest.raises(InputTypeError, match=r"masked entries: fill them in"):
+            refused()
+    assert rows.run(P, np.ma.masked_array(masked.data))[0] == rows.run(P, masked.data)[0]
 
 
 # indices ------------------------------------------------------------------------------------------
@@ -274,7 +324,7 @@ def test_an_index_is_not_cut_to_32_bits() -> None:
     )
     with pytest.raises(InputError, match="'k' is 4294967297 at row 0: p has 5 lines"):
         kernel.run(np.zeros((5, 1)), {"k": np.array([2**32 + 1]), "w": [1.0]})
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="'k' is an index, and NaN at row 0"):
         kernel.run(np.zeros((5, 1)), {"k": [np.nan], "w": [1.0]})
 
 
@@ -286,6 +336,38 @@ def test_negative_indices_need_one_number_of_lines() -> None:
     assert kernel.run(p, [[2]])[0] == 4.0
     with pytest.raises(InputError, match="a, b have different numbers of lines"):
         kernel.run(p, [[-1]])
+
+
+def test_parameters_are_nested_as_they_were_asked_for() -> None:
+    shapes = {"layer": {"w": (2, 2), "b": ()}, "level": 3, "one": 1}
+
+    def loss(p: Any, r: Any) -> Any:
+        layer = p["layer"]
+        return (layer.w[0] @ layer["w"][1] + layer.b * r.x) * p.level[r.k] * p.one[0]
+
+    kernel = sg.fused_forward_backward(shapes, loss, columns=["k", "x"], device="cpu")
+    p = {"one": 2.0, "level": [1, 2, 3], "layer": {"b": 0.5, "w": [[1, 2], [3, 4]]}}
+    value, slopes = kernel.run(p, {"k": [0, 2], "x": [2.0, 4.0]})
+    assert value == 2 * ((11 + 1) * 1 + (11 + 2) * 3)
+    assert {k: v.tolist() for k, v in slopes["layer"].items()} == {
+        "w": [[24.0, 32.0], [8.0, 16.0]], "b": 2 * (2 + 4 * 3)
+    }  # fmt: skip
+    assert slopes["level"].tolist() == [24.0, 0.0, 26.0] and slopes["one"].tolist() == [51.0]
+    assert "layer_w0" in kernel.wgsl
+    flat = kernel.run([1, 2, 3, 4, 0.5, 1, 2, 3, 2], {"k": [0, 2], "x": [2.0, 4.0]})
+    assert flat[0] == value
+    with pytest.raises(InputError, match=r"params\['layer'\] needs w, b"):
+        kernel.run(p | {"layer": {"w": 1}}, {"k": [0], "x": [1.0]})
+    with pytest.raises(InputError, match=r"layer.w has shape \(\)"):
+        kernel.run(p | {"layer": {"w": 1, "b": 1}}, {"k": [0], "x": [1.0]})
+
+
+@pytest.mark.parametrize("n", [(), 1])
+def test_one_parameter_is_a_number(n: Any) -> None:
+    scale = (lambda p, r: p * r[0]) if n == () else (lambda p, r: p[0] * r[0])
+    kernel = sg.fused_forward_backward(n, scale, row=1, device="cpu")
+    value, slope = kernel.run(2.0, [[3.0], [4.0]])
+    assert value == 14.0 and slope == 7.0 and np.shape(slope) == (() if n == () else (1,))
 
 
 # least squares ------------------------------------------------------------------------------------
@@ -330,7 +412,88 @@ def test_kernels_over_data_pickle() -> None:
         assert all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
 
 
+# what users see of a kernel -----------------------------------------------------------------------
+
+
+def test_the_expressions_are_those_of_a_row() -> None:
+    kernel = sg.fused_forward_backward(
+        {"a": 2, "b": (3, 2)}, lambda p, r: p.a[1] * p.b[r.k, 0] * r.x, columns=["k", "x", "w"],
+        weights="w", device="cpu",
+    )  # fmt: skip
+    loss, slopes = kernel.expr
+    assert str(loss) == "a1 * b_k_0 * x * w"
+    values = {"a1": 2.0, "b_k_0": 3.0, "x": 5.0, "w": 7.0}
+    found = {name: sg.evaluate(slope, values) for name, slope in slopes.items()}
+    assert found == {"a1": 105.0, "b_k_0": 70.0, "b_k_1": 0.0}
+    squares = sg.fused_least_squares(2, lambda p, r: p[0] * r[0] - p[1], row=1, device="cpu")
+    assert sg.evaluate(squares.expr[1]["p1"], {"p0": 3.0, "p1": 1.0, "r0": 2.0}) == -10.0
+
+
+def test_the_size_is_that_of_a_row() -> None:
+    kernel = sg.fused_forward_backward(
+        (3, 2), lambda p, r: (p[r[0], 0] + p[r[0], 1]) * r[1], row=2, device="cpu"
+    )
+    stats = kernel.stats
+    assert (stats.operations_loss, stats.shaders) == (2, 1)
+    assert stats.bytes_per_point == 4 + 4 + 2 * 2 * 4  # a number, an index, a line and its slopes
+    assert set(stats.seconds) == {"trace", "differentiate", "simplify", "compile"}
+    assert "symgrad data kernel" in kernel._repr_html_() and "partials" in kernel._repr_html_()
+    assert kernel._repr_latex_().startswith("$$")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_kernel_moves_to_another_device(device: Any) -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu").to(device)
+    assert kernel.device == sg.fused_forward_backward(3, bell, row=2, device=device).device
+    agree(kernel.run(P, table(100)), truth(P, table(100)))
+    squares = sg.fused_least_squares(1, lambda p, r: p[0] - r[0], row=1, device="cpu").to(device)
+    assert squares.run([1.0], [[3.0]])[0] == 4.0
+
+
+def test_scipy_minimises_over_rows() -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    t = {"g": [0, 0, 1, 1], "x": [0.0, 1.0, 0.0, 2.0], "y": [1.0, 3.0, 5.0, 9.0]}
+    shapes = {"level": 2, "slope": ()}
+    kernel = sg.fused_forward_backward(
+        shapes, lambda p, r: (p.level[r.g] + p.slope * r.x - r.y) ** 2, columns=list(t),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    found = optimize.minimize(kernel.as_scipy(t), np.zeros(3), jac=True)
+    np.testing.assert_allclose(found.x, [1.0, 5.0, 2.0], atol=1e-5)
+
+
+def test_an_audit_looks_at_every_row() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        far = r.x + p.shift[r.k, 1]
+        return (far - r.x) * p.scale[0]
+
+    kernel = sg.fused_forward_backward(
+        {"scale": 1, "shift": (3, 2)}, loss, columns=["k", "x"], device="cpu"
+    )
+    rows = {"k": [0, 1, 2], "x": [1.0, 2.0, 3e6]}
+    p = {"scale": [2.0], "shift": [[0, 1.0], [0, 1.0], [0, 0.3]]}
+    found = kernel.audit(p, rows)
+    (suspect,) = found.suspects
+    assert (suspect.kind, suspect.point) == ("cancellation", 2)
+    assert set(suspect.results) == {"loss", "d/dscale0"}
+    assert suspect.place is not None and "far - r.x" in suspect.place.text
+    assert found.inputs == ("scale0", "x", "shift_k_0", "shift_k_1")
+    assert suspect.x == (2.0, 3e6, 0.0, float(np.float32(0.3)))
+    squares = sg.fused_least_squares(2, lambda p, r: p[0] * r[0] - p[1], row=1, device="cpu")
+    names = [o.result for o in squares.audit([1.0, 1.0], [[1.0]]).outcomes]
+    assert names == ["loss", "d/dp0", "d/dp1", "jtj[0, 0]", "jtj[0, 1]", "jtj[1, 1]"]
+
+
 # what is refused ----------------------------------------------------------------------------------
+
+
+class Promise:
+    """As much of a lazy data frame as is needed."""
+
+    columns = ("x", "y")
+
+    def collect(self) -> Any:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -343,6 +506,12 @@ def test_kernels_over_data_pickle() -> None:
         ({"row": 2, "reduce": "max"}, 'use "sum" or "mean"'),
         ({"row": 2, "nan_policy": "skip"}, "propagate"),
         ({"row": 2, "weights": 5}, "no column"),
+        ({"row": 2, "weights": True}, "no column"),
+        ({"columns": ["x", "y"], "weights": np.ones(3)}, "give its name"),
+        ({"row": 2, "names": ["a", "b", "c"]}, "of kernels of points"),
+        ({"weights": 0}, "give row= or columns="),
+        ({"reduce": "mean"}, "give row= or columns="),
+        ({"nan_policy": "omit"}, "give row= or columns="),
     ],
 )
 def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> None:
@@ -357,6 +526,10 @@ def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> No
         ([["a", "b"]], "real numbers"),
         ({"x": [1.0]}, "no column 'y'"),
         ({"x": [1.0, 2.0], "y": [1.0]}, "differ in shape"),
+        ([np.zeros((3, 2)), np.zeros((4, 2))], r"iter\(rows\)"),
+        ([{"x": [1.0], "y": [2.0]}], r"iter\(rows\)"),
+        (Promise(), r"Promise, has no length: collect\(\) it first"),
+        ({"x": 1.0, "y": 2.0}, "has no length: arrays are needed"),
     ],
 )
 def test_a_wrong_table_is_refused(rows: Any, message: str) -> None:
@@ -377,11 +550,30 @@ def test_wrong_parameters_are_refused() -> None:
 
 
 def test_misuse_in_a_loss_is_explained() -> None:
-    with pytest.raises(AttributeError, match="no column 'z': its columns are x, y"):
+    with pytest.raises(sg.NameUnknownError, match="no column 'z': its columns are x, y"):
         sg.fused_forward_backward(1, lambda p, r: r.z, columns=["x", "y"], device="cpu")
     with pytest.raises(TraceError, match="an index and a number as well"):
         sg.fused_forward_backward((3, 1), lambda p, r: p[r[0], 0] * r[0], row=1, device="cpu")
     with pytest.raises(TraceError, match="taken by a column itself"):
         sg.fused_forward_backward((3, 1), lambda p, r: p[r[0] + 1, 0], row=1, device="cpu")
+    with pytest.raises(InputError, match="weights='k' is a column of indices"):
+        sg.fused_forward_backward(3, lambda p, r: p[r.k], columns=["k"], weights="k", device="cpu")
+    with pytest.raises(InputError, match="needs row="):
+        sg.fused_least_squares(3, lambda p, r: p[0], device="cpu")
+
+
+def test_a_table_of_objects_is_read() -> None:
+    kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
+    rows = table(5)
+    assert kernel.run(P, rows.astype(object))[0] == kernel.run(P, rows)[0]
+    assert kernel.run(P.astype(object), rows)[0] == kernel.run(P, rows)[0]
+    with pytest.raises(InputTypeError, match="objects"):
+        kernel.run(P, [[1.0, {}]])
+
+
+def test_a_kernel_with_its_rows_says_how_to_pickle_it() -> None:
+    bound = sg.fused_forward_backward(3, bell, row=2, device="cpu").bind(table(3))
+    with pytest.raises(sg.PickleError, match=r"pickle bound\.kernel, and bind the rows again"):
+        pickle.dumps(bound)
     with pytest.raises(TraceError, match="a loss is one scalar"):
         sg.fused_forward_backward(2, lambda p, r: [p[0], p[1]], row=1, device="cpu")

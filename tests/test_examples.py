@@ -21,7 +21,7 @@ SMALL = {
     "06_confidence_bands.py": (),
     "07_single_molecules.py": ("--spots", "20000"),
     "08_basins_of_minimize.py": ("--side", "60"),
-    "09_network_from_disk.py": ("--rows", "80000", "--epochs", "30"),
+    "09_network_from_disk.py": ("--rows", "60000", "--batch", "500", "--epochs", "5"),
 }
 """The arguments that make an example quick."""
 

@@ -67,9 +67,9 @@ def _tail(t: Number) -> Number:
 
 
 def _normal_tail(t: Number) -> Number:
-    """Phi(-a) exp(a**2/2) (a + 1) at a = (1 + t)/(1 - t)."""
-    a = (1 + t) / (1 - t)
-    return mp.ncdf(-a) * mp.exp(a * a / 2) * (a + 1)
+    """Phi(-a) exp(a**2/2) (a + 3/2) at a = 3/2 (1 + t)/(1 - t)."""
+    a = 1.5 * (1 + t) / (1 - t)
+    return mp.ncdf(-a) * mp.exp(a * a / 2) * (a + 1.5)
 
 
 def _acosh(t: Number) -> Number:
@@ -126,8 +126,10 @@ TARGETS = {
     "ASIN": Target(odd(mp.asin), SMALL, 0.25, 4, odd_share(mp.asin)),
     "LOG_SERIES": Target(odd(mp.atanh), SMALL, 0.01022, 3, odd_share(mp.atanh)),
     "ERF": Target(_erf, SMALL, 1.0, 6, _erf_share),
-    "ERFC_TAIL": Target(_tail, -0.1051, 0.8201, 9, _one),
-    "NORMAL_TAIL": Target(_normal_tail, 0.0674, 0.8711, 9, _one),
+    "ERFC_TAIL": Target(lambda t: _tail(t) - 0.75, -0.1051, 0.8201, 9,
+                        lambda t: 1 - 0.75 / _tail(t)),
+    "NORMAL_TAIL": Target(lambda t: _normal_tail(t) - 0.5, -0.1343, 0.8114, 9,
+                          lambda t: 1 - 0.5 / _normal_tail(t)),
 }  # fmt: skip
 
 
@@ -162,6 +164,82 @@ def _double_tail(t: Number) -> Number:
     return mp.erfc(a) * mp.exp(a * a) * (1 + 2 * a) - 1.25
 
 
+def _normal_middle(s: Number) -> Number:
+    """(Phi(x) - 1/2)/x - 3/8, of s = x**2."""
+    x = mp.sqrt(s)
+    return mp.erf(x / mp.sqrt(2)) / (2 * x) - mp.mpf(3) / 8
+
+
+def _normal_middle_share(s: Number) -> Number:
+    return mp.sqrt(s) * _normal_middle(s) / mp.ncdf(-mp.sqrt(s))
+
+
+def _double_normal_tail(t: Number) -> Number:
+    """Phi(-a) exp(a**2/2) (1 + 2a) - 13/16 at a = 4 (1 + t)/(1 - t)."""
+    a = 4 * (1 + t) / (1 - t)
+    return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2) * (1 + 2 * a) - mp.mpf(13) / 16
+
+
+def _double_normal_tail_share(t: Number) -> Number:
+    return _double_normal_tail(t) / (_double_normal_tail(t) + mp.mpf(13) / 16)
+
+
+def _sigmoid(x: Number) -> Number:
+    return 1 / (1 + mp.exp(-x))
+
+
+def silu_slope(x: Number) -> Number:
+    """The derivative of x/(1 + exp(-x))."""
+    return _sigmoid(x) * (1 + x * _sigmoid(-x))
+
+
+def gelu_slope(x: Number) -> Number:
+    """The derivative of x Phi(x)."""
+    return mp.ncdf(x) + x * mp.npdf(x)
+
+
+def gelu_tanh_slope(x: Number) -> Number:
+    """The derivative of x/(1 + exp(-z)), z = 2 sqrt(2/pi)(x + 0.044715 x**3)."""
+    scale, cubic = 2 * mp.sqrt(2 / mp.pi), mp.mpf("0.044715")
+    z = scale * (x + cubic * x**3)
+    return _sigmoid(z) * (1 + x * scale * (1 + 3 * cubic * x * x) * _sigmoid(-z))
+
+
+def pieces(value: Number) -> tuple[float, float]:
+    """The 26 leading bits of a number, and the rest."""
+    _, exponent = mp.frexp(value)
+    high = mp.ldexp(mp.nint(mp.ldexp(value, 26 - exponent)), exponent - 26)
+    return float(high), float(value - high)
+
+
+def root_of(g: Real, start: float) -> tuple[float, ...]:
+    """The root of g in two pieces, and the derivative of g there, also in two."""
+    root = mp.findroot(g, start)
+    return float(root), float(root - float(root)), *pieces(mp.diff(g, root))
+
+
+def about_root(g: Real, start: float) -> Target:
+    """P for g(r + d) = d (g'(r) + d P(d)), |d| <= 1/8, r the root of g."""
+    root = mp.findroot(g, start)
+    steepness = mp.diff(g, root)
+
+    def f(d: Number) -> Number:
+        return (g(root + d) / d - steepness) / d
+
+    return Target(f, -0.125, 0.125, 9, lambda d: d * d * f(d) / g(root + d))
+
+
+SCALE = 2 * mp.sqrt(2 / mp.pi)
+PIECES = {
+    "SILU_ROOT": root_of(silu_slope, -1.278),
+    "GELU_ROOT": root_of(gelu_slope, -0.752),
+    "GELU_TANH_ROOT": root_of(gelu_tanh_slope, -0.752),
+    "LINEAR": pieces(SCALE),
+    "CUBIC": pieces(SCALE * mp.mpf("0.044715")),
+    "DENSITY": pieces(1 / mp.sqrt(2 * mp.pi)),
+}
+"""Constants of symgrad.mathlib.double in pieces."""
+
 DOUBLE = {
     "EXP": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3467, 0.3467, 9,
                   lambda x: (mp.expm1(x) - x) / mp.exp(x)),
@@ -180,6 +258,11 @@ DOUBLE = {
     "ERF": Target(_erf, SMALL, 0.25, 8, _erf_share),
     "ERFC": Target(_double_tail, -0.7144, 0.81, 23,
                    lambda t: _double_tail(t) / (_double_tail(t) + 1.25)),
+    "NORMAL": Target(_normal_middle, SMALL, 0.7657, 10, _normal_middle_share),
+    "NORMAL_TAIL": Target(_double_normal_tail, -0.6411, 0.8141, 22, _double_normal_tail_share),
+    "SILU_SLOPE": about_root(silu_slope, -1.278),
+    "GELU_SLOPE": about_root(gelu_slope, -0.752),
+    "GELU_TANH_SLOPE": about_root(gelu_tanh_slope, -0.752),
 }  # fmt: skip
 """The polynomials of symgrad.mathlib.double."""
 
@@ -268,7 +351,9 @@ def _extrema(error: np.ndarray, count: int) -> np.ndarray | None:
 
 def main(names: list[str]) -> None:
     """Print the named coefficient sets, or all."""
-    for name in names or [*TARGETS, *DOUBLE]:
+    for name in names or [*TARGETS, *DOUBLE, *PIECES]:
+        if name in PIECES:
+            print(f"double.{name} = {PIECES[name]}")
         if name in DOUBLE:
             coefficients, bound = fit_double(DOUBLE[name])
             print(f"double.{name} = ({', '.join(map(repr, coefficients))})  # {bound:.4f} * 2**-53")

@@ -36,6 +36,16 @@ class ExprArray(np.ndarray):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return apply_function(func, args, kwargs)
 
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError as error:
+            if not _holds_expressions(key):
+                raise
+            raise TraceError(
+                located("which elements v[condition] has depends on values: use sg.where")
+            ) from error
+
     def __bool__(self) -> bool:
         return bool(self.item()) if self.size == 1 else super().__bool__()
 

@@ -60,6 +60,8 @@ its value where the condition holds."""
 
 def _collect(graph: Graph, parts: list[Part]) -> Part:
     """The sum of the shares of one node."""
+    if len(parts) == 1:
+        return parts[0]
     grouped: dict[int | None, list[int]] = {}
     for mask, g in parts:
         grouped.setdefault(mask, []).append(g)
@@ -158,18 +160,15 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
     handles = [WRAP[graph.nodes[a][0].result](graph, a) for a in arguments]
     if op.partials is not None:
         partials = op.partials(Expr(graph, i), *handles)
-        pairs = [
+        return [
             (a, scaled(graph, g, p))
             for a, p in zip(arguments, partials, strict=True)
             if p is not None and a in active
         ]
-    elif op.vjp is not None:
-        shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
-        pairs = [
-            (a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active
-        ]
-    else:
+    if op.vjp is None:
         return []  # a condition: piecewise constant
+    shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
+    pairs = [(a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active]
     return [(a, share) for a, share in pairs if share is not None]
 
 
@@ -214,7 +213,7 @@ def scaled(graph: Graph, g: int, partial: Any) -> int:
     """``g * partial``, without the node where one factor is 1 or -1."""
     if partial.__class__ is Expr:
         p = partial.id
-        if graph.nodes[g] == _ONE:
+        if graph.nodes[g][0] is CONST and graph.nodes[g] == _ONE:
             return p
         return graph.add(ops.mul, p, g)
     if partial == 1:

@@ -132,6 +132,20 @@ def _softplus(x: Any) -> Any:
     return max(x, mp.mpf(0)) + mp.log1p(_exp(-abs(x)))
 
 
+def _sigmoid_slope(z: Any, b: Any) -> Any:
+    """s(z)(1 + b s(-z)), s the sigmoid: the derivative of x s(z), b = x z'."""
+    return (1 + b / (1 + _exp(z))) / (1 + _exp(-z))
+
+
+def _scale() -> Any:
+    return 2 * mp.sqrt(2 / mp.pi)
+
+
+def _cubic(x: Any) -> Any:
+    """2 sqrt(2/pi)(x + 0.044715 x**3)."""
+    return _scale() * (x + mp.mpf(44715) / 10**6 * x**3)
+
+
 def _logaddexp(a: Any, b: Any) -> Any:
     return a if a == b == -mp.inf else max(a, b) + mp.log1p(_exp(-abs(a - b)) if a != b else 1)
 
@@ -197,6 +211,12 @@ EXACT: Final[dict[str, Function]] = {
     "sigmoid": lambda x: 1 / (1 + _exp(-x)),
     "logistic": lambda x: _exp(-abs(x)) / (1 + _exp(-abs(x))) ** 2,
     "softplus": _softplus,
+    "silu": lambda x: x / (1 + _exp(-x)),
+    "silu_slope": lambda x: _sigmoid_slope(x, x),
+    "gelu": lambda x: x * mp.ncdf(x),
+    "gelu_slope": lambda x: mp.ncdf(x) + x * mp.npdf(x),
+    "gelu_tanh": lambda x: x / (1 + _exp(-_cubic(x))),
+    "gelu_tanh_slope": lambda x: _sigmoid_slope(_cubic(x), 3 * _cubic(x) - 2 * _scale() * x),
     "relu": lambda x: max(x, mp.mpf(0)),
     "abs": abs,
     "sign": mp.sign,

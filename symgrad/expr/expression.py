@@ -64,6 +64,10 @@ class Expr(Handle):
         self.graph = graph
         self.id = i
 
+    def __getstate__(self) -> Any:
+        resolve_places(self.graph)  # a pickle holds lines of text, but no code
+        return None, {"graph": self.graph, "id": self.id}
+
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)``, or what the operation is composed of."""
         if op.compose is not None:

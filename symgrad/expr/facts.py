@@ -126,6 +126,17 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
 }
 
 
+_FINITE: Final[dict[Op, Callable[..., float]]] = {
+    ops.add: lambda a, b: a + b,
+    ops.sub: lambda a, b: a + b,
+    ops.neg: lambda a: a,
+    ops.abs: lambda a: a,
+    ops.mul: lambda a, b: a * b,
+    ops.sqrt: math.sqrt,
+}
+"""Operations that are finite for finite arguments only, and how large they can be."""
+
+
 class Facts:
     """What is proven of the nodes of one graph, computed as they are asked for, once each.
 
@@ -169,6 +180,20 @@ class Facts:
 
     def _argument(self, i: int, depth: int) -> Interval:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY
+
+    def largest(self, i: int, depth: int = 0) -> float:
+        """What the finite values of node i never exceed in magnitude.
+
+        The interval of a square root has no such bound, as it may be infinite; but where it, or a
+        sum with it, is finite, so is what it is the root of.
+        """
+        op, *args = self.graph.nodes[i]
+        low, high = self.interval(i, depth)
+        bound = min(max(abs(low), abs(high)), _HUGE)
+        if op in _FINITE and bound == _HUGE and depth < self._DEPTH:
+            known = _FINITE[op](*(self.largest(a, depth + 1) for a in args))
+            bound = min(bound, known * (1.0 + _MARGIN))
+        return bound
 
     def nonnegative(self, i: int) -> bool:
         """Whether node i is NaN or has a clear sign bit."""

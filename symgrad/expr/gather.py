@@ -6,14 +6,16 @@ Its numbers are inputs of the row's graph like the columns themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
-from symgrad.expr.array import ExprArray
+from symgrad.errors import InputError, NameUnknownError, TraceError
+from symgrad.expr.array import ExprArray, apply_function, apply_ufunc
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.place import resolve_places
@@ -31,12 +33,16 @@ class Block:
     @property
     def size(self) -> int:
         """The numbers in it."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def width(self) -> int:
         """The numbers that one index takes from it."""
-        return int(np.prod(self.shape[1:]))
+        return math.prod(self.shape[1:])
+
+    def name_of(self, place: int) -> str:
+        """The name of the parameter at a place among all parameters."""
+        return f"{self.name}{place - self.start}"
 
 
 @dataclass(frozen=True)
@@ -53,24 +59,107 @@ class RowTrace:
     """What a loss of one row turned out to compute: node ids in ``graph``."""
 
     graph: Graph
-    parameters: tuple[int, ...]
+    parameters: dict[int, int]
+    """The inputs that are parameters, by their places among all, in ascending order: those that
+    something reads other than by an index."""
     columns: tuple[int, ...]
     gathers: tuple[Gather, ...]
     outputs: tuple[int, ...]
     structure: Structure
 
 
-class Parameters(ExprArray):
-    """A block of parameters, from which a column of indices may take rows."""
+class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
+    """A block of parameters, from which a column of indices may take rows.
 
-    lookup: Callable[[Expr], Any] | None = None
+    It behaves as an array of expressions, and says that it is one; but these are made when they
+    are first needed, so that what only lookups read costs nothing for each parameter.
+    """
+
+    def __init__(
+        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Expr], Any]
+    ) -> None:
+        self._block, self._make, self._lookup = block, make, lookup
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ExprArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """NumPy's, as the next three."""
+        return self._block.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._block.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self._block.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of arrays of expressions."""
+        return np.dtype(object)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Where each stands among all parameters."""
+        return np.arange(self._block.start, self._block.start + self.size).reshape(self.shape)
+
+    @cached_property
+    def _whole(self) -> ExprArray:
+        """All of them."""
+        return self._made(self._places)
+
+    def _made(self, places: np.ndarray) -> ExprArray:
+        found = np.empty(places.shape, dtype=object)
+        found.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
+        return found.view(ExprArray)
 
     def __getitem__(self, key: Any) -> Any:
         first, *rest = key if isinstance(key, tuple) else (key,)
-        if not isinstance(first, Expr) or self.lookup is None:
-            return super().__getitem__(key)
-        taken = self.lookup(first)
-        return taken[tuple(rest)] if rest else taken
+        if isinstance(first, Expr):
+            taken = self._lookup(first)
+            return taken[tuple(rest)] if rest else taken
+        if "_whole" in vars(self):
+            return self._whole[key]
+        places = self._places[key]
+        return self._made(places) if np.ndim(places) else self._make(int(places))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._whole[key] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._whole, name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._whole)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._whole
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+    def __repr__(self) -> str:
+        return f"<{self.size:,} parameters {self._block.name} of shape {self.shape}>"
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._whole, dtype=object)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return apply_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return apply_function(func, args, kwargs)
 
 
 class Row:
@@ -82,7 +171,7 @@ class Row:
     def __getattr__(self, name: str) -> Expr:
         if name.startswith("__") or name not in self._names:
             known = ", ".join(self._names)
-            raise AttributeError(f"a row has no column {name!r}: its columns are {known}")
+            raise NameUnknownError(f"a row has no column {name!r}: its columns are {known}")
         return self._values[self._names.index(name)]
 
     def __getitem__(self, key: Any) -> Any:
@@ -99,18 +188,18 @@ class Row:
 
 
 class Blocks:
-    """Several blocks of parameters: ``p.cameras`` or ``p["cameras"]``."""
+    """Several blocks of parameters: ``p.cameras`` or ``p["cameras"]``, or blocks of them again."""
 
-    def __init__(self, blocks: Mapping[str, Parameters]) -> None:
+    def __init__(self, blocks: Mapping[str, Any]) -> None:
         self._blocks = dict(blocks)
 
-    def __getattr__(self, name: str) -> Parameters:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._blocks:
             known = ", ".join(self._blocks)
-            raise AttributeError(f"there are no parameters {name!r}: the blocks are {known}")
+            raise NameUnknownError(f"there are no parameters {name!r}: the blocks are {known}")
         return self._blocks[name]
 
-    def __getitem__(self, name: str) -> Parameters:
+    def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
 
 
@@ -121,7 +210,22 @@ class _Tracer:
     graph: Graph
     columns: Sequence[int]
     names: Sequence[str] | None
+    parameters: dict[int, int] = field(default_factory=dict)
     gathers: dict[tuple[str, int], Gather] = field(default_factory=dict)
+
+    def parameter(self, block: Block, place: int) -> Expr:
+        """A parameter by its place among all."""
+        if place not in self.parameters:
+            self.parameters[place] = self.graph.input(block.name_of(place))
+        return Expr(self.graph, self.parameters[place])
+
+    def block(self, block: Block) -> Any:
+        """A block of parameters; one alone is an expression."""
+        if not block.shape:
+            return self.parameter(block, block.start)
+        return Parameters(
+            block, lambda place: self.parameter(block, place), lambda c: self.gather(block, c)
+        )
 
     def gather(self, block: Block, column: Expr) -> Any:
         """The row of a block at the index in a column."""
@@ -144,22 +248,39 @@ class _Tracer:
 
 
 def blocks_of(n: Any) -> tuple[Block, ...]:
-    """The blocks that ``n`` asks for: a number, a shape, or a dict of names and either."""
-    parts = n.items() if isinstance(n, Mapping) else [("p", n)]
+    """The blocks that ``n`` asks for: a number, a shape, or dicts of names and either, nested.
+
+    A shape of () is one number. The names of nested blocks are joined by dots.
+    """
     found: list[Block] = []
-    start = 0
-    for name, size in parts:
+    for name, size in _sizes(n, ""):
         shape = tuple(size) if isinstance(size, (tuple, list)) else (size,)
         plain = all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in shape)
-        if not shape or not plain or min(shape) < 1:
-            raise InputError(f"n={n!r}: a number of parameters, a shape, or a dict of them")
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InputError(f"n={n!r}: the name of a block is an identifier, not {name!r}")
-        found.append(Block(name, start, tuple(int(s) for s in shape)))
-        start += found[-1].size
+        if not plain or min(shape, default=1) < 1:
+            raise InputError(f"n={n!r}: a number of parameters, a shape, or dicts of them")
+        start = found[-1].start + found[-1].size if found else 0
+        found.append(Block(name or "p", start, tuple(int(s) for s in shape)))
     if not found:
         raise InputError("a kernel needs at least one parameter")
     return tuple(found)
+
+
+def _sizes(n: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The names and sizes in nested dicts, in order."""
+    if not isinstance(n, Mapping):
+        yield name, n
+        return
+    for key, size in n.items():
+        if not isinstance(key, str) or not key.isidentifier():
+            raise InputError(f"n={n!r}: the name of a block is an identifier, not {key!r}")
+        yield from _sizes(size, f"{name}.{key}" if name else key)
+
+
+def nested(n: Any, leaves: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """The dicts of ``n``, with the leaves in the place of sizes."""
+    if not isinstance(n, Mapping):
+        return next(leaves)
+    return wrap({key: nested(size, leaves, wrap) for key, size in n.items()})
 
 
 def trace_row(
@@ -168,25 +289,17 @@ def trace_row(
 ) -> RowTrace:  # fmt: skip
     """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
     graph = Graph()
-    parameters = [graph.input(f"{block.name}{k}") for block in blocks for k in range(block.size)]
     columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
     tracer = _Tracer(graph, columns, names)
-    made = {block.name: _parameters(tracer, block, parameters) for block in blocks}
-    p = Blocks(made) if isinstance(n, Mapping) else made["p"]
+    p = nested(n, map(tracer.block, blocks), Blocks)
     values = _array(graph, columns)
     outputs, structure = flatten_result(graph, f(p, Row(values, names) if names else values), f)
     resolve_places(graph)
     graph.tracing = False
     gathers = tuple(tracer.gathers.values())
     _require_indices(f, graph, gathers, columns, outputs, names)
-    return RowTrace(graph, tuple(parameters), tuple(columns), gathers, tuple(outputs), structure)
-
-
-def _parameters(tracer: _Tracer, block: Block, parameters: Sequence[int]) -> Parameters:
-    ids = parameters[block.start : block.start + block.size]
-    array = _array(tracer.graph, ids).reshape(block.shape).view(Parameters)
-    array.lookup = lambda column: tracer.gather(block, column)
-    return array
+    read = dict(sorted(tracer.parameters.items()))
+    return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure)
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:

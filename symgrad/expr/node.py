@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -69,7 +71,10 @@ class Op:
 
     def __call__(self, *args: Any) -> Any:
         """The expression ``op(*args)``; at least one argument is an expression."""
-        return next(a for a in args if isinstance(a, Handle)).build(self, args)
+        for a in args:
+            if isinstance(a, Handle):
+                return a.build(self, args)
+        raise AssertionError(f"{self.name} of numbers alone is not an expression")
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -160,6 +165,17 @@ class Graph:
         self._index: dict[Node, int] = {}
         self._floats: dict[float, int] = {}
 
+    @classmethod
+    def of(
+        cls, nodes: list[Node], places: list[int], names: Sequence[str], sources: list[Any]
+    ) -> Graph:
+        """The graph of these nodes, for which the invariants hold; it is the user's no more."""
+        graph = cls.__new__(cls)
+        graph.__setstate__(
+            {"nodes": nodes, "places": places, "names": list(names), "sources": sources}
+        )
+        return graph
+
     def __len__(self) -> int:
         return len(self.nodes)
 
@@ -168,9 +184,9 @@ class Graph:
 
     def intern(self, node: Node) -> int:
         """The id of this node, made now unless it exists; commutative arguments are in order."""
-        found = self._index.get(node)
-        if found is None:
-            self._index[node] = found = len(self.nodes)
+        new = len(self.nodes)
+        found = self._index.setdefault(node, new)
+        if found == new:
             self.nodes.append(node)
             self.places.append(self.place)
         return found
@@ -281,3 +297,18 @@ def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:
 def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:
     """Those of these nodes that have no arguments."""
     return (i for i in order if not graph.nodes[i][0].arity)
+
+
+@contextmanager
+def paused_gc() -> Generator[None]:
+    """No garbage collection within, or in a function that this decorates.
+
+    Graphs have no cycles, and walking them is most of its cost.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -110,22 +110,29 @@ fma = Op(
     wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
     edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
 )  # fmt: skip
+
+
+def _turns(y: Any, a: Any, b: Any) -> Any:
+    """The whole number (a - y)/b, y a remainder; a - y may overflow."""
+    return round(a / b - y / b)
+
+
 remainder = Op(
     name="remainder", signature="ff->f", reference=np.remainder, cost=6,
     meaning="a - b*floor(a/b), with the sign of b, as Python's %",
-    partials=lambda y, a, b: (1, -round((a - y) / b)), latex=r"{0} \bmod {1}",
+    partials=lambda y, a, b: (1, -_turns(y, a, b)), latex=r"{0} \bmod {1}",
     domain="b != 0", edges="NaN at b = 0", points=((7.5, 2.0), (-7.5, 2.0), (7.25, -3.0)),
 )  # fmt: skip
 fmod = Op(
     name="fmod", signature="ff->f", reference=np.fmod, cost=6,
     meaning="a - b*trunc(a/b), with the sign of a, as C's fmod",
-    partials=lambda y, a, b: (1, -round((a - y) / b)),
+    partials=lambda y, a, b: (1, -_turns(y, a, b)),
     domain="b != 0", edges="NaN at b = 0", points=((7.5, 2.0), (-7.5, 2.0), (7.25, -3.0)),
 )  # fmt: skip
 floor_divide = Op(
     name="floor_divide", signature="ff->f", reference=np.floor_divide,
     meaning="floor(a / b) of the exact quotient, as Python's //",
-    compose=lambda a, b: where(b == 0.0, stop_gradient(a / b), round((a - remainder(a, b)) / b)),
+    compose=lambda a, b: where(b == 0.0, stop_gradient(a / b), _turns(remainder(a, b), a, b)),
     points=((7.5, 2.0), (-7.5, 2.0)),
     edges="the derivative is structurally 0",
 )  # fmt: skip
@@ -140,18 +147,40 @@ integer_pow = Op(
 )  # fmt: skip
 
 
-def _pow_dx(y: Any, x: Any, p: Any) -> Any:
+def _shifts(base: float) -> bool:
+    """Whether the logarithm, as a factor, moves a float32 over an end of the range."""
+    size = math.fabs(math.log(base)) if 0.0 < base < math.inf else 1.0
+    return 0.0 < size < 1.0 or size > 64.0
+
+
+def _pow_partials(y: Any, x: Any, p: Any) -> tuple[Any, Any]:
+    """p x**(p - 1) as p y/x, for p - 1 is rounded, and y log(x).
+
+    Where y is tiny or overflows it is h**2, h = |x|**(p/2), and what it is multiplied by goes
+    between the two, opaque, for compilers might square h first; where x is 0 or infinite h is
+    x**(p - 1). A constant base takes this second power only if log(x) is below 1 or far above.
+    """
+    ends = (x == 0.0) | isinf(x)
+    beyond = ~ends & ((abs(y) < 1e-37) | isinf(y))
+    h = pow(where(ends, x, abs(x)), where(ends, p - 1.0, 0.5 * p))
+    by_p = y * log(x)
+    base = x.graph.value(x.id)
+    if base is None or _shifts(base):
+        by_p = where(beyond, opaque(h * log(x)) * h, by_p)
+    by_p = where(x > 0.0, by_p, where(isnan(y), y, 0.0))
     exponent = p.graph.value(p.id)
     if exponent is not None and float(2.0 * exponent).is_integer():
-        return exponent * x ** (exponent - 1.0)  # exact: the exponent less 1 is not rounded
-    textbook = p * pow(x, p - 1.0)  # p - 1 is rounded: only where y, subnormal, says too little
-    usable = (x != 0.0) & (abs(y) > 1.2e-38) & isfinite(y)
-    return where(p == 0.0, 0.0, where(usable, p * (y / x), textbook))
+        return exponent * x ** (exponent - 1.0), by_p  # the exponent less 1 is not rounded
+    small = abs(x) < 1.0  # p comes before the division by it, so that neither product overflows
+    first, last = where(small, p, 1.0), where(small, 1.0, p)
+    inner = opaque(copysign(first * h, first * y) / x * last)
+    by_x = where(beyond, inner * h, first * y / x * last)
+    return where(p == 0.0, 0.0, where(ends, p * h, by_x)), by_p
 
 
 pow = Op(
     name="pow", signature="ff->f", reference=np.power, meaning="x**p", cost=30,
-    partials=lambda y, x, p: (_pow_dx(y, x, p), y * log(where(x > 0.0, x, 1.0))),
+    partials=_pow_partials,
     transcendental=True, latex="{0}^{{{1}}}", domain="x >= 0, or p an integer",
     edges="0**0 is 1; a negative x gives NaN unless p is an integer; d/dp is 0 for x <= 0",
     points=((1.5, 2.5), (0.3, -1.7), (-2.0, 3.0), (4.0, 0.5)),
@@ -184,10 +213,20 @@ def _share(a: Any, whole: Any) -> Any:
     return where(abs(a) == whole, sign(a), a / whole)
 
 
+def _hypot_partials(y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """a/y and b/y; (a/2)/(y/2) where y overflows, y/2 = m/2 sqrt(1 + (n/m)**2) for |n| <= m."""
+    u, v = abs(a), abs(b)
+    m, n = where(u > v, u, v), where(u > v, v, u)
+    over = isinf(y) & isfinite(m)
+    scale = where(over, 0.5, 1.0)
+    ratio = n / m
+    whole = where(over, (0.5 * m) * sqrt(1.0 + ratio * ratio), y)
+    return _share(a * scale, whole), _share(b * scale, whole)
+
+
 hypot = Op(
     name="hypot", signature="ff->f", reference=np.hypot, cost=14, commutative=True,
-    meaning="sqrt(a**2 + b**2) without overflow",
-    partials=lambda y, a, b: (_share(a, y), _share(b, y)),
+    meaning="sqrt(a**2 + b**2) without overflow", partials=_hypot_partials,
     edges="the derivative at (0, 0) is (0, 0), that by an infinite argument ±1",
     points=((3.0, 4.0), (-0.5, 0.1)),
 )  # fmt: skip
@@ -201,11 +240,18 @@ exp = Op(
     partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
     laws=lambda x: _laws(real(exp(log(x)), x, when=positive(x))), points=((1.5,), (-2.0,)),
 )  # fmt: skip
+
+
+def _exp2_slope(y: Any, x: Any) -> Any:
+    """ln 2 * 2**x, which is finite a little beyond where 2**x is; x - 1 is exact there."""
+    return where(isfinite(y), LN2 * y, (2.0 * LN2) * exp2(x - 1.0))
+
+
 exp2 = Op(
     name="exp2", signature="f->f", reference=np.exp2, meaning="2**x", cost=10,
     llvm="call {f} @llvm.exp2.{m}({f} {0})",
     wgsl="exp2({0})",
-    partials=lambda y, x: (LN2 * y,), transcendental=True, latex="2^{{{0}}}",
+    partials=lambda y, x: (_exp2_slope(y, x),), transcendental=True, latex="2^{{{0}}}",
     points=((1.5,), (-2.0,)),
 )  # fmt: skip
 expm1 = Op(
@@ -305,8 +351,9 @@ def _atan2_partials(_: Any, y: Any, x: Any) -> tuple[Any, Any]:
     largest = maximum(abs(y), abs(x))
     a, b = _share(y, largest), _share(x, largest)
     square = a * a + b * b
-    inverse = where(square == 0.0, 0.0, reciprocal(square * largest))
-    return b * inverse, -(a * inverse)
+    scale = where(largest < 2.0**-120, 2.0**30, 1.0)  # 1/largest may overflow, the result need not
+    inverse = where(square == 0.0, 0.0, reciprocal(square * (largest * scale)))
+    return (b * inverse) * scale, -((a * inverse) * scale)
 
 
 atan2 = Op(
@@ -337,7 +384,7 @@ tanh = Op(
 asinh = Op(
     name="asinh", signature="f->f", reference=np.arcsinh, meaning="the inverse of sinh", cost=24,
     partials=lambda y, x: (
-        where(abs(x) > 1e6, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
+        where(abs(x) > 1e9, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
     ),
     transcendental=True, points=((0.5,), (-2.0,), (1e7,)),
 )  # fmt: skip
@@ -393,7 +440,7 @@ sigmoid = Op(
 logistic = Op(
     name="logistic", signature="f->f", reference=reference.logistic, cost=20, transcendental=True,
     meaning="exp(-x)/(1 + exp(-x))**2, the derivative of sigmoid",
-    partials=lambda y, x: (y * (sigmoid(-x) - sigmoid(x)),),
+    partials=lambda y, x: (-(y * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,), (20.0,)),
 )  # fmt: skip
 softplus = Op(
@@ -407,28 +454,55 @@ relu = Op(
     edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
 )  # fmt: skip
 silu = Op(
-    name="silu", signature="f->f", reference=lambda x: x * reference.sigmoid(x), cost=20,
-    meaning="x*sigmoid(x), also called swish", compose=lambda x: x * sigmoid(x),
+    name="silu", signature="f->f", reference=lambda x: x * reference.sigmoid(x), cost=24,
+    meaning="x*sigmoid(x), also called swish", partials=lambda y, x: (silu_slope(x),),
+    transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
+    points=((0.5,), (-4.0,)),
+)  # fmt: skip
+silu_slope = Op(
+    name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
+    meaning="sigmoid(x)*(1 + x*sigmoid(-x)), the derivative of silu", transcendental=True,
+    partials=lambda y, x: (logistic(x) * (2.0 - x * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,)),
 )  # fmt: skip
 gelu = Op(
     name="gelu", signature="f->f",
     reference=lambda x: 0.5 * x * reference.erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype),
     meaning="x*Phi(x), Phi the normal distribution function (the exact form)", cost=44,
-    compose=lambda x: x * normal_cdf(x), points=((0.5,), (-4.0,)),
+    partials=lambda y, x: (gelu_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 
-def _gelu_tanh(x: Any, sigma: Any) -> Any:
-    """Formula of the tanh approximation, tanh(z) written as 2 sigma(2 z) - 1."""
-    return x * sigma((2.0 * math.sqrt(2.0 / math.pi)) * (x + 0.044715 * (x * x * x)))
+def _gelu_curvature(x: Any) -> Any:
+    y = bell(x)
+    return (1.0 / math.sqrt(2.0 * math.pi)) * (2.0 * y - x * (x * y))
 
 
+gelu_slope = Op(
+    name="gelu_slope", signature="f->f", reference=reference.gelu_slope, cost=60,
+    meaning="Phi(x) + x*phi(x), phi the normal density: the derivative of gelu",
+    partials=lambda y, x: (_gelu_curvature(x),), transcendental=True, points=((0.5,), (-2.0,)),
+)  # fmt: skip
 gelu_tanh = Op(
-    name="gelu_tanh", signature="f->f", reference=lambda x: _gelu_tanh(x, reference.sigmoid),
-    meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4", cost=28,
-    compose=lambda x: where(abs(x) > 30.0, relu(x), _gelu_tanh(x, sigmoid)),
-    points=((0.5,), (-4.0,)),
+    name="gelu_tanh", signature="f->f", reference=reference.gelu_tanh, cost=28,
+    meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
+    partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
+)  # fmt: skip
+
+
+def _gelu_tanh_curvature(x: Any) -> Any:
+    """The second derivative of x*sigmoid(z), z = a (x + b x**3); 0 from |x| = 30 on."""
+    a, b = reference.GELU_TANH
+    x = where(abs(x) > 30.0, 30.0, x)
+    z, slope, bend = a * (x + b * (x * x * x)), a * (1.0 + 3.0 * b * (x * x)), 6.0 * a * b * x
+    turn = x * (slope * slope) * tanh(0.5 * z)
+    return logistic(z) * ((2.0 * slope + x * bend) - turn)
+
+
+gelu_tanh_slope = Op(
+    name="gelu_tanh_slope", signature="f->f", reference=reference.gelu_tanh_slope, cost=44,
+    meaning="the derivative of gelu_tanh", partials=lambda y, x: (_gelu_tanh_curvature(x),),
+    transcendental=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 
 # --- rounding, signs, order -----------------------------------------------------------------------
@@ -668,6 +742,16 @@ wide_div = Op(
     meaning="a / b, also where 1/b is subnormal, which some devices flush to 0",
     llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
 )  # fmt: skip
+ratio = Op(
+    name="ratio", signature="ff->f", reference=np.true_divide, cost=4,
+    meaning="a / b as the device divides, which may be off by 3 ULP",
+    llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
+)  # fmt: skip
+root = Op(
+    name="root", signature="f->f", reference=np.sqrt, cost=4,
+    meaning="the square root as the device has it, which may be off by 3 ULP",
+    llvm="call {f} @llvm.sqrt.{m}({f} {0})", wgsl="sqrt({0})", points=((2.0,), (0.3,)),
+)  # fmt: skip
 saturate = Op(
     name="saturate", signature="f->f", reference=lambda x: np.clip(x, 0, 1),
     meaning="x limited to [0, 1]; of NaN, some number in [0, 1] or NaN",
@@ -696,6 +780,18 @@ far_angle = Op(
     name="far_angle", signature="f->f", cost=60,
     reference=lambda x: reference.angle(x, reference.quarters(x)),
     meaning="x radians without the nearest multiple of pi/2", points=((0.5,), (-4.0,), (1e5,)),
+)  # fmt: skip
+far_sin = Op(
+    name="far_sin", signature="f->f", reference=np.sin, cost=120, transcendental=True,
+    meaning="sin(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
+far_cos = Op(
+    name="far_cos", signature="f->f", reference=np.cos, cost=120, transcendental=True,
+    meaning="cos(x) for |x| > 3000", points=((1e5,), (-4e30,)),
+)  # fmt: skip
+far_tan = Op(
+    name="far_tan", signature="f->f", reference=np.tan, cost=120, transcendental=True,
+    meaning="tan(x) for |x| > 3000", points=((1e5,), (-4e30,)),
 )  # fmt: skip
 sine = Op(
     name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,

@@ -87,6 +87,36 @@ def logistic(x: Array) -> Array:
     return e * (r * r)
 
 
+def silu_slope(x: Array) -> Array:
+    """The derivative of x*sigmoid(x); x -> -inf gives 0."""
+    return sigmoid(x) * (1 + x * sigmoid(np.negative(x)))
+
+
+def gelu_slope(x: Array) -> Array:
+    """Phi(x) + x*phi(x), the derivative of x*Phi(x), phi being that of Phi."""
+    return normal_cdf(x) + x * (bell(x) * x.dtype.type(1.0 / math.sqrt(2.0 * math.pi)))
+
+
+GELU_TANH = (2.0 * math.sqrt(2.0 / math.pi), 0.044715)
+"""a, b of the tanh approximation of gelu, x*sigmoid(a*(x + b*x**3))."""
+
+
+def gelu_tanh(x: Array) -> Array:
+    """x*(1 + tanh(z/2))/2, that is x*sigmoid(z), z = a*(x + b*x**3); 0 or x from |x| = 30 on."""
+    a, b = GELU_TANH
+    value = x * sigmoid(a * (x + b * (x * x * x)))
+    return np.where(np.abs(x) > 30.0, np.maximum(x, 0), value)
+
+
+def gelu_tanh_slope(x: Array) -> Array:
+    """The derivative of `gelu_tanh`, 0 or 1 from |x| = 30 on."""
+    a, b = GELU_TANH
+    near = np.clip(x, -30, 30)
+    z = a * (near + b * (near * near * near))
+    slope = a * (1.0 + 3.0 * b * (near * near))
+    return (sigmoid(z) + near * slope * logistic(z)).astype(x.dtype)
+
+
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))

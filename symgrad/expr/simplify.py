@@ -40,19 +40,20 @@ def simplify(
     pass, so that what an operation and its derivative share is shared.
     """
     target = Rewriter(laws_for(level), definitions or {})
-    renamed = {i: target.graph.input(graph.names[graph.nodes[i][1]]) for i in inputs_of(graph)}
+    made, make = target.graph, target.make
+    made.sources = graph.sources
+    renamed = [-1] * len(graph)
+    for i in inputs_of(graph):
+        renamed[i] = made.input(graph.names[graph.nodes[i][1]])
+    nodes, places = graph.nodes, graph.places
     for i in reachable(graph, roots):
-        if i in renamed:
-            continue
-        node = graph.nodes[i]
-        target.graph.place = graph.places[i]
-        op = node[0]
-        if op.arity:
-            renamed[i] = target.make(op, *[renamed[a] for a in node[1:]])
-        else:
-            renamed[i] = target.graph.intern(node)
-    target.graph.sources = graph.sources
-    return target.graph, [renamed[i] for i in roots]
+        node = nodes[i]
+        made.place = places[i]
+        if node[0].arity:
+            renamed[i] = make(node[0], *[renamed[a] for a in node[1:]])
+        elif renamed[i] < 0:
+            renamed[i] = made.intern(node)
+    return made, [renamed[i] for i in roots]
 
 
 def inputs_of(graph: Graph) -> list[int]:
@@ -88,13 +89,14 @@ class Rewriter:
         self.graph = Graph()
         self.graph.tracing = False
         self.facts = Facts(self.graph)
+        self._nodes = self.graph.nodes
         self.definitions = definitions
         self._laws = laws
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
         """The id of a node that means ``op(*args)``."""
-        nodes = self.graph.nodes
+        nodes = self._nodes
         heads = (op, *[nodes[a][0] for a in args])
         try:
             case = self._cases[heads]

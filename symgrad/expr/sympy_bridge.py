@@ -67,6 +67,14 @@ def _rounded(x: Any) -> Any:
     return floor(x + sp.Rational(1, 2)) + ceiling(quarter) - floor(quarter) - 1
 
 
+_SCALE: Final = 2 * sp.sqrt(2 / sp.pi)
+
+
+def _cubic(x: Any) -> Any:
+    """2 sqrt(2/pi)(x + 0.044715 x**3), of which x times the derivative is 3 z - 4 sqrt(2/pi) x."""
+    return _SCALE * (x + sp.Rational(44715, 10**6) * x**3)
+
+
 def _choice(c: Any, a: Any, b: Any) -> Any:
     return sp.Piecewise((a, c), (b, True), evaluate=False)
 
@@ -136,6 +144,16 @@ TO_SYMPY: Final[dict[str, Builder]] = {
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
     "logistic": lambda x: 1 / ((1 + sp.exp(x)) * (1 + sp.exp(-x))),
     "softplus": lambda x: sp.log(1 + sp.exp(x)),
+    "silu": lambda x: x / (1 + sp.exp(-x)),
+    "silu_slope": lambda x: (1 + x / (1 + sp.exp(x))) / (1 + sp.exp(-x)),
+    "gelu": lambda x: x * sp.erfc(-x / sp.sqrt(2)) / 2,
+    "gelu_slope": lambda x: (
+        sp.erfc(-x / sp.sqrt(2)) / 2 + x * sp.exp(-(x**2) / 2) / sp.sqrt(2 * sp.pi)
+    ),
+    "gelu_tanh": lambda x: x / (1 + sp.exp(-_cubic(x))),
+    "gelu_tanh_slope": lambda x: (
+        (1 + (3 * _cubic(x) - 2 * _SCALE * x) / (1 + sp.exp(_cubic(x)))) / (1 + sp.exp(-_cubic(x)))
+    ),
     "relu": lambda x: _choice(sp.Gt(x, 0, evaluate=False), x, sp.S.Zero),
     "abs": Abs,
     "sign": sign,

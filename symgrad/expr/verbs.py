@@ -16,7 +16,7 @@ from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.node import CONST, INPUT, Graph, Handle, leaves, reachable
 
 
-def grad(expr: Expr, wrt: Any) -> Any:
+def grad(expr: Expr, wrt: Any = None) -> Any:
     """The derivatives of an expression, by one reverse sweep: df/dx for each x of ``wrt``.
 
     ``wrt`` is a variable, giving one expression, or a sequence of them, giving an array of the
@@ -24,6 +24,7 @@ def grad(expr: Expr, wrt: Any) -> Any:
 
     Raises:
         ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
+        TraceError: for what is no expression; the gradient of a function is `value_and_grad`'s.
 
     Example:
         >>> import symgrad as sg
@@ -31,6 +32,10 @@ def grad(expr: Expr, wrt: Any) -> Any:
         >>> sg.grad(x * y + sg.sin(x), x)
         y + cos(x)
     """
+    if callable(expr):
+        raise TraceError("sg.grad takes an expression: of a function, use sg.value_and_grad(f)")
+    if wrt is None:
+        raise TraceError("sg.grad(expr, wrt) needs the variables to differentiate for")
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)

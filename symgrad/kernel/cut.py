@@ -10,10 +10,22 @@ they are few enough for the growth that it saves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from symgrad.expr.node import INPUT, Graph
+
+LOOK_AHEAD: Final = 4_096
+"""Statements that are looked at together, at first, to find where a piece ends."""
+
+Numbers = npt.NDArray[np.int64]
+
+Sizes = Callable[[int, int], np.ndarray]
+"""``sizes(start, end)``: how full the piece that begins at ``start`` is after each statement."""
 
 
 @dataclass(frozen=True)
@@ -32,104 +44,141 @@ class Limits:
     """Values that may cross between functions of this length; f**2 times as many at f times it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reads:
-    """What a statement needs: the bound nodes and inputs it reads, and its hard operations."""
+    """What statements need, as arrays with an entry for each time that one needs something.
 
-    names: tuple[int, ...]
-    transcendentals: int
+    Statement ``at[k]`` needs ``names[k]``, a bound node or an input; entries are in the order of
+    the statements, those of statement s begin at ``starts[s]``. ``hard[s]`` counts its hard
+    operations.
+    """
+
+    names: Numbers
+    at: Numbers
+    starts: Numbers
+    hard: Numbers
 
 
-def reads_of(graph: Graph, i: int, bound: frozenset[int]) -> Reads:
-    """What the statement of node i needs, each name once."""
+def reads_of(graph: Graph, statements: Sequence[int], bound: frozenset[int]) -> Reads:
+    """What these bound nodes need, with all that is folded into their statements."""
     nodes = graph.nodes
-    found: dict[int, None] = {}
-    hard = int(nodes[i][0].transcendental)
-    stack = list(nodes[i][1:])
-    while stack:
-        a = stack.pop()
-        if a in bound or nodes[a][0] is INPUT:
-            found[a] = None
-        elif nodes[a][0].arity:
-            hard += nodes[a][0].transcendental
-            stack.extend(nodes[a][1:])
-    return Reads(tuple(found), hard)
+    names: list[int] = []
+    counts: list[int] = []
+    hard: list[int] = []
+    for i in statements:
+        op, *stack = nodes[i]
+        before, difficult = len(names), int(op.transcendental)
+        for a in stack:  # it grows
+            if a in bound:
+                names.append(a)
+                continue
+            inner = nodes[a]
+            if inner[0].arity:
+                difficult += inner[0].transcendental
+                stack += inner[1:]
+            elif inner[0] is INPUT:
+                names.append(a)
+        counts.append(len(names) - before)
+        hard.append(difficult)
+    at = np.repeat(np.arange(len(statements)), np.array(counts, np.int64))
+    return Reads(np.array(names, np.int64), at, sums(counts), np.array(hard, np.int64))
+
+
+def sums(values: Sequence[int] | np.ndarray) -> Numbers:
+    """0, and the sums of the first, the first two, ... values."""
+    return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
 
 
 class Cutter:
-    """The statements of a kernel, what they read, and how many values are alive after each."""
+    """The statements of a kernel, what they read, and how many values are alive after each.
+
+    ``made[i]`` is the number of the statement that makes node i, -1 if none does; ``stores`` says
+    how often a value is stored.
+    """
 
     def __init__(
         self, graph: Graph, statements: Sequence[int], bound: frozenset[int],
-        stores: dict[int, int], limits: Limits,
+        stores: Mapping[int, int], limits: Limits,
     ) -> None:  # fmt: skip
-        self.graph, self.statements, self.stores, self.limits = graph, statements, stores, limits
-        self.reads = {i: reads_of(graph, i, bound) for i in statements}
-        self.alive = self._alive_after()
+        self.graph, self.statements, self.limits = graph, statements, limits
+        self.reads = reads_of(graph, statements, bound)
+        self.made = np.full(len(graph), -1)
+        self.made[np.array(statements, np.int64)] = np.arange(len(statements))
+        self._before, last = self._met_before()
+        self.alive = self._alive_after(last)
+        self._hard = sums(self.reads.hard)
+        self._stored = sums([stores.get(i, 0) for i in statements])
 
-    def _alive_after(self) -> list[int]:
-        last = {a: k for k, i in enumerate(self.statements) for a in self.reads[i].names}
-        dying = [0] * len(self.statements)
-        for a, k in last.items():
-            if self.graph.nodes[a][0].arity:
-                dying[k] += 1
-        alive: list[int] = []
-        count = 0
-        for k, i in enumerate(self.statements):
-            count += (i in last) - dying[k]
-            alive.append(count)
-        return alive
+    def _met_before(self) -> tuple[Numbers, Numbers]:
+        """For each read, the statement that had to do with its name before; -1 if none had.
+
+        Second, the reads that are the last ones of their names.
+        """
+        names, at = self.reads.names, self.reads.at
+        together = np.argsort(names, kind="stable")
+        again = np.flatnonzero(np.diff(names[together], prepend=-1) == 0)
+        before = self.made[names]
+        before[together[again]] = at[together[again - 1]]
+        return before, together[np.diff(names[together], append=-1) != 0]
+
+    def _alive_after(self, last: Numbers) -> Numbers:
+        made, read = self.made[self.reads.names[last]], self.reads.at[last]
+        count = len(self.statements)
+        born = np.bincount(made[made >= 0], minlength=count)
+        return np.cumsum(born - np.bincount(read[made >= 0], minlength=count))
 
     def shaders(self) -> list[list[int]]:
         """The statements of each shader."""
         groups: list[list[int]] = []
-        start = 0
-        while start < len(self.statements):
-            end = self._end(start, self._shader_sizes(start), self.limits.crossing, 1)
-            groups.append(list(self.statements[start:end]))
-            start = end
+        start, end = 0, len(self.statements)
+        while start < end:
+            stop = self._end(start, end, self._shader_sizes, self.limits.crossing, 1)
+            groups.append(list(self.statements[start:stop]))
+            start = stop
         return groups
 
     def functions(self, start: int, end: int) -> Iterator[tuple[int, ...]]:
         """The statements from ``start`` to ``end``, which are one shader, in functions."""
-        length = self.limits.function
         while start < end:
-            sizes = ((k + 1) / length for k in range(end - start))
-            stop = self._end(start, sizes, self.limits.private, 2)
+            stop = self._end(start, end, self._function_sizes, self.limits.private, 2)
             yield tuple(self.statements[start:stop])
             start = stop
 
-    def _end(self, start: int, sizes: Iterator[float], crossing: int, growth: int) -> int:
-        """Where the piece that begins at ``start`` ends.
+    def _end(self, start: int, end: int, sizes: Sizes, crossing: int, growth: int) -> int:
+        """Where the piece that begins at ``start`` ends: at ``end``, if nowhere before.
 
         That is where the fewest values are alive in what it may hold, once they are few enough.
         """
-        best = 0
-        k = start
-        for k, size in enumerate(sizes, start):
-            if size >= 0.6 and (not best or self.alive[k] <= self.alive[best - 1]):
-                best = k + 1
-            if size >= 1 and self.alive[best - 1] <= crossing * size**growth:
-                return best
-        return k + 1
+        ahead = LOOK_AHEAD
+        while start + ahead < end:
+            found = self._cut(start, sizes(start, start + ahead), crossing, growth)
+            if found:
+                return found
+            ahead *= 2
+        return self._cut(start, sizes(start, end), crossing, growth) or end
 
-    def _shader_sizes(self, start: int) -> Iterator[float]:
-        """How full the shader is after each statement, in terms of its tightest limit."""
-        limits = self.limits
-        seen: set[int] = set()
-        hard = 0
-        accesses = 0
-        for k in range(start, len(self.statements)):
-            i = self.statements[k]
-            for a in self.reads[i].names:
-                if a not in seen:
-                    seen.add(a)
-                    accesses += 1
-            seen.add(i)
-            hard += self.reads[i].transcendentals
-            accesses += self.stores.get(i, 0)
-            yield max(
-                (k - start + 1) / limits.statements,
-                hard / limits.transcendentals,
-                accesses / limits.accesses,
-            )
+    def _cut(self, start: int, sizes: np.ndarray, crossing: int, growth: int) -> int:
+        """The end of a piece that gets as full as ``sizes`` say; 0 if it goes on behind them."""
+        first = int(np.searchsorted(sizes, 0.6))
+        alive = self.alive[start + first : start + len(sizes)]
+        sizes = sizes[first:]
+        fewest = np.minimum.accumulate(alive)
+        few_enough = (sizes >= 1) & (fewest <= crossing * sizes**growth)
+        if not few_enough.any():
+            return 0
+        last = int(np.argmax(few_enough))
+        return start + first + last + 1 - int(np.argmin(alive[last::-1]))
+
+    def _shader_sizes(self, start: int, end: int) -> np.ndarray:
+        """How full a shader is after each statement, in terms of its tightest limit."""
+        limits, ends = self.limits, slice(start + 1, end + 1)
+        starts = self.reads.starts
+        new = sums(self._before[starts[start] : starts[end]] < start)
+        accesses = new[starts[ends] - starts[start]] + self._stored[ends] - self._stored[start]
+        statements = np.arange(1, end - start + 1) / limits.statements
+        hard = (self._hard[ends] - self._hard[start]) / limits.transcendentals
+        return np.maximum(statements, np.maximum(hard, accesses / limits.accesses))
+
+    def _function_sizes(self, start: int, end: int) -> np.ndarray:
+        """How full a function is after each statement."""
+        return np.arange(1, end - start + 1) / self.limits.function

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from symgrad.expr.node import Graph, reachable
-from symgrad.kernel.cut import Cutter, Limits, Reads
+from symgrad.kernel.cut import Cutter, Limits, sums
 from symgrad.kernel.plan import Output, Piece, Plan, Store
 
 MAX_FOLDED = 12
@@ -92,7 +94,8 @@ def _plan(
 ) -> Plan:  # fmt: skip
     groups = cutter.shaders()
     home = {i: g for g, group in enumerate(groups) for i in group}
-    rows = _scratch_rows(groups, cutter.reads, home)
+    foreign = _from_elsewhere(cutter, groups)
+    rows = _scratch_rows(cutter, foreign, home)
     row_of = {i: r for r, row in enumerate(rows) for i in row}
     spills: list[list[int]] = [[] for _ in groups]
     for r, row in enumerate(rows):
@@ -104,8 +107,8 @@ def _plan(
     pieces: list[Piece] = []
     start = 0
     for g, group in enumerate(groups):
-        foreign = {a for i in group for a in cutter.reads[i].names if home.get(a, g) != g}
-        fetches = tuple(sorted({row_of[a] for a in foreign}))
+        needed = cutter.reads.names[foreign[g]].tolist()
+        fetches = tuple(sorted({row_of[a] for a in needed}))
         parts = tuple(cutter.functions(start, start + len(group)))
         pieces.append(Piece(parts, fetches, tuple(spills[g]), tuple(stored[g])))
         start += len(group)
@@ -123,20 +126,28 @@ def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Store], limits: Limi
     return pieces + [Piece((), (), (), chunk) for chunk in chunks]
 
 
+def _from_elsewhere(cutter: Cutter, groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """For each shader, its reads of values that others make."""
+    made, starts = cutter.made[cutter.reads.names], cutter.reads.starts
+    ends = sums([len(group) for group in groups])
+    bounds = zip(ends[:-1], starts[ends[:-1]], starts[ends[1:]], strict=True)
+    return [
+        first + np.flatnonzero((made[first:last] >= 0) & (made[first:last] < start))
+        for start, first, last in bounds
+    ]
+
+
 def _scratch_rows(
-    groups: Sequence[Sequence[int]], reads: dict[int, Reads], home: dict[int, int]
+    cutter: Cutter, foreign: Sequence[np.ndarray], home: Mapping[int, int]
 ) -> list[tuple[int, ...]]:
     """The values that cross from one shader to another, four to a row.
 
     A row holds values of one shader that are first needed together.
     """
-    first_use: dict[int, tuple[int, int]] = {}
-    for g, group in enumerate(groups):
-        for k, i in enumerate(group):
-            for a in reads[i].names:
-                if home.get(a, g) != g:
-                    first_use.setdefault(a, (g, k))
-    crossing: list[list[int]] = [[] for _ in groups]
-    for a in sorted(first_use, key=lambda a: (first_use[a], a)):
+    reads = np.concatenate([*foreign, np.zeros(0, np.int64)])
+    names, first = np.unique(cutter.reads.names[reads], return_index=True)
+    by_use = np.lexsort((names, cutter.reads.at[reads[first]]))
+    crossing: list[list[int]] = [[] for _ in foreign]
+    for a in names[by_use].tolist():
         crossing[home[a]].append(a)
     return [tuple(mine[k : k + 4]) for mine in crossing for k in range(0, len(mine), 4)]

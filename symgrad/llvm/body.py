@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
-from symgrad.llvm.definitions import INLINED, closure, definitions, name_of
+from symgrad.llvm.definitions import INLINED, closure, definitions, names_of
 from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products
 from symgrad.mathlib.define import Function
 
@@ -42,36 +42,50 @@ class Part:
     leaves: Sequence[int]
 
 
+@dataclass(frozen=True)
+class Masked:
+    """The lanes of ``%mask`` alone count: the first output is added to, the second is 0 elsewhere.
+
+    ``columns`` says where the results of the first output stand.
+    """
+
+    columns: Sequence[int]
+
+
 class Body:
     """The arithmetic of a computation for one shape, cut into functions where it is long.
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
-    lane, by where they stand in ``%in``, in bytes. Results of the first ``added`` outputs are added
-    to what is there, in the lanes of ``%mask``. More than ``long`` operations are cut up.
+    lane: behind those places stands a copy for each use, so that none takes a register for long.
+    More than ``long`` operations are cut up.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Mapping[int, int] | None = None, added: int = 0, long: int = 0,
+        single: Container[int] = (), masked: Masked | None = None, long: int = 0,
     ) -> None:  # fmt: skip
         self.long = long or (LONG if shape.lanes == 1 else LONG_BATCH)
-        self.places, self.single, self.added = places, single or {}, added
+        self.places, self.single, self.masked = places, single, masked
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
-        self.calls = {op: name_of(f, shape) for op, f in functions.items()}
+        self.calls = names_of(functions, shape)
         self.used = Counter(graph.nodes[i][0] for i in order)
         # which products are fused does not depend on the cuts: so a point has the bits of a batch
         found = lone_products(graph, order, self.roots) if shape.fused else frozenset[int]()
         self.products = found
         self.order = [i for i in order if i not in found]
+        self.needs = {i: self._needs(i) for i in self.order}
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
+        uses = [(i, a) for i in self.order for a in self.needs[i] if a in single]
+        self.copies = list(dict.fromkeys([*uses, *((i, i) for i in self.stored if i in single)]))
+        """The uses of single numbers, (by, number), in the order in which their copies stand."""
 
-    def needs(self, i: int) -> Sequence[int]:
+    def _needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
         nodes, products = self.computation.graph.nodes, self.products
         args = nodes[i][1:]
@@ -87,16 +101,23 @@ class Body:
 
     @property
     def effort(self) -> int:
-        """The level of optimisation that compiles it in reasonable time."""
-        return 1 if len(self.parts) == 1 else 0
+        """The level of optimisation that compiles it in reasonable time.
+
+        The second one makes vectors of short kernels 2 to 4 % faster, and takes 10 % longer.
+        """
+        if len(self.parts) > 1:
+            return 0
+        return 2 if self.shape.lanes > 1 and len(self.order) <= LONG_BATCH else 1
 
     def _parts(self) -> list[Part]:
         order = self.order
         length = FUNCTION if len(order) > self.long else max(1, len(order))
         pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
+        if len(pieces) == 1:
+            return [Part(order, [])]
         home = {i: k for k, piece in enumerate(pieces) for i in piece}
         crossing = {
-            a for k, piece in enumerate(pieces) for i in piece for a in self.needs(i)
+            a for k, piece in enumerate(pieces) for i in piece for a in self.needs[i]
             if home.get(a, k) != k
         }  # fmt: skip
         return [Part(piece, [i for i in piece if i in crossing]) for piece in pieces]
@@ -105,7 +126,8 @@ class Body:
         """For each node the outputs, and columns of them, that it goes to."""
         found: dict[int, list[tuple[int, int]]] = {}
         for o, output in enumerate(self.computation.outputs):
-            for column, i in enumerate(output.nodes):
+            columns = self.masked.columns if self.masked and o == 0 else range(len(output.nodes))
+            for column, i in zip(columns, output.nodes, strict=True):
                 found.setdefault(i, []).append((o, column))
         return found
 
@@ -121,9 +143,10 @@ class Body:
         """The inputs and the results of a point."""
         return len(self.computation.graph.names) + len(self.roots)
 
-    def writer(self, names: dict[int, str]) -> Writer:
+    def writer(self, names: dict[int, str], numbered: bool = False) -> Writer:
         """A writer for whom these values have names."""
-        return Writer(self.computation.graph, self.shape, self.calls, names, self.products)
+        graph = self.computation.graph
+        return Writer(graph, self.shape, self.calls, names, self.products, numbered)
 
 
 def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:
@@ -147,31 +170,34 @@ class PartWriter:
     def __init__(self, body: Body, number: int) -> None:
         self.body, self.part = body, body.parts[number]
         self.graph, self.shape = body.computation.graph, body.shape
-        self.writer = body.writer({})
+        self.writer = body.writer({}, numbered=len(body.parts) > 1)
+        self._size = body.shape.itemsize * body.shape.lanes
         self.stored = body.stored
-        leaves = [i for i in self.stored if not self.graph.nodes[i][0].arity]
+        self.copies = {use: k for k, use in enumerate(body.copies)}
+        made = {i for part in body.parts for i in part.nodes}
+        leaves = [i for i in self.stored if i not in made]
         self.nodes = [*self.part.nodes, *(leaves if number == 0 else ())]
 
     def lines(self) -> list[str]:
         """The instructions."""
-        mine = set(self.part.nodes)
+        body, writer, mine = self.body, self.writer, set(self.part.nodes)
+        names, slots = writer.names, body.slots
         for i in self.nodes:
-            operation = self.graph.nodes[i][0].arity > 0
-            for a in self.body.needs(i) if operation else (i,):
-                if a not in mine and a not in self.writer.names:
+            operation = i in mine
+            for a in body.needs[i] if operation else (i,):
+                if a in body.single:
+                    self._spread(i, a)
+                elif a not in names:
                     self._load(a)
             if operation:
-                self.writer.write(i)
+                writer.write(i)
             for o, column in self.stored.get(i, ()):
-                self._store(i, f"%o{o}", column, f"{o}.{column}", o < self.body.added)
-            if i in self.body.slots:
-                self._store(i, "%frame", self.body.slots[i], "f")
-        return self.writer.lines
+                self._store(i, f"%o{o}", column, f"{o}.{column}", o if body.masked else -1)
+            if i in slots:
+                self._store(i, "%frame", slots[i], "f")
+        return writer.lines
 
     def _load(self, i: int) -> None:
-        if i in self.body.single:
-            self._spread(i)
-            return
         at = self.body.place(i)
         if at is not None:
             base = "%in"
@@ -180,42 +206,44 @@ class PartWriter:
         else:
             return
         kind, align = self._memory(i)
-        self.writer.names[i] = f"%t{i}"
-        self.writer.lines += [
-            f"  %p{i} = getelementptr i8, ptr {base}, i64 {at * self._size}",
-            f"  %t{i} = load {kind}, ptr %p{i}, align {align}",
-        ]
+        place = self._address(base, at, f"%p{i}")
+        self.writer.names[i] = self.writer.value(
+            f"load {kind}, ptr {place}, align {align}", f"%t{i}"
+        )
 
-    def _spread(self, i: int) -> None:
-        """A single number, in every lane; CPUs do this while they load it."""
+    def _address(self, base: str, at: int, name: str) -> str:
+        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {at * self._size}", name)
+
+    def _spread(self, by: int, i: int) -> None:
+        """A single number, in every lane, for one use; CPUs do this while they load it."""
         vector, scalar = self.shape.float, NAMES[self.shape.dtype]
-        self.writer.names[i] = f"%t{i}"
+        places, name = self.body.places or (), f"%s{by}.{i}"
+        at = len(places) * self._size + self.copies[by, i] * self.shape.itemsize
+        self.writer.names[i] = name
         self.writer.lines += [
-            f"  %p{i} = getelementptr i8, ptr %in, i64 {self.body.single[i]}",
-            f"  %p{i}.x = load {scalar}, ptr %p{i}",
-            f"  %p{i}.one = insertelement {vector} poison, {scalar} %p{i}.x, i64 0",
-            f"  %t{i} = shufflevector {vector} %p{i}.one, {vector} poison, "
+            f"  {name}.at = getelementptr i8, ptr %in, i64 {at}",
+            f"  {name}.x = load {scalar}, ptr {name}.at",
+            f"  {name}.one = insertelement {vector} poison, {scalar} {name}.x, i64 0",
+            f"  {name} = shufflevector {vector} {name}.one, {vector} poison, "
             f"<{self.shape.lanes} x i32> zeroinitializer",
         ]
 
-    def _store(self, i: int, base: str, at: int, tag: str, add: bool = False) -> None:
+    def _store(self, i: int, base: str, at: int, tag: str, output: int = -1) -> None:
         value = self.writer.operand(i)
         kind, align = self._memory(i)
-        place = f"%q{i}.{tag}"
-        lines = [f"  {place} = getelementptr i8, ptr {base}, i64 {at * self._size}"]
-        if add:
-            lines += [
-                f"  {place}.old = load {kind}, ptr {place}, align {align}",
-                f"  {place}.sum = fadd {kind} {place}.old, {value}",
-                f"  {place}.new = select <{self.shape.lanes} x i1> %mask, {kind} {place}.sum, "
-                f"{kind} {place}.old",
+        name = f"%q{i}.{tag}"
+        place = self._address(base, at, name)
+        choose = f"  {name}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
+        if output == 0:
+            self.writer.lines += [
+                f"  {name}.old = load {kind}, ptr {place}, align {align}",
+                f"  {name}.sum = fadd {kind} {name}.old, {value}",
+                f"{choose} {name}.sum, {kind} {name}.old",
             ]
-            value = f"{place}.new"
-        self.writer.lines += [*lines, f"  store {kind} {value}, ptr {place}, align {align}"]
-
-    @property
-    def _size(self) -> int:
-        return self.shape.itemsize * self.shape.lanes
+        elif output == 1:
+            self.writer.lines.append(f"{choose} {value}, {kind} {self.shape.number(0.0)}")
+        value = f"{name}.new" if output in (0, 1) else value
+        self.writer.lines.append(f"  store {kind} {value}, ptr {place}, align {align}")
 
     def _memory(self, i: int) -> tuple[str, int]:
         letter = self.graph.type(i)
@@ -223,10 +251,14 @@ class PartWriter:
 
 
 def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
-    """The whole text of a module with these functions, and ``workspace`` bytes to work in."""
+    """The whole text of a module with these functions, and ``workspace`` bytes to work in.
+
+    Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
+    """
     text = "\n".join([
         *lines,
-        'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }',
+        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" '
+        '"prefer-vector-width"="512" }',
         "!0 = !{i32 1}",
     ])  # fmt: skip
     return Source(text + "\n", workspace, effort)

@@ -7,15 +7,16 @@ from math import isfinite
 
 from symgrad.expr.node import Op, reachable
 from symgrad.llvm.instruction import Shape, Writer, lone_products, single
-from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import Function, name_of
 
 INLINED = 6_000
 """Instructions of calls that are written in place: a call costs more than a short function."""
 
 
-def name_of(function: Function, shape: Shape) -> str:
-    """The name of a function for numbers of this shape."""
-    return f"{function.name}.{shape.suffix}"
+def names_of(functions: Iterable[Op], shape: Shape) -> dict[Op, str]:
+    """The names of functions for numbers of this shape."""
+    suffix = shape.suffix
+    return {op: f"{name_of(op)}.{suffix}" for op in functions}
 
 
 def closure(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
@@ -36,7 +37,7 @@ def definitions(
     used: Iterable[Op], functions: Mapping[Op, Function], shape: Shape, inline: bool
 ) -> Iterator[str]:
     """The lines of the functions that these operations need."""
-    calls = {op: name_of(f, shape) for op, f in functions.items()}
+    calls = names_of(functions, shape)
     needed = closure(used, functions)
     rare = [f for op in needed if (f := functions[op]).rare]
     far = {f.graph.nodes[f.rare[1]][0] for f in rare}

@@ -21,7 +21,7 @@ from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.emit import emit
 from symgrad.llvm.memory import POOL, is_aligned
 from symgrad.llvm.reduce import emit_reduction
-from symgrad.mathlib.define import Function, double, functions
+from symgrad.mathlib.define import Function, double, rounding_functions
 
 STREAMED: Final = 2**23
 """Bytes of results from which they go past the cache."""
@@ -29,11 +29,16 @@ STREAMED: Final = 2**23
 PARALLEL: Final = 300_000
 """Operations and bytes from which the work is shared between threads."""
 
-CHUNKS: Final = 4
+CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
 ROWS: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
+
+PIECE: Final = 2**23
+"""Operations in such a piece, at most: fewer rows, where each takes many, but some at least."""
+
+FEWEST_ROWS: Final = 2**9
 
 SLOTS: Final = 8
 """Tables that results are added to side by side, if they go to the lines of tables."""
@@ -53,7 +58,7 @@ def definitions_for(math: str, dtype: str) -> Mapping[Op, Function]:
     """
     if dtype == "float64":
         return double()
-    return functions("accurate" if math == "fast" else math)
+    return rounding_functions("accurate" if math == "fast" else math)
 
 
 class Program:
@@ -163,8 +168,12 @@ class Sums:
         self.reduction, self.dtype = reduction, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
         source = emit_reduction(reduction, definitions_for(math, dtype), shape)
-        self._lanes = shape.lanes
-        self._count = sum(len(o.nodes) for o in reduction.summed)
+        self.lanes = shape.lanes
+        self.count = sum(len(o.nodes) for o in reduction.summed)
+        """How many results are summed over all rows."""
+        rows = PIECE // len(reduction.graph) // FEWEST_ROWS * FEWEST_ROWS
+        self.rows = max(FEWEST_ROWS, min(ROWS, rows))
+        """How many rows a piece has."""
         self._code = compile_source(source)
         self._bytes = source.workspace
         more = ", void *, void *" if reduction.lookups else ""
@@ -189,49 +198,90 @@ class Sums:
         parameters (n,), rows (N, columns), indices (N, count) int32 and tables (lines, width) are
         C-contiguous, all but the indices of the kernel's dtype.
         """
-        padded = [np.concatenate([t.ravel(), np.zeros(self._lanes, t.dtype)]) for t in tables]
-        whole = len(rows) // self._lanes * self._lanes
-        ends = [*range(0, whole, ROWS), whole]
-        pieces = len(ends) - 1
-        partial = np.zeros((pieces + 1, self._count))
-        slots = min(SLOTS, pieces) if tables else pieces
-        added = [np.zeros((max(1, slots), t.size)) for t in padded] if tables else []
-
-        def work(first: int, end: int) -> None:
-            for slot in range(first, end):
-                call = self._call(parameters, rows, indices, padded, [a[slot] for a in added])
-                for k in range(pieces * slot // slots, pieces * (slot + 1) // slots):
-                    call(partial[k], ends[k], ends[k + 1])
-
-        if pieces:
-            share_out(work, slots, 1, host().threads)
-        if whole < len(rows):
-            rest = [_padded(a[whole:], self._lanes) for a in (rows, indices) if a is not None]
-            mine = [a[0] for a in added]
-            call = self._call(parameters, rest[0], rest[-1], padded, mine)
-            call(partial[-1], 0, len(rows) - whole)
+        job = _Pass(self, parameters, rows, indices, tables)
+        if job.pieces and tables:
+            share_out(job.fill, job.slots, 1, host().threads)
+        elif job.pieces:
+            share_out(job.sum_up, job.pieces, 1, host().threads)
+        job.sum_rest()
         lines = [
-            a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(added, tables, strict=True)
+            a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(job.added, tables, strict=True)
         ]
-        return partial.sum(axis=0), lines
+        return job.partial.sum(axis=0), lines
 
-    def _call(
+    def caller(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
-        tables: Sequence[np.ndarray], added: Sequence[np.ndarray],
-    ) -> Callable[[np.ndarray, int, int], None]:  # fmt: skip
-        """A call that sums up some of the rows."""
+        tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
+    ) -> Callable[[int, int, int], None]:  # fmt: skip
+        """A call that sums up some of the rows, in the line of ``sums`` that it is told."""
         room = _address(POOL.empty((self._bytes,), np.dtype(np.uint8)))
-        p, x = _address(parameters), _address(rows)
+        p, x, to = _address(parameters), _address(rows), _address(sums)
+        size = sums.itemsize * self.count
         more: list[Any] = []
         if tables:
             pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
             places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
             more = [_address(indices), _address(places)]
 
-        def call(sums: np.ndarray, first: int, end: int) -> None:
-            self._pointer(p, x, _address(sums), room, first, end, *more)
+        def call(line: int, first: int, end: int) -> None:
+            self._pointer(p, x, to + line * size, room, first, end, *more)
 
         return call
+
+
+class _Pass:
+    """One pass over the rows: pieces of them, whose sums are lines of ``partial``.
+
+    With tables, each of the ``slots`` has arrays of its own to which the results are ``added`` that
+    go to lines of tables: for a share of the pieces, the same whoever does it.
+    """
+
+    def __init__(
+        self, sums: Sums, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
+        tables: Sequence[np.ndarray],
+    ) -> None:  # fmt: skip
+        self.sums, self.parameters, self.rows, self.indices = sums, parameters, rows, indices
+        self.tables = [np.concatenate([t.ravel(), np.zeros(sums.lanes, t.dtype)]) for t in tables]
+        self._whole = len(rows) // sums.lanes * sums.lanes
+        self._ends = [*range(0, self._whole, sums.rows), self._whole]
+        self.pieces = len(self._ends) - 1
+        self.partial = np.zeros((self.pieces + 1, sums.count))
+        self.slots = min(SLOTS, self.pieces)
+        shapes = [(max(1, self.slots), t.size) for t in self.tables]
+        self.added = [POOL.empty(shape, self.partial.dtype) for shape in shapes]
+
+    def sum_up(self, first: int, end: int, slot: int = 0) -> None:
+        """Sum up some pieces."""
+        mine = [a[slot] for a in self.added]
+        call = self.sums.caller(
+            self.parameters, self.rows, self.indices, self.tables, mine, self.partial
+        )
+        for k in range(first, end):
+            call(k, self._ends[k], self._ends[k + 1])
+
+    def fill(self, first: int, end: int) -> None:
+        """Sum up the pieces of some slots."""
+        for slot in range(first, end):
+            for a in self.added:
+                a[slot] = 0.0
+            begin, stop = (self.pieces * k // self.slots for k in (slot, slot + 1))
+            self.sum_up(begin, stop, slot)
+
+    def sum_rest(self) -> None:
+        """Sum up the last rows, fewer than a vector has lanes."""
+        if not self.pieces:
+            for a in self.added:
+                a[0] = 0.0
+        rest = len(self.rows) - self._whole
+        if rest:
+            count = self.sums.lanes
+            rows, *indices = (
+                _padded(a[self._whole :], count) for a in (self.rows, self.indices) if a is not None
+            )
+            mine = [a[0] for a in self.added]
+            last = indices[0] if indices else None
+            call = self.sums.caller(self.parameters, rows, last, self.tables, mine, self.partial)
+            call(self.pieces, 0, rest)
 
 
 @dataclass(frozen=True)
@@ -293,10 +343,13 @@ _executor: ThreadPoolExecutor | None = None
 def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
     """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
     global _executor
-    if _executor is None:
-        _executor = ThreadPoolExecutor(threads, "symgrad")
     blocks = count // lanes
     pieces = min(blocks, CHUNKS * threads)
+    if pieces == 1 or threads == 1:
+        work(0, count)
+        return
+    if _executor is None:
+        _executor = ThreadPoolExecutor(threads, "symgrad")
     ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
     pending = itertools.pairwise(ends)
     lock = threading.Lock()
@@ -309,7 +362,7 @@ def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads:
                 return
             work(*piece)
 
-    others = [_executor.submit(worker) for _ in range(threads - 1)]
+    others = [_executor.submit(worker) for _ in range(min(threads, pieces) - 1)]
     worker()
     wait(others)
     for other in others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from symgrad.expr.node import Op, reachable
+from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.expr.simplify import inputs_of
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.body import Body, Source, module, write_parts
@@ -23,6 +23,7 @@ UNROLLED = 96
 """Columns of inputs, and of outputs, up to which a block is turned without loops."""
 
 
+@paused_gc()
 def emit(computation: Computation, functions: Mapping[Op, Function], shape: Shape) -> Source:
     """The module whose function ``run`` computes a point, or with many lanes a batch.
 

@@ -6,16 +6,19 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import count
 from typing import Final
 
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op
+from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
 
 NAMES: Final = {"float32": "float", "float64": "double"}
 DIGITS: Final = {"float32": 23, "float64": 52}
 BITS: Final = {"float32": 32, "float64": 64}
+
+_ONE: Final = (CONST, float_bits(1.0))
 
 
 @dataclass(frozen=True)
@@ -133,15 +136,28 @@ def constant(node: Node, shape: Shape) -> str:
 
 
 class Writer:
-    """Writes the instructions of nodes, one after the other, and knows the name of each value."""
+    """Writes the instructions of nodes, one after the other, and knows the name of each value.
+
+    A value is named as its node, ``%t7``; where ``numbered``, all have the numbers that LLVM gives
+    to values without names, which it reads in half the time.
+    """
 
     def __init__(
         self, graph: Graph, shape: Shape, calls: Mapping[Op, str], names: dict[int, str],
-        products: frozenset[int],
+        products: frozenset[int], numbered: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.shape, self.calls, self.names = graph, shape, calls, names
         self.lines: list[str] = []
         self._products = products
+        self._numbers = count(1) if numbered else None  # the first block has number 0
+        self._texts: dict[Op, str] = {}
+
+    def value(self, text: str, name: str) -> str:
+        """The name of a new value, which this instruction makes."""
+        if self._numbers is not None:
+            name = f"%{next(self._numbers)}"
+        self.lines.append(f"  {name} = {text}")
+        return name
 
     def operand(self, i: int) -> str:
         """The name of a value, or a constant."""
@@ -163,7 +179,7 @@ class Writer:
         elif op is ops.mul and (same := self._times_one(node)) is not None:
             self.names[i] = self.operand(same)
         elif op in self.calls:
-            self._call(i, self.calls[op], node)
+            self.names[i] = self._call(i, self.calls[op], node)
         elif not ((op is ops.add or op is ops.sub) and self._fuse(i, node)):
             self._steps(i, op, [self.operand(a) for a in node[1:]])
 
@@ -171,56 +187,60 @@ class Writer:
         """The other factor of a product with 1, which need not be written: it is that factor."""
         nodes = self.graph.nodes
         for one, other in (node[1:], node[:0:-1]):
-            held = nodes[one][1] if nodes[one][0] is ops.opaque else one
-            if self.graph.value(held) == 1.0:
+            factor = nodes[one]
+            if factor[0] is ops.opaque:
+                factor = nodes[factor[1]]
+            if factor[0] is CONST and factor == _ONE:
                 return other
         return None
 
-    def _name(self, i: int) -> str:
-        name = self.names[i] = f"%t{i}"
-        return name
-
     def _steps(self, i: int, op: Op, arguments: Sequence[str]) -> None:
-        name = self._name(i)
-        text = single(op, self.shape)
+        name = f"%t{i}"
+        text = self._texts.get(op)
+        if text is None:
+            text = self._texts[op] = single(op, self.shape)
         if text:
-            self.lines.append(f"  {name} = {text.format(*arguments)}")
+            self.names[i] = self.value(text.format(*arguments), name)
             return
         known = {f"v{k}": a for k, a in enumerate(arguments)}
         for step in steps_of(op, self.shape):
             target = f"{name}.{step.name}" if step.name else name
-            self.lines.append(f"  {target} = {step.text.format(**known)}")
-            known[f"{step.name}_"] = target
+            known[f"{step.name}_"] = self.value(step.text.format(**known), target)
+        self.names[i] = known["_"]
 
-    def _call(self, i: int, function: str, node: Node) -> None:
+    def _call(self, i: int, function: str, node: Node) -> str:
         kinds = node[0].signature
         arguments = ", ".join(
             f"{self.shape.types[kind]} {self.operand(a)}"
             for kind, a in zip(kinds, node[1:], strict=False)
         )
         result = self.shape.types[node[0].result]
-        self.lines.append(f"  {self._name(i)} = call {result} @{function}({arguments})")
+        return self.value(f"call {result} @{function}({arguments})", f"%t{i}")
 
     def _fuse(self, i: int, node: Node) -> bool:
         """a * b + c in one instruction, where the product is used nowhere else."""
         op, first, second = node
         if second in self._products:
             product, rest = second, self.operand(first)
-            negated = op is ops.sub
         elif first in self._products:
             product, rest = first, self.operand(second)
-            negated = False
-            if op is ops.sub:
-                self.lines.append(f"  %n{i} = fneg {self.shape.float} {rest}")
-                rest = f"%n{i}"
         else:
             return False
-        a, b = (self.operand(k) for k in self.graph.nodes[product][1:])
-        if negated:
-            self.lines.append(f"  %n{i} = fneg {self.shape.float} {a}")
-            a = f"%n{i}"
+        same = self._times_one(self.graph.nodes[product])
+        if same is not None:
+            self._steps(i, op, [self.operand(same if k == product else k) for k in node[1:]])
+            return True
+        _, left, right = self.graph.nodes[product]
+        a, b = self.operand(left), self.operand(right)
+        if op is ops.sub and product == second:
+            a = self._negated(i, a)
+        elif op is ops.sub:
+            rest = self._negated(i, rest)
         self._steps(i, ops.fma, [a, b, rest])
         return True
+
+    def _negated(self, i: int, value: str) -> str:
+        return self.value(f"fneg {self.shape.float} {value}", f"%n{i}")
 
 
 def lone_products(graph: Graph, order: Sequence[int], kept: Iterable[int]) -> frozenset[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from symgrad.expr.node import Op
+from symgrad.expr.node import Op, paused_gc
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm.body import LONG_BATCH, Source, module
 from symgrad.llvm.emit import UNROLLED, columns_loop
@@ -33,6 +33,7 @@ LINE = 64
 """Bytes of a line of the cache."""
 
 
+@paused_gc()
 def emit_iteration(iteration: Iteration, functions: Mapping[Op, Function], shape: Shape) -> Source:
     """The module whose function ``run`` does many steps of whole blocks of problems.
 

@@ -29,13 +29,12 @@ def load_lookups(write: Lines, reduction: Reduction) -> list[str]:
 def add_lookups(write: Lines, reduction: Reduction, mask: str, values: Sequence[str]) -> None:
     """Add the values of a block to the lines that its rows name, one row after the other.
 
-    Two rows of a block may name the same line. Lines are padded with zeros, so what stands behind
-    one is not changed; what is beyond the rows adds zeros.
+    Two rows of a block may name the same line. The numbers of a line are added in vectors that may
+    reach beyond it: they add zeros there, as rows do that are beyond the end.
     """
     shape, lanes = write.shape, write.shape.lanes
     zero, kind = shape.number(0.0), shape.float
     kept = [write.value(f"select <{lanes} x i1> {mask}, {kind} {v}, {kind} {zero}") for v in values]
-    wide = Shape("float64", lanes, shape.fused).float
     count = max((k.index for k in reduction.lookups), default=-1) + 1
     taken = 0
     for number, lookup in enumerate(reduction.lookups):
@@ -45,16 +44,35 @@ def add_lookups(write: Lines, reduction: Reduction, mask: str, values: Sequence[
         offsets = _offsets(write, reduction, number, count)
         for start in range(0, lookup.width, lanes):
             part = mine[start : start + lanes]
-            rows = transpose(write, part + [zero] * (lanes - len(part)))
+            sizes = _sizes(len(part), shape)
+            part += [zero] * (sum(sizes) - len(part))
+            rows = transpose(write, part + ["poison"] * (lanes - len(part)))
             for offset, row in zip(offsets, rows, strict=True):
-                at = write.value(f"add i64 {offset}, {start}")
-                address = write.value(f"getelementptr double, ptr {table}, i64 {at}")
-                more = row if shape.dtype == "float64" else write.value(
-                    f"fpext {kind} {row} to {wide}"
-                )  # fmt: skip
-                old = write.value(f"load {wide}, ptr {address}, align 8")
-                new = write.value(f"fadd {wide} {old}, {more}")
-                write.do(f"store {wide} {new}, ptr {address}, align 8")
+                _add_row(write, table, write.value(f"add i64 {offset}, {start}"), row, sizes)
+
+
+def _sizes(width: int, shape: Shape) -> list[int]:
+    """The vectors of float64 that hold so many numbers, the last one no wider than it has to be."""
+    most = shape.lanes * shape.itemsize // 8
+    whole, rest = divmod(width, most)
+    return [most] * whole + ([1 << (rest - 1).bit_length()] if rest else [])
+
+
+def _add_row(write: Lines, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
+    """Add the numbers of a vector to those of a table, in pieces."""
+    kind, taken = write.shape.float, 0
+    for size in sizes:
+        wide, lanes = f"<{size} x double>", range(taken, taken + size)
+        mask = ", ".join(f"i32 {k}" for k in lanes)
+        part = write.value(f"shufflevector {kind} {row}, {kind} poison, <{size} x i32> <{mask}>")
+        cast = "bitcast" if write.shape.dtype == "float64" else "fpext"
+        more = write.value(f"{cast} <{size} x {write.scalar}> {part} to {wide}")
+        here = write.value(f"add i64 {at}, {taken}")
+        address = write.value(f"getelementptr double, ptr {table}, i64 {here}")
+        old = write.value(f"load {wide}, ptr {address}, align 8")
+        new = write.value(f"fadd {wide} {old}, {more}")
+        write.do(f"store {wide} {new}, ptr {address}, align 8")
+        taken += size
 
 
 def _offsets(write: Lines, reduction: Reduction, number: int, count: int) -> list[str]:

@@ -7,6 +7,7 @@ to it any more; CPython's reference count of the owner tells.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from typing import Any, Final
@@ -30,7 +31,7 @@ class Pool:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """An array of this shape that shares its memory with no other that is alive."""
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         owner = self._owner(size) if size >= LARGE else np.empty(size + ALIGNMENT, np.uint8)
         start = -owner.__array_interface__["data"][0] % ALIGNMENT
         return owner[start : start + size].view(dtype).reshape(shape)

@@ -1,8 +1,8 @@
 """Reduction -> LLVM IR: sums over rows, in vectors of rows, and now and then into float64.
 
 A vector holds one column of as many rows as it has lanes. Each result has an accumulator of the
-kernel's dtype, emptied into one of float64 every `EMPTIED` blocks, so that rounding errors do not
-grow with the number of rows. What depends on the parameters alone is computed once.
+kernel's dtype, emptied into one of float64 every few blocks, so that rounding errors do not grow
+with the number of rows. What depends on the parameters alone is computed once.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from symgrad.expr.node import INPUT, Op
+from symgrad.expr.node import INPUT, Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
-from symgrad.llvm.body import Body, Source, module, write_parts
+from symgrad.llvm.body import Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
 from symgrad.llvm.skeletons import Lines, load_columns
+from symgrad.llvm.tiles import Products, products_of, write_tiles
 from symgrad.mathlib.define import Function
 
-EMPTIED = 32
-"""Blocks of rows after which accumulators are added to float64."""
+EMPTIED = {"float32": (8, 16), "float64": (32, 32)}
+"""Blocks of rows after which accumulators are added to float64: those in registers, and those in
+memory, of which there are many. Rows that are all the same have errors of one sign, which grow with
+it: of 1e-7 and 2.5e-7 of the sum."""
 
 LONG_ROW = 3_000
 """Operations a row up to which compiling with effort pays: sums are computed again and again."""
@@ -29,10 +32,17 @@ LONG_ROW = 3_000
 LINE = 64
 """Bytes of a line of the cache."""
 
+KEPT = 2**18
+"""Bytes of factors that blocks leave behind, which have to stay in the cache; if they are many, of
+the `FEWEST` blocks all the same."""
+
+FEWEST = 4
+
 IN_REGISTERS = 24
 """Results up to which accumulators stay in registers."""
 
 
+@paused_gc()
 def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape: Shape) -> Source:
     """The module whose function ``run`` sums the results over rows.
 
@@ -44,14 +54,34 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
+    if len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS:
+        once = _Once(reduction, split, split.carried, functions, shape)
+        return _in_registers(reduction, Body(reduction, split.each, functions, shape), once)
+    products = products_of(reduction, split.each)
+    body = _kept(reduction, split, products, functions, shape)
+    once = _Once(reduction, split, [i for _, i in body.copies], functions, shape)
+    return _in_memory(reduction, body, products, once)
+
+
+def _kept(
+    reduction: Reduction, split: Stages, products: Products, functions: Mapping[Op, Function],
+    shape: Shape,
+) -> Body:  # fmt: skip
+    """What is done for a block of rows in memory.
+
+    Outputs are the results that are added up there, factors of others, and what lookups get.
+    """
+    roots = [i for o in reduction.summed for i in o.nodes]
+    columns = [k for k in range(len(roots)) if k not in products.terms]
+    outputs = [Output("sums", tuple(roots[k] for k in columns)), Output("kept", products.kept)]
+    outputs += reduction.outputs[len(reduction.summed) :]
+    graph = reduction.graph
+    needed = set(reachable(graph, [i for o in outputs for i in o.nodes]))
+    order = [i for i in split.each if i in needed]
     places = {i: k for k, i in enumerate(_row_inputs(reduction))}
-    start = len(places) * shape.itemsize * shape.lanes
-    single = {i: start + shape.itemsize * k for k, i in enumerate(split.carried)}
-    added = len(reduction.summed)
-    body = Body(reduction, split.each, functions, shape, places, single, added, LONG_ROW)
-    once = _Once(reduction, split, functions, shape)
-    short = len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS
-    return (_in_registers if short else _in_memory)(reduction, body, once)
+    carried = set(split.carried)
+    made = Computation(reduction.name, graph, tuple(outputs))
+    return Body(made, order, functions, shape, places, carried, Masked(columns), LONG_ROW)
 
 
 def _row_inputs(reduction: Reduction) -> list[int]:
@@ -64,13 +94,14 @@ class _Once:
     """What needs no row: functions, on single numbers, that write it and the factors to memory."""
 
     def __init__(
-        self, reduction: Reduction, split: Stages, functions: Mapping[Op, Function], shape: Shape
-    ) -> None:
+        self, reduction: Reduction, split: Stages, carried: Sequence[int],
+        functions: Mapping[Op, Function], shape: Shape,
+    ) -> None:  # fmt: skip
         single = Shape(shape.dtype, 1, shape.fused)
-        outputs = Output("carried", tuple(split.carried)), Output("factors", reduction.factors)
+        outputs = Output("carried", tuple(carried)), Output("factors", reduction.factors)
         made = Computation("once", reduction.graph, outputs)
         self.body = Body(made, split.once, functions, single)
-        self.carried = split.carried
+        self.carried = carried
         parts = write_parts(self.body, "ptr %o0, ptr %o1", "once", "internal ")
         self.lines = [*self.body.definitions(), *parts]
         self.calls = [
@@ -129,7 +160,9 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
         write.store(f"%a{k}.next", "%acc", k * lanes, True)
     size = shape.itemsize * lanes
     rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
-    lines = _function(reduction, shape, rooms, [*once.calls, *spread], block, write.lines)
+    blocks = EMPTIED[shape.dtype][0]
+    prepared = [*once.calls, *spread]
+    lines = _function(reduction, shape, rooms, prepared, block, write.lines, blocks)
     return module([*once.lines, *body.definitions(), *lines], end, body.effort)
 
 
@@ -145,37 +178,64 @@ def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
     ]
 
 
-def _in_memory(reduction: Reduction, body: Body, once: _Once) -> Source:
+def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once) -> Source:
     """Inputs, results and accumulators as arrays of vectors in the workspace."""
     shape, lanes = body.shape, body.shape.lanes
-    count, size = len(reduction.factors), shape.itemsize * lanes
+    size = shape.itemsize * lanes
+    stride = size * len(products.kept)
+    blocks = EMPTIED[shape.dtype][1]
+    if stride:
+        blocks = max(FEWEST, min(blocks, KEPT // stride))
+    rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
+    write = Lines(shape)
+    _memory_block(write, reduction, body, stride)
+    block = list(write.lines)
+    write.lines.clear()
+    past = write.value("sub i64 %b.next, %o")
+    count = write.value(f"sdiv i64 {past}, {lanes}")
+    write_tiles(write, products, stride, count, 32 if size == LINE else 16)
+    lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks)
+    parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
+    parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
+    return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+
+
+def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -> None:
+    """What is done for a block of rows: its columns to memory, and calls of the parts."""
+    lanes, columns = write.shape.lanes, reduction.columns
+    mask = _mask(write)
+    if columns:
+        columns_loop(write, "rows", _block(write, columns), columns, "%in", True)
+    for k, column in enumerate(load_lookups(write, reduction)):
+        write.store(column, "%in", (columns + k) * lanes, True)
+    done = write.value("sub i64 %b, %o")
+    at = write.value(f"mul i64 {done}, {stride // lanes}")
+    kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
+    ends = [len(o.nodes) for o in body.computation.outputs[2:]]
+    starts = itertools.accumulate(ends[:-1], initial=0) if ends else ()
+    outputs = ["%acc", kept, *(write.element("%ends", s * lanes) for s in starts)]
+    arguments = ", ".join(f"ptr {o}" for o in outputs)
+    for k in range(len(body.parts)):
+        write.do(f"call void @part{k}(ptr %in, {arguments}, <{lanes} x i1> {mask}, ptr %frame)")
+    values = [write.load("%ends", k * lanes, True) for k in range(sum(ends))]
+    add_lookups(write, reduction, mask, values)
+    write.do("br label %next")
+
+
+def _memory_rooms(
+    reduction: Reduction, body: Body, once: _Once, kept: int
+) -> tuple[dict[str, int], int]:
+    """Where everything stands; what is carried is behind the inputs."""
+    lanes = body.shape.lanes
+    size, count = body.shape.itemsize * lanes, len(reduction.factors)
     start = len(_row_inputs(reduction)) * size
     sizes = once.rooms()
+    ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
     rooms, end = _placed({
-        "in": start + sizes.pop("carried"), **sizes, "acc": len(body.roots) * size,
-        "wide": 8 * count * lanes, "frame": len(body.slots) * size,
+        "in": start + sizes.pop("carried"), **sizes, "acc": count * size, "kept": kept,
+        "ends": ends * size, "wide": 8 * count * lanes, "frame": len(body.slots) * size,
     })  # fmt: skip
-    rooms["carried"] = rooms["in"] + start
-    widths = [len(o.nodes) * size for o in reduction.outputs]
-    starts = itertools.accumulate(widths[:-1], initial=rooms["acc"])
-    rooms |= {f"o{k}": at for k, at in enumerate(starts)}
-    write = Lines(shape)
-    mask = _mask(write)
-    if reduction.columns:
-        columns_loop(
-            write, "rows", _block(write, reduction.columns), reduction.columns, "%in", True
-        )
-    for k, column in enumerate(load_lookups(write, reduction)):
-        write.store(column, "%in", (reduction.columns + k) * lanes, True)
-    outputs = ", ".join(f"ptr %o{k}" for k in range(len(widths)))
-    for k in range(len(body.parts)):
-        write.do(f"call void @part{k}(ptr %in, {outputs}, <{lanes} x i1> {mask}, ptr %frame)")
-    added = range(count, len(body.roots))
-    add_lookups(write, reduction, mask, [write.load("%o0", k * lanes, True) for k in added])
-    write.do("br label %next")
-    lines = _function(reduction, shape, rooms, once.calls, write.lines, [])
-    parts = write_parts(body, f"{outputs}, <{lanes} x i1> %mask", "part", "internal ")
-    return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+    return rooms | {"carried": rooms["in"] + start}, end
 
 
 def _each(name: str, count: int, after: str, lines: Sequence[str]) -> list[str]:
@@ -213,9 +273,9 @@ def _mask(write: Lines) -> str:
 
 def _function(
     reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
-    block: Sequence[str], emptied: Sequence[str],
+    block: Sequence[str], emptied: Sequence[str], blocks: int,
 ) -> list[str]:  # fmt: skip
-    """The loops around a block of rows, and the sums of the lanes in the end."""
+    """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end."""
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
     count = len(reduction.factors)
     return [
@@ -224,7 +284,7 @@ def _function(
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
         *prepared,
         *_cleared(shape, count),
-        *_stretches(shape, block),
+        *_stretches(shape, block, blocks),
         "full:",
         *emptied,
         *_emptied(shape, count),
@@ -263,12 +323,12 @@ def _cleared(shape: Shape, count: int) -> list[str]:
     return [*_each("clear", count, "clear.end", lines), "clear.end:", "  br label %outer"]
 
 
-def _stretches(shape: Shape, block: Sequence[str]) -> list[str]:
+def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
     """The loop over stretches of rows, and in it that over their blocks."""
     return [
         "outer:",
         "  %o = phi i64 [ %first, %clear.end ], [ %o.next, %empty.end ]",
-        f"  %o.next = add i64 %o, {EMPTIED * shape.lanes}",
+        f"  %o.next = add i64 %o, {blocks * shape.lanes}",
         "  %limit = call i64 @llvm.smin.i64(i64 %o.next, i64 %end)",
         "  br label %block",
         "block:",

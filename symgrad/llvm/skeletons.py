@@ -26,10 +26,14 @@ class Lines:
 
     def value(self, text: str) -> str:
         """The name of a new value."""
-        name = f"%v{self._count}"
-        self._count += 1
+        name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def fresh(self) -> str:
+        """A name that no value has."""
+        self._count += 1
+        return f"%v{self._count}"
 
     def do(self, text: str) -> None:
         """An instruction without a value."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import INPUT, Graph, Op, reachable
+from symgrad.expr.simplify import inputs_of
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 """What each is of the angle and the quarter turns of its argument."""
@@ -15,51 +16,55 @@ TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 SUMS: Final = frozenset({ops.add, ops.sub, ops.mul, ops.div})
 """What compilers take apart, or fuse with a product or sum that it is made of."""
 
-Build = Callable[[Graph, Op, tuple[int, ...]], int]
-"""Makes ``op(*arguments)`` in a new graph."""
+Build = Callable[..., int]
+"""``build(graph, op, *arguments)`` makes what stands for ``op(*arguments)`` in a new graph."""
 
 
 def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which the sine, cosine and tangent of one argument have one reduction."""
-    several = _arguments_of_several(graph, roots)
-    if not several:
-        return graph, list(roots)
-
-    def build(target: Graph, op: Op, args: tuple[int, ...]) -> int:
-        if op not in TURNED or args[0] not in wanted:
-            return target.add(op, *args)
-        q = target.add(ops.quarters, *args)
-        return target.add(TURNED[op], target.add(ops.angle, *args, q), q)
-
-    wanted: set[int] = set()
-    return _rebuilt(graph, roots, build, lambda i, new: wanted.add(new) if i in several else None)
+    nodes = graph.nodes
+    order = reachable(graph, roots) if _has(graph, TURNED) else []
+    turned = [i for i in order if nodes[i][0] in TURNED]
+    times = Counter([nodes[i][1] for i in turned])
+    several = {i for i in turned if times[nodes[i][1]] > 1}
+    return _with_angles(graph, roots, order, several) if several else (graph, list(roots))
 
 
-def _arguments_of_several(graph: Graph, roots: Sequence[int]) -> set[int]:
-    seen: set[int] = set()
-    several: set[int] = set()
-    for i in reachable(graph, roots):
-        node = graph.nodes[i]
-        if node[0] in TURNED:
-            (several if node[1] in seen else seen).add(node[1])
-    return several
+def _with_angles(
+    graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
+) -> tuple[Graph, list[int]]:
+    """A copy of the nodes in ``order``, those in ``turned`` of a reduced angle.
+
+    As no two nodes are equal and none is an angle before, none are equal afterwards: they need not
+    be looked up.
+    """
+    nodes, inputs = graph.nodes, inputs_of(graph)
+    made, places = [nodes[i] for i in inputs], [0] * len(inputs)
+    renamed = {i: k for k, i in enumerate(inputs)}
+    quarters: dict[int, int] = {}
+    for i in order:
+        node, place = nodes[i], graph.places[i]
+        if i in turned:
+            q = quarters.get(node[1])
+            if q is None:
+                x, q = renamed[node[1]], len(made)
+                quarters[node[1]] = q
+                made += [(ops.quarters, x), (ops.angle, x, q)]
+                places += [place, place]
+            node = (TURNED[node[0]], q + 1, q)
+        elif node[0].arity:
+            node = (node[0], *[renamed[a] for a in node[1:]])
+        elif node[0] is INPUT:
+            continue
+        renamed[i] = len(made)
+        made.append(node)
+        places.append(place)
+    return Graph.of(made, places, graph.names, graph.sources), [renamed[i] for i in roots]
 
 
-def without_normal(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, with erfc and exp(-x**2) for the normal distribution."""
-    if not any(graph.nodes[i][0] in (ops.bell, ops.normal_cdf) for i in reachable(graph, roots)):
-        return graph, list(roots)
-
-    def build(target: Graph, op: Op, args: tuple[int, ...]) -> int:
-        if op not in (ops.bell, ops.normal_cdf):
-            return target.add(op, *args)
-        sign = 1.0 if op is ops.bell else -1.0
-        z = target.add(ops.mul, args[0], target.constant(sign * math.sqrt(0.5)))
-        if op is ops.bell:
-            return target.add(ops.exp_neg_square, z)
-        return target.add(ops.mul, target.add(ops.erfc, z), target.constant(0.5))
-
-    return _rebuilt(graph, roots, build, lambda _, __: None)
+def _has(graph: Graph, wanted: Container[Op]) -> bool:
+    """Whether any node is one of these operations."""
+    return any(node[0] in wanted for node in graph.nodes)
 
 
 def ordered(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -69,12 +74,11 @@ def ordered(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     the bit where they agree on the single operations.
     """
 
-    def build(target: Graph, op: Op, args: tuple[int, ...]) -> int:
-        if op in SUMS:
-            args = tuple(_rounded(target, a) for a in args)
-        return target.add(op, *args)
+    def build(target: Graph, op: Op, *args: int) -> int:
+        return target.add(op, *[_rounded(target, a) for a in args])
 
-    return _rebuilt(graph, roots, build, lambda _, __: None)
+    order = reachable(graph, roots)
+    return _rebuilt(graph, roots, order, {i for i in order if graph.nodes[i][0] in SUMS}, build)
 
 
 def _rounded(graph: Graph, i: int) -> int:
@@ -84,22 +88,23 @@ def _rounded(graph: Graph, i: int) -> int:
 
 
 def _rebuilt(
-    graph: Graph, roots: Sequence[int], build: Build, note: Callable[[int, int], object]
+    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: set[int], build: Build
 ) -> tuple[Graph, list[int]]:
-    """A copy with all inputs, its operations made by ``build``; ``note`` is told of each node."""
+    """A copy of the nodes in ``order``, and of all inputs; ``build`` makes those in ``changed``."""
     target = Graph()
     target.tracing = False
-    inputs = sorted((node[1], i) for i, node in enumerate(graph.nodes) if node[0] is INPUT)
-    renamed = {i: target.input(graph.names[k]) for k, i in inputs}
-    for i in renamed:
-        note(i, renamed[i])
-    for i in reachable(graph, roots):
-        if i in renamed:
-            continue
-        node = graph.nodes[i]
-        target.place = graph.places[i]
-        arguments = tuple(renamed[a] for a in node[1:]) if node[0].arity else ()
-        renamed[i] = build(target, node[0], arguments) if arguments else target.intern(node)
-        note(i, renamed[i])
     target.sources = graph.sources
+    renamed = [-1] * len(graph)
+    for i in inputs_of(graph):
+        renamed[i] = target.input(graph.names[graph.nodes[i][1]])
+    nodes, places, add = graph.nodes, graph.places, target.add
+    for i in order:
+        node = nodes[i]
+        op = node[0]
+        target.place = places[i]
+        if op.arity:
+            arguments = [renamed[a] for a in node[1:]]
+            renamed[i] = build(target, op, *arguments) if i in changed else add(op, *arguments)
+        elif renamed[i] < 0:
+            renamed[i] = target.intern(node)
     return target, [renamed[i] for i in roots]

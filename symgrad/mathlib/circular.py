@@ -1,8 +1,9 @@
 """Sine, cosine and tangent of every finite float32: x less k quarter turns, then a polynomial.
 
 The parts are operations of their own, so that a kernel with the sine and the cosine of one argument
-reduces it once. Up to 3,000 radians k*pi/2 is subtracted in four exact pieces; larger arguments are
-multiplied by 2/pi as integers (Payne and Hanek 1983), of which only the bits that matter are used.
+reduces it once; one with either of them decides once whether the argument is large. Up to 3,000
+radians k*pi/2 is subtracted in four exact pieces; larger arguments are multiplied by 2/pi as
+integers (Payne and Hanek 1983), of which only the bits that matter are used.
 """
 
 from __future__ import annotations
@@ -42,16 +43,28 @@ TWO_OVER_PI: Final = (
 
 def quarters(x: Expr) -> Expr:
     """12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4."""
-    return ops.where(ops.abs(x) > NEAR, ops.far_quarters(x), x * (2.0 / math.pi) + MAGIC)
+    return ops.where(_is_far(x), ops.far_quarters(x), _near_quarters(x))
 
 
 def angle(x: Expr, q: Expr) -> Expr:
     """x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place."""
+    return ops.where(_is_far(x), ops.far_angle(x), _near_angle(x, q))
+
+
+def _is_far(x: Expr) -> Any:
+    return ops.abs(x) > NEAR
+
+
+def _near_quarters(x: Expr) -> Expr:
+    return x * (2.0 / math.pi) + MAGIC
+
+
+def _near_angle(x: Expr, q: Expr) -> Expr:
     k = held(q) - MAGIC
     rest = x
     for piece in HALF_PI[:-1]:
         rest = held(rest - k * piece)
-    return ops.where(ops.abs(x) > NEAR, ops.far_angle(x), rest - k * HALF_PI[-1])
+    return rest - k * HALF_PI[-1]
 
 
 def far_quarters(x: Expr) -> Expr:
@@ -157,26 +170,47 @@ def cosine(a: Expr, q: Expr) -> Expr:
 
 
 def tangent(a: Expr, q: Expr) -> Expr:
-    """sin(a)/cos(a) or -cos(a)/sin(a), chosen by the last bit of q."""
+    """sin(a)/cos(a) or -cos(a)/sin(a), chosen by the last bit of q.
+
+    A Newton step mends the ratio: devices may be off by 2 ULP, and the derivative squares it.
+    """
     turns = ops.float_bits(q)
     odd = _odd(turns)
     sin, cos = _sin(a), _cos(a)
-    return ops.where(odd, -cos, sin) / ops.where(odd, sin, cos)
+    above, below = ops.where(odd, -cos, sin), ops.where(odd, sin, cos)
+    r = ops.reciprocal(below)
+    ratio = ops.opaque(above * r)
+    return ratio - r * (ratio * below - above)  # of -0.0 it is -0.0
 
 
 def sin(x: Expr) -> Expr:
     """The sine of x less k quarter turns, and of these."""
-    q = ops.quarters(x)
-    return ops.sine(ops.angle(x, q), q)
+    q = _near_quarters(x)
+    return ops.where(_is_far(x), ops.far_sin(x), ops.sine(_near_angle(x, q), q))
 
 
 def cos(x: Expr) -> Expr:
     """The cosine of x less k quarter turns, and of these."""
-    q = ops.quarters(x)
-    return ops.cosine(ops.angle(x, q), q)
+    q = _near_quarters(x)
+    return ops.where(_is_far(x), ops.far_cos(x), ops.cosine(_near_angle(x, q), q))
 
 
 def tan(x: Expr) -> Expr:
     """The tangent of x less k quarter turns, and of these."""
-    q = ops.quarters(x)
-    return ops.tangent(ops.angle(x, q), q)
+    q = _near_quarters(x)
+    return ops.where(_is_far(x), ops.far_tan(x), ops.tangent(_near_angle(x, q), q))
+
+
+def far_sin(x: Expr) -> Expr:
+    """The sine of |x| > 3,000 less k quarter turns, and of these."""
+    return ops.sine(ops.far_angle(x), ops.far_quarters(x))
+
+
+def far_cos(x: Expr) -> Expr:
+    """The cosine of |x| > 3,000 less k quarter turns, and of these."""
+    return ops.cosine(ops.far_angle(x), ops.far_quarters(x))
+
+
+def far_tan(x: Expr) -> Expr:
+    """The tangent of |x| > 3,000 less k quarter turns, and of these."""
+    return ops.tangent(ops.far_angle(x), ops.far_quarters(x))

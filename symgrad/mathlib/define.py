@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -24,9 +24,10 @@ from symgrad.mathlib import (
     order,
     powers,
     quotient,
+    rounding,
     trigonometric,
 )
-from symgrad.mathlib.arrange import ordered, share_reductions, without_normal
+from symgrad.mathlib.arrange import ordered, share_reductions
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
@@ -37,6 +38,8 @@ Formula = Callable[..., Expr]
 
 INLINE: Final[tuple[Formula, ...]] = (
     inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
+    inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
+    inline.gelu_tanh, inline.gelu_tanh_slope,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
@@ -49,13 +52,19 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
     circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
     circular.sine, circular.cosine, circular.tangent, circular.sin, circular.cos, circular.tan,
+    circular.far_sin, circular.far_cos, circular.far_tan,
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
     error_function.erf, error_function.erfc, error_function.normal_cdf,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 
 
-_RARE: Final = frozenset({ops.far_quarters, ops.far_angle})
+ROUNDED: Final[tuple[Formula, ...]] = (
+    rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt,
+)  # fmt: skip
+"""What math="strict" defines besides, for devices that do not round it correctly."""
+
+_RARE: Final = frozenset({ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan})
 """What is worth a branch: long, and needed by few arguments."""
 
 
@@ -89,40 +98,89 @@ class Function:
         return node[1:3] if chooses else ()
 
 
+class Functions(Mapping[Op, Function]):
+    """Functions by their operations, each defined when it is first asked for.
+
+    ``finish`` makes of a definition what is kept.
+    """
+
+    def __init__(self, formulas: Iterable[Formula], finish: Callable[[Function], Function]) -> None:
+        self._formulas = {ops.TABLE[f.__name__]: f for f in formulas}
+        self._finish = finish
+        self._made: dict[Op, Function] = {}
+
+    def __getitem__(self, op: Op) -> Function:
+        if op not in self._made:
+            self._made[op] = self._finish(define(self._formulas[op]))
+        return self._made[op]
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._formulas
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._formulas)
+
+    def __len__(self) -> int:
+        return len(self._formulas)
+
+
 @cache
 def functions(math: str) -> Mapping[Op, Function]:
     """The operations to be emitted as functions; some call others of them, never in a circle.
 
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
     that carries a WGSL text is then left to the device. With ``math="strict"``, in the order that
-    `ordered` gives them.
+    `ordered` gives them, and with quotients and roots that are rounded correctly.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    formulas = [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
-    made = [define(f) for f in formulas]
-    return MappingProxyType({f.op: _ordered(f) if math == "strict" else f for f in made})
+    return _named([*_formulas(math), *(ROUNDED if math == "strict" else ())], math)
+
+
+@cache
+def rounding_functions(math: str) -> Mapping[Op, Function]:
+    """The functions for a back end whose own quotients and roots are rounded correctly."""
+    return _named(_formulas(math), math)
+
+
+def _formulas(math: str) -> list[Formula]:
+    return [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
+
+
+def _named(formulas: Iterable[Formula], math: str) -> Functions:
+    return Functions(formulas, _ordered if math == "strict" else lambda function: function)
 
 
 @cache
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
-    made = {ops.TABLE[f.__name__]: define(f) for f in double_all.FORMULAS}
-    bounded = {op: replace(made[op], bound=TRIG_BOUND) for op in (ops.sin, ops.cos, ops.tan)}
-    return MappingProxyType(made | bounded)
+    turned = (ops.sin, ops.cos, ops.tan)
+    return Functions(
+        double_all.FORMULAS, lambda f: replace(f, bound=TRIG_BOUND) if f.op in turned else f
+    )
+
+
+def name_of(op: Op) -> str:
+    """The name of the function of an operation."""
+    return f"sg_{op.name}"
 
 
 @cache
-def inlined(math: str) -> Mapping[Op, Definition]:
+def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
     """The operations that ``simplify(..., definitions=)`` expands, and how.
+
+    In float64 those that are functions there, from pairs of numbers, are not expanded.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    expanded: dict[Op, Definition] = {ops.TABLE[f.__name__]: _expansion(f) for f in INLINE}
+    kept = {f.__name__ for f in double_all.FORMULAS} if dtype == "float64" else set[str]()
+    expanded: dict[Op, Definition] = {
+        ops.TABLE[f.__name__]: _expansion(f) for f in INLINE if f.__name__ not in kept
+    }
     return MappingProxyType(
         {**expanded, ops.integer_pow: _expand_integer_pow, ops.pow: _expand_pow}
     )
@@ -132,13 +190,10 @@ def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Gr
     """A simplified graph as back ends get it.
 
     In float32, sines and cosines of one argument share its reduction, and with ``math="strict"``
-    every sum and product is rounded where it stands. In float64, the normal distribution is written
-    with the error function.
+    every sum and product is rounded where it stands.
     """
     _require(math)
-    if dtype != "float32":
-        return without_normal(graph, roots)
-    if math == "fast":
+    if dtype != "float32" or math == "fast":
         return graph, list(roots)
     graph, lowered = share_reductions(graph, roots)
     return ordered(graph, lowered) if math == "strict" else (graph, lowered)
@@ -162,7 +217,7 @@ def define(formula: Formula) -> Function:
     traced, root = _trace(formula)
     graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
     doc = (formula.__doc__ or "").partition("\n")[0]
-    return Function(op, f"sg_{op.name}", graph, root, tuple(inputs_of(graph)), doc)
+    return Function(op, name_of(op), graph, root, tuple(inputs_of(graph)), doc)
 
 
 @cache
@@ -183,7 +238,7 @@ def primitive(math: str) -> Mapping[Op, Definition]:
 
 
 def _formula(op: Op) -> Formula:
-    return next(f for f in FORMULAS if f.__name__ == op.name)
+    return next(f for f in (*FORMULAS, *ROUNDED) if f.__name__ == op.name)
 
 
 def _expansion(formula: Formula) -> Definition:

@@ -45,6 +45,9 @@ EXPM1: Final = (
 )  # fmt: skip
 """(exp(x) - 1 - x)/x**2 on [-ln 2, ln 2]: expm1 to 0.09 * 2**-24 of its value."""
 
+Parts = tuple[Expr, Expr]
+"""A number as the sum of two floats, the second far smaller."""
+
 TWO_LN2: Final = (1.38629150390625, 2.8572136e-06)
 """2 ln 2: its 16 leading bits, whose product with k is exact, and the rest."""
 LOG10_2: Final = (0.301025390625, 4.605039e-06)
@@ -142,19 +145,23 @@ def log1p(x: Expr) -> Expr:
 
 def exp_neg_square(x: Expr) -> Expr:
     """exp(-x**2) as exp(-h**2 - (x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
-    return ops.where(ops.abs(x) > 10.3, 0.0, _gaussian(x, 1.0))
+    return ops.where(ops.abs(x) > 10.3, 0.0, gaussian(x, 1.0))
 
 
 def bell(x: Expr) -> Expr:
     """exp(-x**2/2) as exp(-h**2/2 - (x - h)(x + h)/2), h the 12 leading bits of x."""
-    return ops.where(ops.abs(x) > 14.5, 0.0, _gaussian(x, 0.5))
+    return ops.where(ops.abs(x) > 14.5, 0.0, gaussian(x, 0.5))
 
 
-def _gaussian(x: Expr, share: float) -> Expr:
-    """exp(-share x**2), the share 1 or 1/2."""
+def gaussian(x: Expr, share: float, factor: Parts | None = None) -> Expr:
+    """exp(-share x**2), the share 1 or 1/2, times the factor, at the cost of no more roundings."""
     h = leading(x)
     k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
     rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]
     exact = held((h * h) * -share - k * TWO_LN2[0])
     r = exact + rest  # its rounding does no harm where it is squared
-    return _raised(1.0 + (exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))), power)
+    less = exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))
+    if factor is None:
+        return _raised(1.0 + less, power)
+    first, second = factor
+    return _raised(first + (first * less + (second + second * less)), power)

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
+from symgrad.expr.reference import GELU_TANH
+from symgrad.mathlib.bits import held, leading
+
+LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)
+"""2 sqrt(2/pi): its 12 leading bits, and the rest."""
+CUBIC: Final = (0.07135009765625, GELU_TANH[0] * GELU_TANH[1] - 0.07135009765625)
+"""0.044715 of that, in the same way."""
+
+Parts = tuple[Expr, Expr, Expr]
+"""e, 1/(1 + e) and the scale of e."""
 
 
 def relu(x: Expr) -> Expr:
@@ -23,6 +36,83 @@ def logistic(x: Expr) -> Expr:
     e = ops.exp(-ops.abs(x))
     r = ops.reciprocal(1.0 + e)
     return e * (r * r)
+
+
+def _falling(size: Expr, rest: Expr | None = None) -> Parts:
+    """e, 1/(1 + e) and a scale, e times the scale being exp(-size), or exp(-size - rest).
+
+    From 80 on e is exp(16 - size), which is normal for longer; 1 + e is 1 there all the same.
+    A Newton step mends the reciprocal and what the rounding of 1 + e does to it.
+    """
+    far = size > 80.0
+    e = ops.exp(ops.where(far, 16.0, 0.0) - size)
+    e = e if rest is None else e - e * rest
+    r = ops.reciprocal(1.0 + e)
+    r = r + r * ((1.0 - r) - r * e)
+    return e, r, ops.where(far, math.exp(-16.0), 1.0)
+
+
+def _gated(x: Expr, parts: Parts) -> Expr:
+    """x r for x >= 0, else x r e, r = 1/(1 + e): x times a sigmoid."""
+    e, r, scale = parts
+    share = x * r
+    return ops.where(x >= 0.0, share, (share * e) * scale)
+
+
+def _gated_slope(b: Expr, parts: Parts) -> Expr:
+    """r (1 + e b r) for b >= 0, else r e (1 + b r): the derivative of x s(z), b = x z'."""
+    e, r, scale = parts
+    share = b * r
+    return r * ops.where(b >= 0.0, 1.0 + share * e, ((1.0 + share) * e) * scale)
+
+
+def silu(x: Expr) -> Expr:
+    """x/(1 + e) for x >= 0, else e*x/(1 + e), e = exp(-|x|), scaled where it may be subnormal."""
+    return _gated(x, _falling(ops.abs(x)))
+
+
+def silu_slope(x: Expr) -> Expr:
+    """r*(1 + e*x*r) for x >= 0, else r*e*(1 + x*r), r = 1/(1 + e), of the parts that silu has."""
+    return _gated_slope(x, _falling(ops.abs(x)))
+
+
+def gelu(x: Expr) -> Expr:
+    """x Phi(x)."""
+    return x * ops.normal_cdf(x)
+
+
+def gelu_slope(x: Expr) -> Expr:
+    """Phi(x) + x phi(x), phi the normal density."""
+    return ops.normal_cdf(x) + x * ((1.0 / math.sqrt(2.0 * math.pi)) * ops.bell(x))
+
+
+def _cubic(a: Expr) -> tuple[Expr, Expr]:
+    """z = a (LINEAR + CUBIC a**2) rounded, and the rest: e has the absolute error of z.
+
+    The products of leading bits are exact, and so is what they leave of the sum.
+    """
+    h, square = leading(a), a * a
+    s = leading(square)
+    left = held(h * h - s) + (a - h) * (a + h)
+    high = leading(LINEAR[0] + CUBIC[0] * square)
+    low = held(held(LINEAR[0] - high) + CUBIC[0] * s)
+    low = low + ((LINEAR[1] + CUBIC[1] * s) + sum(CUBIC) * left)
+    first, second = h * high, (a - h) * high + a * low
+    z = ops.opaque(first + second)
+    return z, second - held(z - first)
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """x sigmoid(z), z = a (x + b x**3) in two parts; from |x| = 30 on 0 or x."""
+    value = _gated(x, _falling(*_cubic(ops.abs(x))))
+    return ops.where(ops.abs(x) > 30.0, ops.relu(x), value)
+
+
+def gelu_tanh_slope(x: Expr) -> Expr:
+    """The derivative, of the parts that gelu_tanh has; from |x| = 30 on 0 or 1."""
+    steepness = sum(LINEAR) + (3.0 * sum(CUBIC)) * (x * x)
+    value = _gated_slope(x * steepness, _falling(*_cubic(ops.abs(x))))
+    return ops.where(ops.abs(x) > 30.0, ops.where(x > 0.0, 1.0, 0.0), value)
 
 
 def softplus(x: Expr) -> Expr:

@@ -20,12 +20,14 @@ def wide_div(a: Expr, b: Expr) -> Expr:
 
 
 def _take(r: Expr, b: Expr) -> Expr:
-    """r - q*b, q = floor(r/b) or one of its neighbours, without a rounding error.
+    """r - q*b without a rounding error, q the 21 leading bits of r/b or a whole number nearby.
 
-    q and b are cut into 12 bits and the rest, whose four products are exact; `opaque` keeps
-    compilers from adding them up before they are subtracted.
+    With 21 bits the difference fits in a float although a device's quotient is off by 3 ULP. q and
+    b are cut into 12 bits and the rest, whose four products are exact; `opaque` keeps compilers
+    from adding them up before they are subtracted.
     """
-    q = ops.floor(r / b)
+    bits = ops.float_bits(r / b)
+    q = ops.floor(ops.bits_float(ops.word_and(ops.word_add(bits, 4), 0xFFFFFFF8)))
     q_high, b_high = leading(q), leading(b)
     q_low, b_low = q - q_high, b - b_high
     r = ops.opaque(r - q_high * b_high)
@@ -36,14 +38,14 @@ def _take(r: Expr, b: Expr) -> Expr:
 def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
     """|a| and |b|, multiplied so that their parts and remainder stay normal, and the way back."""
     a, b = ops.abs(a), ops.abs(b)
-    small, large = (a < 2.0**40) & (b < 2.0**40), b > LARGE
+    small, large = (a < 2.0**40) & (b < 2.0**40), (b > LARGE) & (a >= b)
     scale = ops.where(small, 2.0**80, ops.where(large, 0.25, 1.0))
     return a * scale, b * scale, ops.where(small, 2.0**-80, ops.where(large, 4.0, 1.0))
 
 
 def _modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, in [0, b), of scaled a, b >= 0; NaN where two reductions do not get there."""
-    r = _take(_take(a, b), b)
+    """a modulo b, in [0, b), of scaled a, b >= 0; NaN where three reductions do not get there."""
+    r = _take(_take(_take(a, b), b), b)
     r = ops.where(r < 0.0, r + b, r)
     r = ops.where(r >= b, r - b, r)
     r = ops.where(a < b, a, r)

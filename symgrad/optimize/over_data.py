@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.gather import Block, Blocks, Row
+from symgrad.expr.gather import Block, Blocks, Row, nested
 from symgrad.optimize.arguments import real, require_method
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
-from symgrad.rows import Columns, read, screened
+from symgrad.rows import Columns, read
 from symgrad.wgsl.dispatch import DeviceArray
 
 
@@ -32,8 +32,8 @@ class RowLoss:
 
     def parameters(self, p: Any) -> Any:
         """A row of parameters, nested as f takes them."""
-        parts = {b.name: p[b.start : b.start + b.size].reshape(b.shape) for b in self.blocks}
-        return Blocks(parts) if isinstance(self.n, Mapping) else parts["p"]
+        parts = (p[b.start : b.start + b.size].reshape(b.shape)[()] for b in self.blocks)
+        return nested(self.n, parts, Blocks)
 
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""
@@ -82,7 +82,7 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     if isinstance(data, Mapping) and any(np.ndim(v) == 2 for v in data.values()):
         data = _stacked(data, of.columns)
     if isinstance(data, Mapping) or np.ndim(data) != 3:
-        return screened(*read(data, of.columns, dtype), of.nan_policy, of.columns)[0]
+        return read(data, of.columns, dtype, of.nan_policy)[0]
     table = real(data, "data", dtype)
     if table.shape[2] != of.columns.count:
         raise InputError(

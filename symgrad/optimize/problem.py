@@ -14,7 +14,7 @@ from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Expr, lift
-from symgrad.expr.node import Graph
+from symgrad.expr.node import Graph, paused_gc
 from symgrad.expr.trace import describe, trace
 from symgrad.expr.verbs import grad, hessian, jacobian
 from symgrad.kernel.plan import Computation, Iteration, Reduction
@@ -31,7 +31,6 @@ from symgrad.optimize.method import (
 from symgrad.pipeline import (
     Options,
     Wanted,
-    paused_gc,
     require_options,
     require_range,
     simplify_outputs,

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from symgrad.expr import functions
+from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import loop as cpu
@@ -34,7 +35,7 @@ from symgrad.optimize.problem import (
     layout_of,
 )
 from symgrad.optimize.runner import Runner
-from symgrad.pipeline import Options, Shaders, Wanted, paused_gc, simplify_outputs
+from symgrad.pipeline import Options, Shaders, Wanted, simplify_outputs
 from symgrad.results import Array
 from symgrad.targets import Device, gpu_program
 from symgrad.wgsl import loop as gpu

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.schedule import bind
-from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
 
 
-def definitions(used: Iterable[Op], functions: Mapping[Op, Function]) -> Iterator[str]:
-    """The lines of the functions that these operations need."""
-    for op in _in_order(used, functions):
-        yield from _function(functions[op], functions)
+class Library:
+    """The functions that a kernel may call, and their texts, each written once for all shaders."""
+
+    def __init__(self, functions: Mapping[Op, Function]) -> None:
+        self.names = {op: name_of(op) for op in functions}
+        self._functions = functions
+        self._texts: dict[Op, list[str]] = {}
+
+    def definitions(self, used: Iterable[Op]) -> Iterator[str]:
+        """The lines of the functions that these operations need."""
+        for op in _in_order(used, self._functions):
+            if op not in self._texts:
+                self._texts[op] = list(_function(self._functions[op], self.names))
+            yield from self._texts[op]
 
 
 def _in_order(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
@@ -33,14 +44,14 @@ def _in_order(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
     return list(done)
 
 
+@cache
 def _calls(function: Function) -> set[Op]:
     graph = function.graph
     return {graph.nodes[i][0] for i in reachable(graph, [function.root])}
 
 
-def _function(function: Function, functions: Mapping[Op, Function]) -> Iterator[str]:
+def _function(function: Function, names: Mapping[Op, str]) -> Iterator[str]:
     graph = function.graph
-    names = {op: f.name for op, f in functions.items()}
     texts: dict[int, Text] = {
         i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments
     }

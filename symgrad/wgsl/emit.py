@@ -11,7 +11,7 @@ from symgrad.expr.node import INPUT, Graph, Op, Place
 from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
 from symgrad.mathlib.quotient import LARGE
-from symgrad.wgsl.definitions import definitions
+from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render, render_wide
 from symgrad.wgsl.names import names_of_inputs, printable
 from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
@@ -35,23 +35,24 @@ def emit(
     style = style or Style()
     names = names_of_inputs(plan.graph)
     count = operations(plan)
+    library = Library(functions)
     sources = []
     for k in range(len(plan.pieces)):
-        body = _Body(
-            plan, plan.pieces[k], names, {op: f.name for op, f in functions.items()}, style
-        )
+        body = _Body(plan, plan.pieces[k], names, library.names, style)
         head = header(plan, k, count, style.math, style.title)
-        sources.append(_module(head, body, functions))
+        sources.append(_module(head, body, library))
     return tuple(sources)
 
 
-def _module(head: Iterable[str], body: _Body, functions: Mapping[Op, Function]) -> str:
-    parts = [list(body.part(k)) for k in range(len(body.piece.parts))]
+def _module(head: Iterable[str], body: _Body, library: Library) -> str:
+    # a function is kept as one text: a line of its own takes three times its length
+    texts = ["\n".join(body.part(k)) for k in range(len(body.piece.parts))]
+    parts = [[text] if text else [] for text in texts]
     skeleton = Skeleton(body.plan, body.piece, body.text)
     lines = [
         *head,
         *preamble(skeleton),
-        *definitions(body.used, functions),
+        *library.definitions(body.used),
         *body.private,
         *main_function(skeleton, parts),
     ]
@@ -72,20 +73,30 @@ class Writer:
         """The operations that have been written, among them those that are functions."""
         self.texts: dict[int, Text] = {}
         self._facts = Facts(graph)
+        self._folded: set[int] = set()
         self._last: Place | None = None
+        self._source = 0
 
     def text(self, i: int) -> str:
         """The value of a node that has been written, or of a constant."""
         return self.texts[i][0] if i in self.texts else literal(self.graph.nodes[i])[0]
 
-    def write(self, i: int) -> Iterator[str]:
-        """The line that makes the value of an operation, if it has one of its own."""
+    def write(self, i: int) -> str:
+        """The line that makes the value of an operation; "" if it has none of its own.
+
+        Its text is then part of its user's, and forgotten with that.
+        """
         expression = self._expression(i)
-        if i in self.bound:
-            line = f"  {self.declare(i, f't{i}')} = {expression[0]};"
-            yield line + self._comment(i, len(line))
-        else:
+        for a in self.graph.nodes[i][1:]:
+            if a in self._folded:  # no other expression needs it
+                self._folded.remove(a)
+                del self.texts[a]
+        if i not in self.bound:
+            self._folded.add(i)
             self.texts[i] = expression
+            return ""
+        line = f"  {self.declare(i, f't{i}')} = {expression[0]};"
+        return line + self._comment(i, len(line)) if self.style.comments else line
 
     def declare(self, i: int, name: str) -> str:
         """The left side of the statement that gives the value of node i its name."""
@@ -93,25 +104,27 @@ class Writer:
         return f"let {name}"
 
     def _expression(self, i: int) -> Text:
-        if ops.wide_div in self.calls and self._may_divide_by_much(i):
+        op = self.graph.nodes[i][0]
+        if op is ops.div and ops.wide_div in self.calls and self._may_divide_by_much(i):
             self.used.add(ops.wide_div)
             return render_wide(self.graph, i, self.texts, self.calls[ops.wide_div])
-        self.used.add(self.graph.nodes[i][0])
+        self.used.add(op)
         return render(self.graph, i, self.texts, self.calls)
 
     def _may_divide_by_much(self, i: int) -> bool:
-        """Whether node i is a division by what may be too large for a device's reciprocal.
+        """Whether the divisor of node i may be too large for a device's reciprocal.
 
         A reciprocal itself is subnormal there, and may be flushed.
         """
-        node = self.graph.nodes[i]
-        if node[0] is not ops.div:
-            return False
-        low, high = self._facts.interval(node[-1])
-        return low < -LARGE or high > LARGE
+        return self._facts.largest(self.graph.nodes[i][-1]) > LARGE
 
     def _comment(self, i: int, width: int) -> str:
-        place = self.graph.place_of(i) if self.style.comments else None
+        """The user's line, where it is another than that of the statement before."""
+        number = self.graph.places[i]
+        if number == self._source:
+            return ""
+        self._source = number
+        place = self.graph.place_of(i)
         if place is None or place == self._last or not place.text:
             return ""
         self._last = place
@@ -140,8 +153,9 @@ class _Body(Writer):
         shared.update(s.node for s in self.piece.stores)
         shared.update(i for r in self.piece.fetches for i in rows[r])
         first: dict[int, int] = {}
-        for k, nodes in enumerate(self._lists):
-            shared.update(i for i in nodes if first.setdefault(i, k) != k)
+        for k, part in enumerate(self._lists):
+            named = [i for i in part if i in self.bound or self.graph.nodes[i][0] is INPUT]
+            shared.update([i for i in named if first.setdefault(i, k) != k])
         return shared
 
     def text(self, i: int) -> str:
@@ -152,13 +166,14 @@ class _Body(Writer):
 
     def part(self, k: int) -> Iterator[str]:
         """The lines of one function."""
+        nodes = self.graph.nodes
         for i in self._lists[k]:
             if i in self.texts:
                 continue
-            if i in self._rows or self.graph.nodes[i][0] is INPUT:
+            if i in self._rows or nodes[i][0] is INPUT:
                 yield from self._load(i)
-            else:
-                yield from self.write(i)
+            elif line := self.write(i):
+                yield line
 
     def declare(self, i: int, name: str) -> str:
         """The left side of a statement; what several functions need is a variable of them all."""

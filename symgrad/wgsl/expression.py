@@ -88,9 +88,13 @@ def _infix(symbol: str) -> Callable[[Text, Text], Text]:
     right = PRIMARY if binding == PRODUCT else (PRODUCT if binding == SUM else UNARY)
 
     def render(a: Text, b: Text) -> Text:
+        first, second = a[0], b[0]
+        if a[1] < left:
+            first = f"({first})"
         # a unary minus on the right is put in parentheses: naga refuses "x--1.0"
-        tight = right if not b[0].startswith("-") else PRIMARY
-        return f"{_wrapped(a, left)} {symbol} {_wrapped(b, tight)}", binding
+        if b[1] < right or (b[1] < PRIMARY and second.startswith("-")):
+            second = f"({second})"
+        return f"{first} {symbol} {second}", binding
 
     return render
 
@@ -107,18 +111,33 @@ def _balanced(pattern: str) -> bool:
 
 def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[Op, str]) -> Text:
     """The expression of node i from those of its arguments."""
-    node = graph.nodes[i]
+    nodes = graph.nodes
+    node = nodes[i]
     op = node[0]
-    args = [texts[a] if a in texts else literal(graph.nodes[a]) for a in node[1:]]
-    name = functions.get(op)
-    if name is not None:
-        return f"{name}({', '.join(a[0] for a in args)})", PRIMARY
+    args = [texts[a] if a in texts else literal(nodes[a]) for a in node[1:]]
+    if op in functions:
+        return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
-    if op in (ops.div, ops.reciprocal) and _is_zero(graph, node[-1]):
-        args[-1] = (f"-{ZERO}", UNARY) if _is_negative(graph, node[-1]) else (ZERO, PRIMARY)
-    if op is ops.mul and graph.nodes[node[2]][0] is CONST:
-        args.reverse()  # an expert writes 2.0f * a
+    if op in _ARRANGED:
+        args = _ARRANGED[op](graph, node, args)
     return form_of(op.wgsl)(*args)
+
+
+def _constant_first(graph: Graph, node: Node, args: list[Text]) -> list[Text]:
+    """An expert writes 2.0f * a."""
+    return args[::-1] if graph.nodes[node[2]][0] is CONST else args
+
+
+def _zero_at_run_time(graph: Graph, node: Node, args: list[Text]) -> list[Text]:
+    if _is_zero(graph, node[-1]):
+        args[-1] = (f"-{ZERO}", UNARY) if _is_negative(graph, node[-1]) else (ZERO, PRIMARY)
+    return args
+
+
+_ARRANGED: Final = {
+    ops.mul: _constant_first, ops.div: _zero_at_run_time, ops.reciprocal: _zero_at_run_time,
+}  # fmt: skip
+"""How arguments change where they are constants."""
 
 
 def render_wide(graph: Graph, i: int, texts: Mapping[int, Text], name: str) -> Text:

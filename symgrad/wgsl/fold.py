@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-GROUP: Final = 64
+GROUP: Final = 256
 """Invocations that add up the partial sums of one result: a workgroup."""
 
 FOLD: Final = f"""\

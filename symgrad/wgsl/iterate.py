@@ -22,17 +22,24 @@ from symgrad.expr.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
-from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
+from symgrad.mathlib.define import Function, name_of
+from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY
 from symgrad.wgsl.names import printable
+from symgrad.wgsl.reduce import row_inputs
 
 WORKGROUP: Final = 64
 """Invocations of a workgroup."""
 
 BLOCK: Final = 16
 """Rows that are added up before their sum is added with its rounding error kept."""
+
+TOGETHER: Final = 4
+"""Rows whose loads an invocation has on their way at once, where there is little to do at a row."""
+
+SHORT: Final = 64
+"""Statements at a row up to which that is so: they stand there once for each of these rows."""
 
 STATEMENTS: Final = 12_000
 """The most statements of a step: drivers take a minute for kernels that are longer."""
@@ -80,7 +87,7 @@ class _Stage(Writer):
         self, graph: Graph, order: Sequence[int], roots: Iterable[int], prefix: str,
         functions: Mapping[Op, Function], style: Style,
     ) -> None:  # fmt: skip
-        calls = {op: f.name for op, f in functions.items()}
+        calls = {op: name_of(op) for op in functions}
         super().__init__(graph, bind(graph, order, list(roots)), calls, style)
         self.order, self._prefix = order, prefix
 
@@ -91,8 +98,8 @@ class _Stage(Writer):
     def lines(self) -> Iterator[str]:
         """The statements; what has a text already needs none."""
         for i in self.order:
-            if i not in self.texts:
-                yield from self.write(i)
+            if i not in self.texts and (line := self.write(i)):
+                yield line
 
     def name_inputs(self, name: Callable[[int], str]) -> None:
         """Give inputs their names by their numbers."""
@@ -116,6 +123,8 @@ class _Module:
         self.once: _Stage | None = None
         self.each: _Stage | None = None
         self.terms: list[int] = []
+        self.summed: list[int] = []
+        """The numbers of the terms that differ from row to row."""
         if iteration.rows is not None:
             self._split(iteration.rows)
         self._require_size()
@@ -128,11 +137,13 @@ class _Module:
         self.once = _Stage(rows.graph, split.once, once, "row_", self.functions, self.style)
         self.once.name_inputs(lambda k: f"s{k}" if k < parameters else f"c{k - parameters}")
         self.each = _Stage(rows.graph, split.each, self.terms, "row_", self.functions, self.style)
+        varying = {*split.each, *row_inputs(rows)}
+        self.summed = [k for k, i in enumerate(self.terms) if i in varying]
 
     def _require_size(self) -> None:
-        if self.form.workgroup and len(self.terms) > TOTALS:
+        if self.form.workgroup and len(self.summed) > TOTALS:
             raise InputError(
-                f"{len(self.terms):,} sums over rows: a workgroup of a GPU has memory for "
+                f"{len(self.summed):,} sums over rows: a workgroup of a GPU has memory for "
                 f'{TOTALS:,}; use device="cpu"'
             )
         count = sum(len(s.bound) for s in (self.once, self.each, self.update) if s)
@@ -148,7 +159,7 @@ class _Module:
         used = set[Op]().union(*(s.used for s in (self.once, self.each, self.update) if s))
         yield from self._header()
         yield from self._preamble()
-        yield from definitions(used, self.functions)
+        yield from Library(self.functions).definitions(used)
         yield from main
 
     def _header(self) -> Iterator[str]:
@@ -176,10 +187,10 @@ class _Module:
         )
         yield "@group(0) @binding(4) var<storage, read_write> table: array<f32>;"
         if self.form.workgroup:
-            size = min(SUMS, len(self.terms))
+            size = min(SUMS, len(self.summed))
             if size:
                 yield f"var<workgroup> tile: array<f32, {size * (WORKGROUP + 1)}>;"
-                yield f"var<workgroup> totals: array<f32, {len(self.terms)}>;"
+                yield f"var<workgroup> totals: array<f32, {len(self.summed)}>;"
             yield "var<workgroup> going: u32;"
         else:
             yield "var<workgroup> steps_done: atomic<u32>;"
@@ -255,13 +266,13 @@ class _Module:
 
     def _gathered(self) -> Iterator[str]:
         """The sums of all invocations, added up: as many at a time as workgroup memory holds."""
-        count, length = len(self.terms), WORKGROUP + 1
-        for start in range(0, count, SUMS):
-            part = range(start, min(start + SUMS, count))
+        length = WORKGROUP + 1
+        for start in range(0, len(self.summed), SUMS):
+            part = self.summed[start : start + SUMS]
             if start:
                 yield "  workgroupBarrier();"
-            for k in part:
-                yield f"  tile[{(k - start) * length}u + local] = {_held(_both(k))};"
+            for place, k in enumerate(part):
+                yield f"  tile[{place * length}u + local] = {_held(_both(k))};"
             yield "  workgroupBarrier();"
             yield f"  if (local < {len(part)}u) {{"
             yield f"    let at = local * {length}u;"
@@ -284,10 +295,16 @@ class _Module:
             if self.form.workgroup:
                 yield from self._gathered()
             for k, factor in enumerate(self.factors):
-                value = f"totals[{k}u]" if self.form.workgroup else _both(k)
-                yield f"  let sum{k} = {_times(value, self.once.text(factor))};"
+                yield f"  let sum{k} = {_times(self._total(k), self.once.text(factor))};"
         yield from self.update.lines()
         yield from self._assign()
+
+    def _total(self, k: int) -> str:
+        """The sum of term k over all rows."""
+        if k not in self.summed:
+            assert self.once, "there are no rows"
+            return _times("f32(rows)", self.once.text(self.terms[k]))
+        return f"totals[{self.summed.index(k)}u]" if self.form.workgroup else _both(k)
 
     def _assign(self) -> Iterator[str]:
         """The next state in place of this one; what is of this one is copied before."""
@@ -304,36 +321,51 @@ class _Module:
                 yield f"  s{k} = {_held(text) if self.form.workgroup else text};"
 
     def _sum(self, once: _Stage, each: _Stage, first: str, stride: str) -> Iterator[str]:
-        count = range(len(self.terms))
         step = str(BLOCK * (WORKGROUP if self.form.workgroup else 1)) + "u"
-        for k in count:
+        for k in self.summed:
             yield f"  var high{k} = 0.0f; var low{k} = 0.0f;"
         yield f"  for (var start = {first}; start < rows; start += {step}) {{"
-        for k in count:
+        for k in self.summed:
             yield f"    var add{k} = 0.0f;"
         yield f"    let end = min(start + {step}, rows);"
-        yield f"    for (var row = start; row < end; row += {stride}) {{"
-        yield from _indented(self._row(), 2)
+        yield "    var row = start;"
         each.texts.update(once.texts)
-        yield from _indented(each.lines(), 2)
-        for k, i in enumerate(self.terms):
-            yield f"      add{k} += {each.text(i)};"
+        body = [*each.lines()]
+        body += [f"  add{k} += {each.text(self.terms[k])};" for k in self.summed]
+        if not self.form.workgroup and len(each.bound) <= SHORT:
+            yield from _indented(self._together(body))
+        yield f"    for (; row < end; row += {stride}) {{"
+        yield from _indented([*self._row(), *body], 2)
         yield "    }"
-        for k in count:
+        for k in self.summed:
             yield from _indented(_two_sum(k))
         yield "  }"
 
-    def _row(self) -> Iterator[str]:
+    def _together(self, body: Sequence[str]) -> Iterator[str]:
+        """Rows by fours, as long as there are so many."""
+        columns = range(self.iteration.shared + self.iteration.own)
+        yield f"  for (; row + {TOGETHER - 1}u < end; row += {TOGETHER}u) {{"
+        yield "    // all loads come before the work"
+        for k in range(TOGETHER):
+            yield from _indented(self._row(f"(row + {k}u)", f"_{k}"))
+        for k in range(TOGETHER):
+            yield "    {"
+            yield from (f"      let c{c} = c{c}_{k};" for c in columns)
+            yield from _indented(body, 2)
+            yield "    }"
+        yield "  }"
+
+    def _row(self, row: str = "row", suffix: str = "") -> Iterator[str]:
         """A row's columns, those that are shared first."""
         shared, own = self.iteration.shared, self.iteration.own
         for c in range(shared):
-            yield f"  let c{c} = table[row * {shared}u + {c}u];"
+            yield f"  let c{c}{suffix} = table[{row} * {shared}u + {c}u];"
         for c in range(own):
             if self.form.workgroup:
-                at = f"(problem * rows + row) * {own}u + {c}u"
+                at = f"(problem * rows + {row}) * {own}u + {c}u"
             else:
-                at = f"(row * {own}u + {c}u) * problems + problem"
-            yield f"  let c{shared + c} = own[{at}];"
+                at = f"({row} * {own}u + {c}u) * problems + problem"
+            yield f"  let c{shared + c}{suffix} = own[{at}];"
 
 
 def _two_sum(k: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from symgrad.expr.node import Graph
@@ -71,6 +72,7 @@ def unique(names: list[str]) -> list[str]:
     return result
 
 
+@lru_cache(maxsize=1024)
 def printable(text: str, limit: int = 72) -> str:
     """One line of plain text: nothing in it can end a comment or turn the reading direction."""
     kept = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)

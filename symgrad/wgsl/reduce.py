@@ -22,8 +22,8 @@ from symgrad.expr.node import INPUT, Graph, Op
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.schedule import bind
 from symgrad.kernel.stage import stages
-from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
+from symgrad.mathlib.define import Function, name_of
+from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import (
     BINDINGS,
@@ -40,8 +40,8 @@ from symgrad.wgsl.names import identifier, printable, unique
 WORKGROUP: Final = 256
 """Invocations of a workgroup."""
 
-ROWS: Final = 32
-"""Rows that an invocation adds up, at most."""
+ROWS: Final = 32, 128
+"""Rows that an invocation adds up, at most: one by one, and in blocks."""
 
 BLOCK: Final = 8
 """Rows of a block: where there are few results, an invocation's sums are sums of blocks."""
@@ -90,8 +90,8 @@ class Summation:
     """The numbers of its results."""
     summed: tuple[int, ...]
     """Those of them that depend on the rows."""
-    operations: int = 0
-    """Operations at a row."""
+    most: int
+    """Rows that an invocation may add up."""
     slopes: range = range(0)
     """The numbers of the quads of slopes that it writes for every row."""
 
@@ -174,7 +174,7 @@ class _Module:
             *(_label(reduction.outputs[len(reduction.summed) + q[0].lookup], q[0].column)
               for q in written),
         ]  # fmt: skip
-        calls = {op: f.name for op, f in functions.items()}
+        calls = {op: name_of(op) for op in functions}
         names = _names(reduction.graph)
         self.once = _Once(self, names, calls)
         self.each = _Each(self, names, calls)
@@ -216,7 +216,7 @@ class _Module:
         lines = [
             *self._header(),
             *self._preamble(),
-            *definitions(self.once.used | self.each.used, self.functions),
+            *Library(self.functions).definitions(self.once.used | self.each.used),
             *self.once.private,
             *self._sums(),
             *body,
@@ -224,8 +224,8 @@ class _Module:
             *self._main(prepared, results),
         ]
         source = "\n".join(lines) + "\n"
-        summed, operations = tuple(self.summed), len(self.split.each)
-        return Summation(source, self.results, summed, operations, self.slopes)
+        most = ROWS[self.two_levels]
+        return Summation(source, self.results, tuple(self.summed), most, self.slopes)
 
     def _header(self) -> Iterator[str]:
         """What the kernel computes, for its reader."""
@@ -405,7 +405,8 @@ class _Part(Writer):
         """The lines for one operation."""
         for a in self.graph.args(i):
             yield from self.load(a)
-        yield from self.write(i)
+        if line := self.write(i):
+            yield line
 
     def load(self, i: int) -> Iterator[str]:
         """The lines that read an input, where it has not been read."""

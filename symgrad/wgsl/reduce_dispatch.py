@@ -1,8 +1,8 @@
 """Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
 
 A call costs one write, one submit and one wait; the partial sums of all workgroups come back
-together and are added in float64. Those of many workgroups are added on the device before, with
-their rounding errors. Rows that no binding can hold are cut into blocks. Where rows look up lines
+together and are added in float64. Very many are added on the device before, with their rounding
+errors. Rows that no binding can hold are cut into blocks. Where rows look up lines
 of tables, the tables go up with every call, and what is added to them comes back.
 """
 
@@ -52,18 +52,14 @@ SLOPE_BYTES = 1 << 27
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
 
 
-HEAVY = 512
-"""Operations that an invocation should have, at least: in so many rows, but a block at most."""
-
-FOLDED = 64
-"""Workgroups beyond which their partial sums are added on the device."""
+FOLDED = 1 << 14
+"""Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
 
-def workgroups(count: int, operations: int, busy: int) -> int:
-    """How many add up this many rows, of so many operations each."""
-    block = min(max(HEAVY // max(operations, 1), 1), BLOCK)
-    needed = -(-count // (WORKGROUP * ROWS))
-    useful = -(-count // (WORKGROUP * block))
+def workgroups(count: int, most: int, busy: int) -> int:
+    """How many add up this many rows, of which an invocation may have so many."""
+    needed = -(-count // (WORKGROUP * most))
+    useful = -(-count // (WORKGROUP * BLOCK))
     return max(needed, min(busy, useful), 1)
 
 
@@ -277,9 +273,9 @@ class BoundSums:
     ) -> _Dispatch:
         """A module over a block of so many rows."""
         busy = module.summed or module.slopes
-        groups = workgroups(count, module.operations, self.sums.busy) if busy else 1
+        groups = workgroups(count, module.most, self.sums.busy) if busy else 1
         partials = None
-        if module.summed and groups > FOLDED:
+        if groups > 1 and groups * len(module.summed) > FOLDED:
             partials = self.sums.gpu.storage(4 * module.size(groups))
         return _Dispatch(module, pipeline, storage, block, count, groups, first, partials)
 
@@ -401,6 +397,6 @@ def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
             f"rows of {widest // 4:,} numbers"
         )
     if not reduction.lookups:
-        return min(fit, MAX_WORKGROUPS * WORKGROUP * ROWS)
+        return min(fit, MAX_WORKGROUPS * WORKGROUP * min(ROWS))
     scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
     return min(fit, max(scratch, TOGETHER), MAX_WORKGROUPS * GROUP)

@@ -28,6 +28,8 @@ def check(drawn: Drawn) -> None:
             low, high = np.float32(low), np.float32(high)  # bounds are rounded as values are
         assert (row >= low).all(), f"{x.id} has {row.min()} < {low}"
         assert (row <= high).all(), f"{x.id} has {row.max()} > {high}"
+        finite = np.abs(row[np.isfinite(row)])
+        assert (finite <= np.float32(facts.largest(x.id))).all(), f"{x.id} has {finite.max()}"
         if facts.nonnegative(x.id):
             assert not np.signbit(row).any(), f"{x.id} can be -0.0"
         if facts.positive(x.id):
@@ -49,6 +51,25 @@ def expression(build: Callable[..., Any]) -> tuple[Graph, int]:
     graph.tracing = False
     x, y = Expr(graph, graph.input("x")), Expr(graph, graph.input("y"))
     return graph, build(x, y).id
+
+
+@pytest.mark.parametrize(
+    ("build", "below"),
+    [
+        (lambda x, y: ops.sqrt(x) + 1e-8, 2e19),
+        (lambda x, y: 3.0 * ops.sqrt(x * x + y * y) - ops.sqrt(y), 8e19),
+        (lambda x, y: -ops.abs(ops.sin(x) * ops.sqrt(y)), 2e19),
+    ],
+)
+def test_roots_are_small_where_they_are_finite(build: Callable[..., Any], below: float) -> None:
+    graph, i = expression(build)
+    assert Facts(graph).largest(i) < below
+
+
+@pytest.mark.parametrize("build", [lambda x, y: x, lambda x, y: ops.minimum(ops.sqrt(x), y)])
+def test_what_has_no_bound(build: Callable[..., Any]) -> None:
+    graph, i = expression(build)
+    assert Facts(graph).largest(i) > 3.4e38
 
 
 NONNEGATIVE: list[Callable[..., Any]] = [

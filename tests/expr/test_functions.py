@@ -19,6 +19,7 @@ PUBLIC = [op for op in OPS if hasattr(functions, op.name) and op is not ops.pow]
 OPERATORS = {
     "add", "sub", "mul", "div", "neg", "integer_pow", "pow", "lt", "le", "eq", "ne", "opaque",
     "exp_neg_square", "bell", "normal_cdf", "logistic",
+    "silu_slope", "gelu_slope", "gelu_tanh_slope",
 }  # fmt: skip
 """Rows that users write as operators, or that are for the library's own use."""
 

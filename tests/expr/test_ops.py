@@ -19,9 +19,10 @@ from symgrad.expr.node import LEAVES, Graph, Op
 INF, NAN = math.inf, math.nan
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]
 BARE: Final = (
-    ops.bits_float, ops.word_float, ops.wide_div, ops.saturate, ops.quarters, ops.angle,
-    ops.far_quarters, ops.far_angle, ops.sine, ops.cosine, ops.tangent, ops.scalb, ops.exponent,
-    ops.significand, ops.upper,
+    ops.bits_float, ops.word_float, ops.wide_div, ops.ratio, ops.root, ops.saturate, ops.quarters,
+    ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
+    ops.sine, ops.cosine, ops.tangent, ops.scalb,
+    ops.exponent, ops.significand, ops.upper,
 )  # fmt: skip
 """Rows without a derivative: the library's own functions are made of them, nothing else is."""
 

@@ -31,8 +31,9 @@ INF, NAN = math.inf, math.nan
 BITS: Final = {
     "float_bits", "bits_float", "word_add", "word_and", "word_div",
     "word_sub", "word_mul", "word_or", "word_xor", "word_shift_left", "word_shift_right",
-    "word_lt", "word_where", "word_float", "saturate", "wide_div",
+    "word_lt", "word_where", "word_float", "saturate", "wide_div", "ratio", "root",
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
+    "far_sin", "far_cos", "far_tan",
     "scalb", "exponent", "significand", "upper",
 }  # fmt: skip
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES and op.name not in BITS]

@@ -56,12 +56,6 @@ fn sg_far_quarters(x: f32) -> f32 {
   return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
 }
 
-// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
-fn sg_quarters(x: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
-  return 0.63661975f * x + 1.2582912e+07f;
-}
-
 // x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
 fn sg_far_angle(x: f32) -> f32 {
   let t1 = bitcast<u32>(x);
@@ -101,18 +95,19 @@ fn sg_far_angle(x: f32) -> f32 {
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
-// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
-fn sg_angle(x: f32, q: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_angle(x); }
-  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t6 = q * t3 - 1.2582912e+07f;
-  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+// The sine of |x| > 3,000 less k quarter turns, and of these.
+fn sg_far_sin(x: f32) -> f32 {
+  return sg_sine(sg_far_angle(x), sg_far_quarters(x));
 }
 
 // The sine of x less k quarter turns, and of these.
 fn sg_sin(x: f32) -> f32 {
-  let t1 = sg_quarters(x);
-  return sg_sine(sg_angle(x, t1), t1);
+  if (3000.0f < abs(x)) { return sg_far_sin(x); }
+  let t4 = 0.63661975f * x + 1.2582912e+07f;
+  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t12 = t4 * t10 - 1.2582912e+07f;
+  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
+  return sg_sine(t27, t4);
 }
 
 @compute @workgroup_size(64)
@@ -183,21 +178,6 @@ fn sg_far_quarters(x: f32) -> f32 {
   return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
 }
 
-// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
-fn sg_quarters(x: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
-  return 0.63661975f * x + 1.2582912e+07f;
-}
-
-// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
-fn sg_cosine(a: f32, q: f32) -> f32 {
-  let t2 = bitcast<u32>(q);
-  let t7 = a * a;
-  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
-  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
-  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
-}
-
 // x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
 fn sg_far_angle(x: f32) -> f32 {
   let t1 = bitcast<u32>(x);
@@ -237,18 +217,28 @@ fn sg_far_angle(x: f32) -> f32 {
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
-// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
-fn sg_angle(x: f32, q: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_angle(x); }
-  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t6 = q * t3 - 1.2582912e+07f;
-  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
+fn sg_cosine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
+}
+
+// The cosine of |x| > 3,000 less k quarter turns, and of these.
+fn sg_far_cos(x: f32) -> f32 {
+  return sg_cosine(sg_far_angle(x), sg_far_quarters(x));
 }
 
 // The cosine of x less k quarter turns, and of these.
 fn sg_cos(x: f32) -> f32 {
-  let t1 = sg_quarters(x);
-  return sg_cosine(sg_angle(x, t1), t1);
+  if (3000.0f < abs(x)) { return sg_far_cos(x); }
+  let t4 = 0.63661975f * x + 1.2582912e+07f;
+  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t12 = t4 * t10 - 1.2582912e+07f;
+  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
+  return sg_cosine(t27, t4);
 }
 
 // sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
@@ -260,10 +250,19 @@ fn sg_sine(a: f32, q: f32) -> f32 {
   return bitcast<f32>(bitcast<u32>(select(t39, t22, 0u < (t2 & 1u))) ^ ((t2 & 2u) << 30u));
 }
 
+// The sine of |x| > 3,000 less k quarter turns, and of these.
+fn sg_far_sin(x: f32) -> f32 {
+  return sg_sine(sg_far_angle(x), sg_far_quarters(x));
+}
+
 // The sine of x less k quarter turns, and of these.
 fn sg_sin(x: f32) -> f32 {
-  let t1 = sg_quarters(x);
-  return sg_sine(sg_angle(x, t1), t1);
+  if (3000.0f < abs(x)) { return sg_far_sin(x); }
+  let t4 = 0.63661975f * x + 1.2582912e+07f;
+  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t12 = t4 * t10 - 1.2582912e+07f;
+  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
+  return sg_sine(t27, t4);
 }
 
 @compute @workgroup_size(64)
@@ -347,21 +346,6 @@ fn sg_far_quarters(x: f32) -> f32 {
   return bitcast<f32>(select(t101, 0u - t101, 0x7fffffffu < t1) + 0x4b400000u);
 }
 
-// 12582912 + k, k the whole number nearest to x/(pi/2); beyond 3,000 radians modulo 4.
-fn sg_quarters(x: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_quarters(x); }
-  return 0.63661975f * x + 1.2582912e+07f;
-}
-
-// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
-fn sg_cosine(a: f32, q: f32) -> f32 {
-  let t2 = bitcast<u32>(q);
-  let t7 = a * a;
-  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
-  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
-  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
-}
-
 // x less the nearest multiple of pi/2, for 3,000 < |x| < inf; NaN beyond.
 fn sg_far_angle(x: f32) -> f32 {
   let t1 = bitcast<u32>(x);
@@ -401,18 +385,28 @@ fn sg_far_angle(x: f32) -> f32 {
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
-// x - k*pi/2, q = 12582912 + k, each product exact and each difference rounded in its place.
-fn sg_angle(x: f32, q: f32) -> f32 {
-  if (3000.0f < abs(x)) { return sg_far_angle(x); }
-  let t3 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t6 = q * t3 - 1.2582912e+07f;
-  return t3 * (t3 * (t3 * (x - 1.5705566f * t6) - 0.00023967028f * t6) - 1.5890691e-08f * t6) - 2.563344e-12f * t6;
+// cos(a), -sin(a), -cos(a) or sin(a): a polynomial, chosen by the last bits of q.
+fn sg_cosine(a: f32, q: f32) -> f32 {
+  let t2 = bitcast<u32>(q);
+  let t7 = a * a;
+  let t24 = select(a + a * t7 * (t7 * (0.00833216f - 0.00019515256f * t7) - 0.16666655f), a, abs(a) < 1e-04f);
+  let t39 = t7 * (t7 * (t7 * (2.4433128e-05f * t7 - 0.0013887316f) + 0.041666646f) - 0.5f) + 1.0f;
+  return bitcast<f32>(bitcast<u32>(select(t39, t24, 0u < (t2 & 1u))) ^ (((t2 + 1u) & 2u) << 30u));
+}
+
+// The cosine of |x| > 3,000 less k quarter turns, and of these.
+fn sg_far_cos(x: f32) -> f32 {
+  return sg_cosine(sg_far_angle(x), sg_far_quarters(x));
 }
 
 // The cosine of x less k quarter turns, and of these.
 fn sg_cos(x: f32) -> f32 {
-  let t1 = sg_quarters(x);
-  return sg_cosine(sg_angle(x, t1), t1);
+  if (3000.0f < abs(x)) { return sg_far_cos(x); }
+  let t4 = 0.63661975f * x + 1.2582912e+07f;
+  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
+  let t12 = t4 * t10 - 1.2582912e+07f;
+  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
+  return sg_cosine(t27, t4);
 }
 
 @compute @workgroup_size(64)

@@ -16,6 +16,7 @@ from symgrad.expr.evaluate import leaf
 from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
+from symgrad.kernel import cut
 from symgrad.kernel import schedule as module
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.plan import Output, Plan
@@ -193,6 +194,14 @@ def test_what_is_large_is_cut() -> None:
     graph, outputs = gradient(dense, 300)
     plan = schedule("dense", graph, outputs)
     assert len(plan.pieces) > 1, "600 sines and cosines"
+
+
+def test_how_far_is_looked_ahead_changes_no_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, outputs = gradient(dense, 60)
+    limits = Limits(40, 10**9, 12, crossing=2, function=9, private=1)
+    far = schedule("dense", graph, outputs, limits).pieces
+    monkeypatch.setattr(cut, "LOOK_AHEAD", 1)
+    assert schedule("dense", graph, outputs, limits).pieces == far and len(far) > 2
 
 
 def test_cuts_are_where_few_values_are_alive() -> None:

@@ -10,6 +10,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Op
+from symgrad.llvm import body
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape, constant
 
@@ -113,3 +114,24 @@ def test_a_shared_product_is_not() -> None:
     text = emitted(computation(graph, [root]), Shape("float32", 1, True)).text
     assert "fma" not in text
     assert text.count("fmul") == 2
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operations of several instructions, fused and negated ones, across functions."""
+    graph = Graph()
+    graph.tracing = False
+    x, y = (Expr(graph, graph.input(name)) for name in "xy")
+    results = [op(*(x, y)[: op.arity]) for op in NATIVE]
+    results += [a * y - b for a, b in itertools.pairwise(results)]
+    results += [a - b * y for a, b in itertools.pairwise(results[: len(NATIVE)])]
+    made, shape = computation(graph, [r.id for r in results]), Shape("float32", lanes, True)
+    points = np.random.default_rng(0).uniform(0.1, 0.9, (LANES, 2)).astype(np.float32)
+    whole = run(made, shape, points)[0]
+    for name, value in (("LONG", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
+        monkeypatch.setattr(body, name, value)
+    text = emitted(made, shape).text
+    assert "@part9(" in text and "%t" not in text[text.index("@part0(") :]
+    np.testing.assert_array_equal(run(made, shape, points)[0], whole)

@@ -80,6 +80,18 @@ def test_errors_do_not_grow_with_the_rows() -> None:
     assert np.max(np.abs(found - want) / np.abs(want)) < 2e-7
 
 
+@pytest.mark.parametrize(("results", "bound"), [(1, 1.5e-7), (40, 3e-7)])
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1 / 3, 0.123])
+def test_rows_that_are_all_the_same(value: float, results: int, bound: float) -> None:
+    """Their rounding errors all have one sign, in registers as in memory."""
+    rows = np.full((100_000, 1), value, np.float32)
+    loss = lambda p, r: sum((k + 1) * p[k] for k in range(results)) * r[0]  # noqa: E731
+    made = reduction(loss, results, 1)
+    found = Sums(made, "accurate", "float32").run(np.ones(results, np.float32), rows)
+    want = reduce_rows(made, np.ones(results), rows.astype(np.float64))
+    assert np.max(np.abs(found - want) / want) < bound
+
+
 def test_what_is_beyond_the_rows_does_not_count() -> None:
     made = hoisted(reduction(lambda p, r: p[0] / r[0]))  # padding rows are 0: 1/0
     agree(made, *data(5))

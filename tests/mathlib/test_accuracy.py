@@ -7,11 +7,19 @@ import pytest
 
 from symgrad.expr import ops
 
-from .cases import BOUNDS, FUNCTIONS, PARTS, evaluate, grid, truth, ulps
+from .cases import BOUNDS, COMPOSED, FUNCTIONS, PARTS, evaluate, grid, truth, ulps
 
 
 def test_every_function_has_a_bound() -> None:
-    assert {op.name for op in FUNCTIONS} == {*BOUNDS, *PARTS}
+    assert {op.name for op in FUNCTIONS} == {*BOUNDS, *PARTS, *COMPOSED}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_what_is_composed_is_right_to_the_rounding_of_its_terms(name: str) -> None:
+    (x,) = grid(name)
+    got, want = evaluate(FUNCTIONS[ops.TABLE[name]], x), truth(name, x)
+    assert got.dtype == np.float32
+    assert np.all(np.abs(got - want) <= 3 * 2.0**-24 * np.maximum(1.0, np.abs(want)))
 
 
 @pytest.mark.parametrize("name", BOUNDS)

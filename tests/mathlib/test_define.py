@@ -11,7 +11,8 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Op, reachable
 from symgrad.expr.simplify import inputs_of, simplify
-from symgrad.mathlib.define import functions, inlined
+from symgrad.mathlib import exponential
+from symgrad.mathlib.define import Function, Functions, functions, inlined
 
 
 def expanded(op: Op, *extra: int) -> tuple[Graph, int]:
@@ -46,6 +47,19 @@ def test_fast_leaves_to_the_device_what_it_can_do() -> None:
         "exp", "exp2", "log", "log2", "sin", "cos", "tan", "cosh", "asin", "acos", "atan",
         "wide_div",
     }  # fmt: skip
+
+
+def test_a_function_is_defined_when_it_is_first_asked_for() -> None:
+    made: list[str] = []
+
+    def note(function: Function) -> Function:
+        made.append(function.name)
+        return function
+
+    some = Functions([exponential.exp, exponential.log], note)
+    assert ops.log in some and ops.sin not in some and list(some) == [ops.exp, ops.log]
+    assert made == []
+    assert some[ops.log] is some[ops.log] and made == ["sg_log"]
 
 
 def test_functions_call_no_circle() -> None:

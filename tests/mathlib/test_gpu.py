@@ -12,7 +12,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.node import Op
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.definitions import definitions
+from symgrad.wgsl.definitions import Library
 
 from .cases import BOUNDS, EDGES, FUNCTIONS, INEXACT, grid, truth, ulps
 
@@ -31,7 +31,7 @@ def source(function: Function, functions: Mapping[Op, Function]) -> str:
         "@group(0) @binding(0) var<storage, read> params: Params;",
         *buffers,
         f"@group(0) @binding({count + 1}) var<storage, read_write> out: array<f32>;",
-        *definitions([function.op], functions),
+        *Library(functions).definitions([function.op]),
         "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {",
         "  let i = id.x + id.y * 65536u;",
         "  if (i < arrayLength(&out)) {",

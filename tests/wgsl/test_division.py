@@ -21,6 +21,7 @@ def source(f: Any, **options: Any) -> str:
         lambda v: v[0] / (1.0 + sg.exp(-sg.abs(v[1]))),
         lambda v: v[0] / sg.cosh(sg.tanh(v[1]) - 2.0) / sg.sqrt(2.0),
         lambda v: v[0] / (2.0 + sg.sin(v[1])),
+        lambda v: v[0] / (sg.sqrt(v[0] * v[0] + v[1]) + 1e-8),
     ],
 )
 def test_a_divisor_that_is_known_to_be_small_stays_as_it_is(f: Any) -> None:

@@ -7,11 +7,14 @@ from typing import Any, Final
 
 from symgrad.mathlib import order
 from symgrad.mathlib.double import (
+    activation,
     error_function,
     exponential,
     hyperbolic,
     inverse,
     logarithm,
+    logistic,
+    normal,
     powers,
     quotient,
     trigonometric,
@@ -25,5 +28,8 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     inverse.asin, inverse.acos, inverse.atan, inverse.atan2,
     hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
-    powers.pow, powers.cbrt, powers.hypot, error_function.erf, error_function.erfc,
+    powers.pow, powers.cbrt, powers.rsqrt, powers.hypot, error_function.erf, error_function.erfc,
+    normal.bell, normal.normal_cdf, normal.gelu, normal.gelu_slope,
+    logistic.sigmoid, logistic.logistic, logistic.softplus, logistic.logaddexp,
+    activation.silu, activation.silu_slope, activation.gelu_tanh, activation.gelu_tanh_slope,
 )  # fmt: skip

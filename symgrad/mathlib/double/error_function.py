@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.double.exponential import neg_square_parts
-from symgrad.mathlib.double.pair import Pair, divide, fast_sum, product, two_sum
+from symgrad.mathlib.double.pair import Pair, divide, fast_sum, times, two_sum
 
 ERF: Final = (
     0.12837916709551256, -0.37612638903183465, 0.11283791670924823, -0.026866170632717665,
@@ -35,20 +36,23 @@ def _near(x: Expr) -> Expr:
     return x * polynomial(x * x, ERF)
 
 
+def weight(a: Expr, middle: float, leading: float, coefficients: Sequence[float]) -> Pair:
+    """W(t) less its leading constant, plus it: a rounded pair, t = (a - middle)/(a + middle)."""
+    t, t_rest = divide(two_sum(a, -middle), two_sum(a, middle))
+    slope = polynomial(t + t_rest, coefficients[1:])
+    slope_high = ops.upper(slope)
+    rest = slope_high * t_rest + (slope - slope_high) * (t + t_rest)
+    w, lost = fast_sum(leading, slope_high * t)
+    return fast_sum(w, (lost + coefficients[0]) + rest)
+
+
 def _tail(a: Expr) -> Pair:
     """erfc(a) = exp(-a**2) W(t)/(1 + 2a), t = (a - 3)/(a + 3), for a >= 1/2; 0 from a = 28 on."""
     a = ops.where(a > 28.0, 28.0, a)
-    t, t_rest = divide(two_sum(a, -3.0), two_sum(a, 3.0))
-    slope = polynomial(t + t_rest, ERFC[1:])
-    slope_high = ops.upper(slope)
-    rest = slope_high * t_rest + (slope - slope_high) * (t + t_rest)
-    w, lost = fast_sum(1.25, slope_high * t)
-    w = fast_sum(w, (lost + ERFC[0]) + rest)
+    w = weight(a, 3.0, 1.25, ERFC)
     k, e = neg_square_parts(a)
-    high, low = product(w[0], e[0])
-    above = fast_sum(high, low + (w[0] * e[1] + w[1] * e[0]))
-    q, q_rest = divide(above, two_sum(2.0 * a, 1.0))
-    q = fast_sum(q, q_rest)
+    above = times(w, e)
+    q = fast_sum(*divide(above, two_sum(2.0 * a, 1.0)))
     return ops.scalb(q[0], k), ops.scalb(q[1], k)
 
 

@@ -40,7 +40,7 @@ LN2_SHORT: Final = (0.6931471675634384, 1.2996506893889889e-08)
 INVERSE_LN2: Final = 1.0 / math.log(2.0)
 
 
-def _reduced(x: Expr, low: Expr | None = None) -> tuple[Expr, Expr, Expr]:
+def _reduced(x: Expr, low: Expr | float | None = None) -> tuple[Expr, Expr, Expr]:
     """k, h, rest of x + low = k ln 2 + (h - rest), k whole, h exact, |x| < 1400 (Cody & Waite)."""
     k = ops.round(x * INVERSE_LN2)
     h = x - k * LN2[0]
@@ -49,7 +49,7 @@ def _reduced(x: Expr, low: Expr | None = None) -> tuple[Expr, Expr, Expr]:
 
 
 def exp_parts(
-    x: Expr, low: Expr | None = None, coefficients: Sequence[float] = EXP
+    x: Expr, low: Expr | float | None = None, coefficients: Sequence[float] = EXP
 ) -> tuple[Expr, Pair]:
     """k and a pair p of exp(x + low) = 2**k p, |x| < 1400, low at most 2**-15; p is not rounded."""
     k, h, rest = _reduced(x, low)
@@ -104,6 +104,12 @@ def neg_square_parts(x: Expr) -> tuple[Expr, Pair]:
     """k and a pair p of exp(-x**2) = 2**k p, |x| <= 28: the square of x's leading half is exact."""
     high = ops.upper(x)
     return exp_parts(-(high * high), (high - x) * (x + high))
+
+
+def half_square_parts(x: Expr) -> tuple[Expr, Pair]:
+    """k and a pair p of exp(-x**2/2) = 2**k p, |x| <= 39: as `neg_square_parts`."""
+    high = ops.upper(x)
+    return exp_parts(-0.5 * (high * high), (0.5 * (high - x)) * (x + high), EXPM1)
 
 
 def exp_neg_square(x: Expr) -> Expr:

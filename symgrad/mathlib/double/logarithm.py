@@ -10,7 +10,7 @@ from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.double.exponential import LN2
 from symgrad.mathlib.double.limits import keep_tiny
-from symgrad.mathlib.double.pair import fast_sum, two_sum
+from symgrad.mathlib.double.pair import Pair, fast_sum, two_sum
 
 LOG: Final = (
     0.6666666666666734, 0.39999999999415, 0.2857142874237358, 0.22222198569258667,
@@ -61,6 +61,12 @@ def log(x: Expr) -> Expr:
 
 def log_sum(a: Expr, low: Expr | float, twice: Expr | float = 0.0) -> Expr:
     """log(1 + a + low) + twice ln 2, for a > -1, low at most 2**-53 of a or of 1 + a."""
+    high, rest = log_sum_parts(a, low, twice)
+    return high + rest
+
+
+def log_sum_parts(a: Expr, low: Expr | float, twice: Expr | float = 0.0) -> Pair:
+    """The same as a pair, which is not rounded."""
     u, lost = two_sum(1.0, a)
     k, m = split(u)
     near = k == 0.0
@@ -69,7 +75,7 @@ def log_sum(a: Expr, low: Expr | float, twice: Expr | float = 0.0) -> Expr:
     h, t = series(f)
     k = k + twice
     high, lost = fast_sum(k * LN2[0], f)
-    return high + (lost - (h - (t + (k * LN2[1] + rest))))
+    return high, lost - (h - (t + (k * LN2[1] + rest)))
 
 
 def log1p(x: Expr) -> Expr:

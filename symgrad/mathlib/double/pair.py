@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.expression import Condition, Expr
 
 Pair = tuple[Expr, Expr | float]
 
@@ -40,7 +40,31 @@ def product(a: Expr, b: Expr) -> Pair:
     return a_high * b_high, a_high * (b - b_high) + (a - a_high) * b
 
 
-def divide(a: Pair, b: Pair) -> Pair:
+def times(a: Pair, b: Pair) -> Pair:
+    """a * b of rounded pairs, to 2**-77 of the whole, rounded."""
+    high, low = product(a[0], b[0])
+    return fast_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
+
+
+def scaled(a: Pair, factor: tuple[float, float]) -> Pair:
+    """A rounded pair times a constant, given as its 26 leading bits and the rest; rounded."""
+    high = ops.upper(a[0])
+    low = (a[0] - high) * factor[0] + (a[0] * factor[1] + a[1] * factor[0])
+    return fast_sum(high * factor[0], low)
+
+
+def plus(a: Pair, b: Pair) -> Pair:
+    """a + b; its low part may be as large as those of a and b."""
+    total, lost = two_sum(a[0], b[0])
+    return total, lost + (a[1] + b[1])
+
+
+def choose(condition: Condition, a: Pair, b: Pair) -> Pair:
+    """a where the condition holds, else b."""
+    return ops.where(condition, a[0], b[0]), ops.where(condition, a[1], b[1])
+
+
+def divide(a: Pair | tuple[float, float], b: Pair) -> Pair:
     """a / b with one division: half of the quotient's digits, and the rest to 2**-75 of the whole.
 
     b is rounded, 1/b normal, and |a| at least 2**-900 or 0.

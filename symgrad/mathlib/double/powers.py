@@ -111,6 +111,20 @@ def cbrt(x: Expr) -> Expr:
     return ops.where((x == 0.0) | ~ops.isfinite(x), x, ops.copysign(value, x))
 
 
+def rsqrt(x: Expr) -> Expr:
+    """1/sqrt(x), the quotient and the root each with what their rounding lost."""
+    small = x < 2.0**-900
+    z = ops.where(small, x * 2.0**600, x)
+    s = ops.sqrt(z)
+    inverse = ops.reciprocal(s)
+    high, low = square(s)
+    left = (z - high) - low
+    q, rest = divide((1.0, 0.0), (s, 0.0))
+    value = q + (rest - (0.5 * (left * inverse)) * (inverse * inverse))
+    usable = (x > 0.0) & (x < math.inf)
+    return ops.where(usable, value, inverse) * ops.where(small, 2.0**300, 1.0)
+
+
 def hypot(a: Expr, b: Expr) -> Expr:
     """sqrt(a**2 + b**2), both scaled by the same 2**-k, the squares and their sum in two pieces."""
     u, v = ops.abs(a), ops.abs(b)

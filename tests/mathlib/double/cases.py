@@ -31,9 +31,33 @@ BOUNDS: Final[dict[str, float]] = {
     "log": 0.85, "log2": 0.85, "log10": 0.72, "log1p": 0.88,
     "sin": 0.82, "cos": 0.82, "tan": 0.92, "asin": 0.8, "acos": 0.75, "atan": 0.76, "atan2": 0.76,
     "sinh": 0.87, "cosh": 0.86, "tanh": 0.82, "asinh": 0.86, "acosh": 0.86, "atanh": 0.86,
-    "pow": 0.7, "cbrt": 0.51, "hypot": 0.51, "erf": 0.82, "erfc": 0.85,
+    "pow": 0.7, "cbrt": 0.51, "rsqrt": 0.501, "hypot": 0.51, "erf": 0.82, "erfc": 0.85,
+    "bell": 0.66, "normal_cdf": 0.78, "gelu": 0.72, "gelu_slope": 1.4,
+    "sigmoid": 0.64, "logistic": 0.64, "softplus": 0.75, "logaddexp": 0.8,
+    "silu": 0.64, "silu_slope": 0.82, "gelu_tanh": 0.65, "gelu_tanh_slope": 0.85,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
+
+SLOPES: Final = ("gelu_slope", "silu_slope", "gelu_tanh_slope")
+"""Derivatives, which have a root where their terms cancel: they may be wrong by up to 2 ULP."""
+
+WORST: Final[dict[str, tuple[float, ...]]] = {
+    "bell": (-22.632440700115126, 19.074682981291218, -0.7961568136072328),
+    "normal_cdf": (
+        -0.8574737510152028, -0.7808862491663768, -0.7959397861916546, -0.8882282039314691,
+        -0.875, 0.875,
+    ),
+    "gelu": (-1.846562898195999, -0.9999999973152915, -0.8756441585477839),
+    "gelu_slope": (-0.9079814124562202, -0.8912982608870861, -0.8849454387379573),
+    "sigmoid": (-404.3658258325072, -489.00087216283305, -3.8169818525874644),
+    "logistic": (-479.279524876546, 557.639496538821, 581.2157767187571),
+    "softplus": (-0.9194143139351043, -1.0000002248719597, -1.3153186046153698),
+    "silu": (-681.6967418968665, -486.8588706900542, -691.3796607246218),
+    "silu_slope": (-1.034883854005829, -1.4014024179244813, -1.2784645427610737, -1.27846454276107),
+    "gelu_tanh": (-20.98457965644801, -16.383442669442108, -1.9997713085046263),
+    "gelu_tanh_slope": (-0.6304219542606679, -0.8302693243844009, -0.7524614220710163),
+}  # fmt: skip
+"""The worst arguments found."""
 
 
 @cache
@@ -112,6 +136,31 @@ def _power(x: Any, p: Any) -> Any:
     return CONTEXT.power(x, p)
 
 
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + CONTEXT.exp(-x)) if x > -1000 else CONTEXT.exp(x)
+
+
+def _normal(x: Any) -> Any:
+    return CONTEXT.erfc(-max(x, -1000) / CONTEXT.sqrt(2)) / 2 if x < 1000 else 1
+
+
+def _density(x: Any) -> Any:
+    return CONTEXT.exp(-x * x / 2) / CONTEXT.sqrt(2 * CONTEXT.pi)
+
+
+def _cubic(x: Any) -> Any:
+    return 2 * CONTEXT.sqrt(2 / CONTEXT.pi) * (x + CONTEXT.mpf("0.044715") * x**3)
+
+
+def _slope(z: Any, b: Any) -> Any:
+    """The derivative of x s(z), s the sigmoid and b = x z'."""
+    return _sigmoid(z) * (1 + b * _sigmoid(-z))
+
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    return max(a, b) + CONTEXT.log1p(CONTEXT.exp(-abs(a - b)))
+
+
 def _remainder(a: Any, b: Any) -> Any:
     with CONTEXT.workprec(2300):
         r = abs(a) - abs(b) * CONTEXT.floor(abs(a) / abs(b))
@@ -130,7 +179,16 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "exp2": lambda x: CONTEXT.power(2, x), "log2": lambda x: CONTEXT.log(x) / CONTEXT.ln2,
     "exp_neg_square": lambda x: CONTEXT.exp(-x * x), "pow": _power,
     "cbrt": lambda x: CONTEXT.sign(x) * CONTEXT.cbrt(abs(x)),
-    "log10": lambda x: CONTEXT.log(x) / CONTEXT.ln10,
+    "log10": lambda x: CONTEXT.log(x) / CONTEXT.ln10, "rsqrt": lambda x: 1 / CONTEXT.sqrt(x),
+    "bell": lambda x: CONTEXT.exp(-x * x / 2), "normal_cdf": _normal,
+    "gelu": lambda x: x * _normal(x), "gelu_slope": lambda x: _normal(x) + x * _density(x),
+    "sigmoid": _sigmoid, "logistic": lambda x: _sigmoid(x) * _sigmoid(-x),
+    "softplus": lambda x: max(x, 0) + CONTEXT.log1p(CONTEXT.exp(-abs(x))), "logaddexp": _logaddexp,
+    "silu": lambda x: x * _sigmoid(x), "silu_slope": lambda x: _slope(x, x),
+    "gelu_tanh": lambda x: x * _sigmoid(_cubic(x)),
+    "gelu_tanh_slope": lambda x: _slope(
+        _cubic(x), 3 * _cubic(x) - 4 * CONTEXT.sqrt(2 / CONTEXT.pi) * x
+    ),
     **{
         n: getattr(CONTEXT, n)
         for n in [
@@ -176,6 +234,10 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "tan": (-(2.0**24), 2.0**24), "asin": (-1.0, 1.0), "acos": (-1.0, 1.0),
     "sinh": (-711.0, 711.0), "cosh": (-711.0, 711.0), "tanh": (-22.0, 22.0),
     "acosh": (1.0, INF), "atanh": (-1.0, 1.0), "erf": (-6.5, 6.5), "erfc": (-6.5, 28.0),
+    "rsqrt": (0.0, INF), "bell": (-39.0, 39.0), "normal_cdf": (-39.0, 9.0), "gelu": (-39.0, 9.0),
+    "gelu_slope": (-39.0, 9.0), "sigmoid": (-746.0, 40.0), "logistic": (-746.0, 746.0),
+    "softplus": (-746.0, 40.0), "silu": (-753.0, 40.0), "silu_slope": (-753.0, 45.0),
+    "gelu_tanh": (-21.6, 8.0), "gelu_tanh_slope": (-21.6, 8.0),
 }  # fmt: skip
 """Where the functions are defined, or not constant, if not everywhere."""
 
@@ -192,8 +254,10 @@ def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
             b[:count] = a[:count] * np.exp(draw.uniform(-9, 9, count))
             b[count : 2 * count] = a[count : 2 * count] * np.exp(draw.uniform(-40, 0, count))
         usable = np.isfinite(a) & np.isfinite(b) & (a != 0) & (b != 0)
+        if name == "logaddexp":  # where it is near 0, the sum cancels
+            usable &= np.abs(np.logaddexp(a, b)) > 0.125 * np.maximum(np.abs(a), np.abs(b))
         return a[usable], b[usable]
-    x = arguments[0]
+    x = np.concatenate([arguments[0], np.array(WORST.get(name, ()))])
     if name in LIMITS:
         low, high = LIMITS[name]
         ends = [e for e in LIMITS[name] if np.isfinite(e)]
@@ -201,7 +265,7 @@ def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
         more += [e - np.sign(e) * 2.0 ** draw.uniform(-54, 2, count) for e in ends]
         x = np.concatenate([x, *more])
         x = x[(x >= low) & (x <= high) & np.isfinite(x)]
-    return (x[(x != 0) | np.full(len(x), name not in ("log", "log2", "log10"))],)
+    return (x[(x != 0) | np.full(len(x), name not in ("log", "log2", "log10", "rsqrt"))],)
 
 
 def _spread(draw: np.random.Generator, count: int) -> Array:

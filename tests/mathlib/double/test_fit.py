@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from symgrad.mathlib.double import (
+    activation,
     error_function,
     exponential,
     hyperbolic,
     inverse,
     logarithm,
+    normal,
     powers,
     trigonometric,
 )
@@ -24,7 +26,10 @@ MODULES: dict[str, ModuleType] = {
     "EXP": exponential, "EXPM1": exponential, "EXP2": exponential, "LOG": logarithm,
     "LOG2": powers, "SIN": trigonometric, "COS": trigonometric, "SINH": hyperbolic,
     "ASIN": inverse, "ATAN": inverse, "INVERSE_CBRT": powers, "ERF": error_function,
-    "ERFC": error_function,
+    "ERFC": error_function, "NORMAL": normal, "NORMAL_TAIL": normal, "GELU_SLOPE": normal,
+    "SILU_SLOPE": activation, "GELU_TANH_SLOPE": activation, "SILU_ROOT": activation,
+    "GELU_TANH_ROOT": activation, "LINEAR": activation, "CUBIC": activation,
+    "GELU_ROOT": normal, "DENSITY": normal,
 }  # fmt: skip
 
 
@@ -33,3 +38,8 @@ def test_coefficients_are_derived(name: str) -> None:
     coefficients, bound = FIT["fit_double"](FIT["DOUBLE"][name])
     assert coefficients == pytest.approx(getattr(MODULES[name], name), rel=1e-9)
     assert bound < 0.2 or name == "INVERSE_CBRT"
+
+
+@pytest.mark.parametrize("name", FIT["PIECES"])
+def test_constants_in_pieces_are_derived(name: str) -> None:
+    assert FIT["PIECES"][name] == getattr(MODULES[name], name)

@@ -1,0 +1,42 @@
+"""The results of a kernel as expressions, before they are lowered: to be read, audited, pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.audit import Audit, audit
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+from symgrad.expr.simplify import Level, simplify
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Groups of nodes: for each of a kernel's results those of its numbers."""
+
+    graph: Graph
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of all groups."""
+        return [i for ids in self.groups for i in ids]
+
+    def in_groups(self) -> tuple[tuple[Expr, ...], ...]:
+        """The expressions themselves."""
+        return tuple(tuple(Expr(self.graph, i) for i in ids) for ids in self.groups)
+
+    def without_code(self) -> Expressions:
+        """The same without what only differentiation needs, such as a user's own functions."""
+        clean, roots = simplify(self.graph, self.nodes, level=False)
+        ends = iter(roots)
+        return Expressions(clean, tuple(tuple(next(ends) for _ in ids) for ids in self.groups))
+
+    def audit(
+        self, name: str, labels: Sequence[str], points: Any, level: Level, least: float
+    ) -> Audit:
+        """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
+        named = list(zip(labels, self.nodes, strict=True))
+        return audit(name, self.graph, named, points, level, least)

@@ -1,0 +1,250 @@
+"""A loss of one row, traced and differentiated: what is to be summed over the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import differentiate, ops
+from symgrad.expr.expression import Expr
+from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
+from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.simplify import simplify
+from symgrad.expr.trace import describe
+from symgrad.expressions import Expressions
+from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.stage import arranged, hoisted
+from symgrad.mathlib.define import inlined, lower
+from symgrad.pipeline import Clock, Options, require_options
+from symgrad.rows import NAN_POLICIES, Columns
+from symgrad.wgsl.names import unique
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel over data was asked for."""
+
+    f: Function
+    n: Any
+    columns: Columns
+    reduce: str
+    weights: str | int | None
+    nan_policy: str
+    options: Options
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A loss of one row and its derivatives, ready to be summed."""
+
+    reduction: Reduction
+    used: tuple[int, ...]
+    """The parameters that rows read, the same for all of them, by their places among all."""
+    graded: tuple[int, ...]
+    """Those with a derivative that is not structurally 0."""
+    gathers: tuple[Gather, ...]
+    blocks: tuple[Block, ...]
+    columns: Columns
+    weight: int | None
+    read: tuple[int, ...]
+    """The parameters that the expressions read other than by an index."""
+    expressions: Expressions
+    """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
+    of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
+    seconds: dict[str, float] = field(compare=False)
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """``used`` and ``graded`` as NumPy indexes with them."""
+        return np.array(self.used, np.intp), np.array(self.graded, np.intp)
+
+    @property
+    def wrt(self) -> list[str]:
+        """The names of what the loss of a row is differentiated for."""
+        names = self.expressions.graph.names
+        looked = sum(g.block.width for g in self.gathers)
+        return [*names[: len(self.read)], *names[len(names) - looked :]]
+
+
+def require_request(request: Request) -> None:
+    """Refuse what is none of the choices."""
+    require_options(request.options)
+    weight_column(request)
+    if request.reduce not in ("sum", "mean"):
+        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean"')
+    if request.nan_policy not in NAN_POLICIES:
+        choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
+        raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")
+
+
+def traced_loss(request: Request) -> Traced:
+    """The loss of a row and its gradient."""
+    clock = Clock()
+    made = clock.time("trace", lambda: _trace(request))
+    loss = _loss(request, made)
+    uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
+    graded = tuple(k for k, i in uniform.items() if i is not None)
+    zero = made.graph.constant(0.0)
+    added = [zero if i is None else i for i in looked]
+    dense = [zero if i is None else i for i in uniform.values()]
+    summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
+    groups = (loss,), (*dense, *added)
+    return _ready(request, made, graded, summed, added, groups, clock)
+
+
+def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
+    """The derivatives for parameters, by their places, and for what is looked up; None is 0."""
+    graph, read = made.graph, made.parameters
+    looked = [i for g in made.gathers for i in g.inputs]
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*read.values(), *looked])
+    return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
+
+
+def traced_squares(request: Request) -> Traced:
+    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ."""
+    clock = Clock()
+    made = clock.time("trace", lambda: _trace(request))
+    if made.gathers:
+        raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
+    n = sum(b.size for b in blocks_of(request.n))
+    ends = clock.time("differentiate", lambda: _squares(request, made, n))
+    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
+    groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
+    return _ready(request, made, tuple(range(n)), summed, [], groups, clock)
+
+
+def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
+    """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another."""
+    graph = made.graph
+    slopes = [_slopes(made, r, n) for r in made.outputs]
+    values = [Expr(graph, r) for r in made.outputs]
+    weight = weight_column(request)
+    scale: Any = 1.0 if weight is None else Expr(graph, made.columns[weight])
+    squares = [r * r for r in values]
+    sums = [
+        squares,
+        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if row[k] is not None]
+          for k in range(n)],
+        *[[row[j] * row[k] for row in slopes if row[j] is not None and row[k] is not None]
+          for j in range(n) for k in range(j, n)],
+    ]  # fmt: skip
+    zero = graph.constant(0.0)
+    return [(scale * sum(terms)).id if terms else zero for terms in sums]
+
+
+def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:
+    """The derivatives of an output for all n parameters; None where they are structurally 0."""
+    graph = made.graph
+    seed = {output: graph.constant(1.0)}
+    found: list[Any] = [None] * n
+    read = made.parameters
+    for k, i in zip(read, differentiate.vjp(graph, seed, list(read.values())), strict=True):
+        found[k] = Expr(graph, i) if i is not None else None
+    return found
+
+
+def _trace(request: Request) -> RowTrace:
+    n, columns = request.n, request.columns
+    made = trace_row(request.f, n, blocks_of(n), columns.count, columns.names)
+    weight = weight_column(request)
+    if any(g.column == weight for g in made.gathers):
+        raise InputError(
+            f"weights={request.weights!r} is a column of indices: give weights one of their own"
+        )
+    return made
+
+
+def _loss(request: Request, made: RowTrace) -> int:
+    """The loss of a row, times its weight."""
+    if made.structure.size != 1:
+        raise TraceError(
+            f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
+        )
+    weight = weight_column(request)
+    (loss,) = made.outputs
+    return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
+
+
+def weight_column(request: Request) -> int | None:
+    """The column that holds weights, if one does."""
+    weights, columns = request.weights, request.columns
+    if weights is None:
+        return None
+    if isinstance(weights, str) and weights in (columns.names or ()):
+        return (columns.names or ()).index(weights)
+    whole = isinstance(weights, (int, np.integer)) and not isinstance(weights, bool)
+    if whole and 0 <= int(weights) < columns.count:
+        return int(weights)
+    shown = repr(weights) if isinstance(weights, (str, int)) else f"a {type(weights).__name__}"
+    raise InputError(f"weights={shown} is no column of a row: give its name or its number")
+
+
+def _ready(
+    request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
+    added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
+) -> Traced:  # fmt: skip
+    """Simplified, and its inputs in the order that reductions have."""
+    columns = request.columns
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    used, reduction = clock.time(
+        "simplify", lambda: _reduction(request.options, made, summed, added, indices)
+    )
+    roots = [i for ids in groups for i in ids]
+    graph, roots = arranged(made.graph, roots, _inputs(made, made.parameters, indices))
+    ends = iter(roots)
+    expressions = Expressions(graph, tuple(tuple(next(ends) for _ in ids) for ids in groups))
+    graph.names[:] = unique(graph.names)
+    graph.release()
+    return Traced(
+        reduction, used, graded, made.gathers, blocks_of(request.n),
+        Columns(columns.count, columns.names, indices), weight_column(request),
+        tuple(made.parameters), expressions, clock.seconds,
+    )  # fmt: skip
+
+
+def _reduction(
+    options: Options, made: RowTrace, summed: Mapping[str, Sequence[int]], added: Sequence[int],
+    indices: tuple[int, ...],
+) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
+    """What is summed, simplified and lowered, and the parameters that it still reads."""
+    roots = [*(i for ids in summed.values() for i in ids), *added]
+    definitions = inlined(options.math, options.dtype)
+    graph, roots = simplify(made.graph, roots, options.simplify, definitions)
+    graph, roots = lower(graph, roots, options.math, options.dtype)
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    every = _inputs(made, made.parameters, ())
+    new = {old: ids[made.graph.nodes[old][1]] for old in every}
+    needed = set(reachable(graph, roots))
+    used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
+    graph, roots = arranged(graph, roots, [new[i] for i in _inputs(made, used, indices)])
+    outputs = _outputs(summed, made.gathers, roots)
+    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
+    ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
+    reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
+    return used, reduction if options.math == "strict" else hoisted(reduction)
+
+
+def _outputs(
+    summed: Mapping[str, Sequence[int]], gathers: Sequence[Gather], roots: Sequence[int]
+) -> tuple[Output, ...]:
+    """The roots, in order, as outputs: the sums by name, then one for each lookup."""
+    ends = iter(roots)
+    sizes = {name: len(i) for name, i in summed.items()}
+    sizes |= {f"grad_{k}": len(g.inputs) for k, g in enumerate(gathers)}
+    return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
+
+
+def _inputs(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
+    """The inputs in the order that reductions have, without those that no row reads."""
+    return [
+        *[made.parameters[k] for k in used],
+        *[i for k, i in enumerate(made.columns) if k not in indices],
+        *[i for g in made.gathers for i in g.inputs],
+    ]

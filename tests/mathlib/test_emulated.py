@@ -1,0 +1,139 @@
+"""Every function and its derivatives on devices that are worse than the ones at hand."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+
+from .cases import TINY, grid, ulps
+from .emulate import Array, Emulated, expanded, with_derivatives
+
+NAMES = [
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "atan2", "hypot", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "normal_cdf", "gelu", "gelu_tanh", "sigmoid", "softplus", "logaddexp", "silu", "cbrt", "pow",
+    "sqrt", "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
+]  # fmt: skip
+SMALL = 2.0**-120
+"""Results below it may be 0 where subnormals are."""
+
+LARGE = (1.0 - 2.0**-16) * 2.0**128
+"""Results above it may be infinite."""
+
+H200 = [Emulated(off=1.4), Emulated(off=1.4, fuses=1), Emulated(off=1.4, fuses=2)]
+FLUSHING = [Emulated(flushes=True), Emulated(flushes=True, fuses=1)]
+
+
+@cache
+def arguments(name: str) -> tuple[Array, ...]:
+    """Those of the other tests, more of them, and the ends of the range."""
+    names = {"sqrt": "log", "rsqrt": "log", "reciprocal": "log"}
+    given = grid("hypot" if name == "div" else names.get(name, name), 30_000)
+    if len(given) == 2:
+        return given
+    random = np.random.default_rng(7)
+    ends = np.concatenate([random.uniform(-105, -80, 20_000), random.uniform(80, 130, 20_000)])
+    return (np.concatenate([given[0], np.float32(ends)]),)
+
+
+def deviations(name: str, device: Emulated) -> list[tuple[Array, Array, Array]]:
+    """Value and derivatives on the device, the true ones, and the size of terms that cancel."""
+    given = arguments(name)
+    graph, inputs, roots = expanded(name)
+    got = device.evaluate(graph, roots, dict(zip(inputs, given, strict=True)))
+    graph, inputs, roots = with_derivatives(name)
+    wide = {i: a.astype(np.float64) for i, a in zip(inputs, given, strict=True)}
+    want = evaluate_graph(graph, roots, wide)
+    units = [np.zeros(len(given[0])) for _ in roots]
+    if name in ("silu", "gelu", "gelu_tanh"):
+        units[1] = np.minimum(0.2, np.exp(np.minimum(given[0].astype(np.float64), 0.0)))
+    return [(np.broadcast_to(a, w.shape), w, u) for a, w, u in zip(got, want, units, strict=True)]
+
+
+def reached(name: str, want: Array) -> Array:
+    """Where remainders are not out of reach, nor of numbers that are hardly normal."""
+    if name not in ("remainder", "fmod"):
+        return np.ones(len(want), bool)
+    a, b = (v.astype(np.float64) for v in arguments(name))
+    return (np.abs(a / b) < 2.0**45) & (np.abs(b) > 2.0**-100)
+
+
+@pytest.mark.parametrize("device", FLUSHING, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_flushing_subnormals_spoils_no_normal_result(name: str, device: Emulated) -> None:
+    for k, (got, want, unit) in enumerate(deviations(name, device)):
+        with np.errstate(all="ignore"):
+            error = np.abs(got - want) / np.maximum(np.abs(want), unit)
+            kept = (np.abs(want) > SMALL) & np.isfinite(np.float32(want)) & reached(name, want)
+        if name == "logaddexp":  # of a tiny number and one whose exponential is flushed
+            kept &= np.abs(np.max(arguments(name), axis=0)) > 1e-30
+        wrong = np.flatnonzero(kept & ~(error <= 2.0**-16))
+        assert not len(wrong), (k, [float(a[wrong[0]]) for a in arguments(name)], got[wrong[0]])
+
+
+@pytest.mark.parametrize("device", [Emulated(), *FLUSHING], ids=str)
+def test_powers_at_the_ends_of_the_range(device: Emulated) -> None:
+    """Powers overflow, or are subnormal, where their derivatives need not be."""
+    random = np.random.default_rng(11)
+    near = 1.0 + random.uniform(-1.0, 1.0, 40_000) * np.exp2(random.uniform(-24.0, 0.0, 40_000))
+    bases = np.concatenate([near, np.exp2(random.uniform(-126.0, 128.0, 40_000))])
+    bases = bases.astype(np.float32)
+    sizes = random.choice([-126.0, 128.0], 80_000) + random.uniform(-9.0, 9.0, 80_000)
+    with np.errstate(all="ignore"):
+        exponents = (sizes / np.log2(bases.astype(np.float64))).astype(np.float32)
+    graph, inputs, roots = expanded("pow")
+    got = device.evaluate(graph, roots, dict(zip(inputs, (bases, exponents), strict=True)))
+    graph, inputs, roots = with_derivatives("pow")
+    wide = [v.astype(np.float64) for v in (bases, exponents)]
+    want = evaluate_graph(graph, roots, dict(zip(inputs, wide, strict=True)))
+    for k, (a, b) in enumerate(zip(got, want, strict=True)):
+        with np.errstate(all="ignore"):
+            kept = (np.abs(b) > SMALL) & (np.abs(b) < LARGE) & np.isfinite(exponents)
+            wrong = np.flatnonzero(kept & ~(np.abs(a - b) <= 2.0**-16 * np.abs(b)))
+        assert not len(wrong), (k, bases[wrong[0]], exponents[wrong[0]], a[wrong[0]], b[wrong[0]])
+
+
+@pytest.mark.parametrize("device", H200, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_quotients_may_be_off_and_products_fused(name: str, device: Emulated) -> None:
+    """Values within 4 ULP, derivatives within 8, as quotients are off by 1.9."""
+    for k, (got, want, unit) in enumerate(deviations(name, device)):
+        with np.errstate(all="ignore"):
+            step = np.spacing(np.maximum(np.abs(want), np.maximum(unit, TINY)).astype(np.float32))
+            error = np.abs(got - want) / step
+            kept = (np.abs(want) > SMALL) & np.isfinite(np.float32(want)) & reached(name, want)
+        error = np.where(kept, error, 0.0)
+        worst = int(np.argmax(error))
+        where = [float(a[worst]) for a in arguments(name)]
+        assert error[worst] <= (8.0 if k else 4.0), (k, error[worst], where, got[worst])
+
+
+def test_a_device_without_faults_is_numpy() -> None:
+    graph, inputs, roots = expanded("erfc")
+    x = arguments("erfc")[0]
+    got = Emulated().evaluate(graph, roots, {inputs[0]: x})
+    want = evaluate_graph(graph, roots, {inputs[0]: x}, np.float32)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_emulated_faults_show() -> None:
+    """A quotient that is off, a sum that is fused, a subnormal that is flushed."""
+    x, y = (np.float32(v) for v in (np.linspace(1.0, 2.0, 1001), np.linspace(1.5, 1.7, 1001)))
+    graph, inputs, roots = with_derivatives("div")
+    (got, *_) = Emulated(off=1.4).evaluate(graph, roots, dict(zip(inputs, (x, y), strict=True)))
+    assert 1.5 < ulps(got, np.float64(x) / y).max() < 1.91
+    graph = Graph()
+    a = Expr(graph, graph.input("a"))
+    given = {a.id: np.array([1 + 2.0**-12, 2.0**-130], np.float32)}
+    square, double = (a * a - 1.0).id, (a + a).id
+    assert Emulated().evaluate(graph, [square], given)[0][0] == 2.0**-11
+    assert Emulated(fuses=1).evaluate(graph, [square], given)[0][0] == 2.0**-11 + 2.0**-24
+    assert Emulated().evaluate(graph, [double], given)[0][1] == 2.0**-129
+    assert Emulated(flushes=True).evaluate(graph, [double], given)[0][1] == 0.0
