@@ -454,8 +454,8 @@ relu = Op(
     edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
 )  # fmt: skip
 silu = Op(
-    name="silu", signature="f->f", reference=lambda x: x * reference.sigmoid(x), cost=24,
-    meaning="x*sigmoid(x), also called swish", partials=lambda y, x: (silu_slope(x),),
+    name="silu", signature="f->f", reference=reference.silu, cost=24,
+    meaning="x*sigmoid(x), also called swish; 0 at -inf", partials=lambda y, x: (silu_slope(x),),
     transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
     points=((0.5,), (-4.0,)),
 )  # fmt: skip
@@ -467,8 +467,8 @@ silu_slope = Op(
 )  # fmt: skip
 gelu = Op(
     name="gelu", signature="f->f",
-    reference=lambda x: 0.5 * x * reference.erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype),
-    meaning="x*Phi(x), Phi the normal distribution function (the exact form)", cost=44,
+    reference=reference.gelu, cost=44,
+    meaning="x*Phi(x), Phi the normal distribution function (the exact form); 0 at -inf",
     partials=lambda y, x: (gelu_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 

@@ -87,14 +87,29 @@ def logistic(x: Array) -> Array:
     return e * (r * r)
 
 
+def _falling(x: Array, factor: Array) -> Array:
+    """x*factor, 0 where the factor is 0, as it falls off faster than x grows."""
+    return np.where(factor == 0, 0, x) * factor
+
+
+def silu(x: Array) -> Array:
+    """x*sigmoid(x); x -> -inf gives 0."""
+    return _falling(x, sigmoid(x))
+
+
 def silu_slope(x: Array) -> Array:
     """The derivative of x*sigmoid(x); x -> -inf gives 0."""
-    return sigmoid(x) * (1 + x * sigmoid(np.negative(x)))
+    return _falling(1 + _falling(x, sigmoid(np.negative(x))), sigmoid(x))
+
+
+def gelu(x: Array) -> Array:
+    """x*Phi(x); x -> -inf gives 0."""
+    return _falling(x, 0.5 * erfc(-x * np.float64(math.sqrt(0.5))).astype(x.dtype))
 
 
 def gelu_slope(x: Array) -> Array:
     """Phi(x) + x*phi(x), the derivative of x*Phi(x), phi being that of Phi."""
-    return normal_cdf(x) + x * (bell(x) * x.dtype.type(1.0 / math.sqrt(2.0 * math.pi)))
+    return normal_cdf(x) + _falling(x, bell(x) * x.dtype.type(1.0 / math.sqrt(2.0 * math.pi)))
 
 
 GELU_TANH = (2.0 * math.sqrt(2.0 / math.pi), 0.044715)

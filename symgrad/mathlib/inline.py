@@ -41,10 +41,11 @@ def logistic(x: Expr) -> Expr:
 def _falling(size: Expr, rest: Expr | None = None) -> Parts:
     """e, 1/(1 + e) and a scale, e times the scale being exp(-size), or exp(-size - rest).
 
-    From 80 on e is exp(16 - size), which is normal for longer; 1 + e is 1 there all the same.
+    From 60 on e is exp(16 - size), which is normal for longer, as is e times a rest; 1 + e is 1
+    there all the same.
     A Newton step mends the reciprocal and what the rounding of 1 + e does to it.
     """
-    far = size > 80.0
+    far = size > 60.0
     e = ops.exp(ops.where(far, 16.0, 0.0) - size)
     e = e if rest is None else e - e * rest
     r = ops.reciprocal(1.0 + e)
@@ -53,17 +54,22 @@ def _falling(size: Expr, rest: Expr | None = None) -> Parts:
 
 
 def _gated(x: Expr, parts: Parts) -> Expr:
-    """x r for x >= 0, else x r e, r = 1/(1 + e): x times a sigmoid."""
+    """x r for x >= 0, else x r e, r = 1/(1 + e): x times a sigmoid, 0 at -inf."""
     e, r, scale = parts
     share = x * r
-    return ops.where(x >= 0.0, share, (share * e) * scale)
+    return ops.where(x >= 0.0, share, (_unless_gone(share, e) * e) * scale)
 
 
 def _gated_slope(b: Expr, parts: Parts) -> Expr:
     """r (1 + e b r) for b >= 0, else r e (1 + b r): the derivative of x s(z), b = x z'."""
     e, r, scale = parts
-    share = b * r
+    share = _unless_gone(b * r, e)
     return r * ops.where(b >= 0.0, 1.0 + share * e, ((1.0 + share) * e) * scale)
+
+
+def _unless_gone(x: Expr, factor: Expr) -> Expr:
+    """x, which may be infinite, as a factor beside one that falls off faster."""
+    return ops.where(factor == 0.0, 0.0, x)
 
 
 def silu(x: Expr) -> Expr:
@@ -77,13 +83,15 @@ def silu_slope(x: Expr) -> Expr:
 
 
 def gelu(x: Expr) -> Expr:
-    """x Phi(x)."""
-    return x * ops.normal_cdf(x)
+    """x Phi(x), 0 at -inf."""
+    below = ops.normal_cdf(x)
+    return _unless_gone(x, below) * below
 
 
 def gelu_slope(x: Expr) -> Expr:
     """Phi(x) + x phi(x), phi the normal density."""
-    return ops.normal_cdf(x) + x * ((1.0 / math.sqrt(2.0 * math.pi)) * ops.bell(x))
+    bell = ops.bell(x)
+    return ops.normal_cdf(x) + _unless_gone(x, bell) * (bell * (1.0 / math.sqrt(2.0 * math.pi)))
 
 
 def _cubic(a: Expr) -> tuple[Expr, Expr]:
