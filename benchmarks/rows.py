@@ -1,9 +1,10 @@
 """Losses over data, loss and gradient, host to host: parameters go up, 1 + n numbers come back.
 
 Four Gaussians with 12 parameters, a network with 337, and a bundle adjustment, whose gradient is
-scattered into cameras and points, beside JAX and torch.compile in the same run. On a GPU each takes
-its turn with several calls, as the first after another's has to wait for the driver to change over;
-and the kernel of the first loss alone is timed beside a copy.
+scattered into cameras and points, beside JAX and torch.compile in the same run. Each takes its turn
+with several calls, as the first after another's has to wait: on a GPU for the driver to change
+over, on a CPU for threads that still spin. On a GPU the kernel of the first loss alone is timed
+beside a copy.
 
     python benchmarks/rows.py [--device cpu] [--rows 1000000] [--rounds 20] [word of a name ...]
 """
@@ -242,7 +243,7 @@ def measured(work: Work, options: argparse.Namespace, device: Any) -> tuple[list
             print(f"not here: {error}", file=sys.stderr)
         except Exception:
             traceback.print_exc()
-    found = interleaved(calls, options.rounds, dict.fromkeys(calls, 1 if device == "cpu" else 10))
+    found = interleaved(calls, options.rounds, dict.fromkeys(calls, 10))
     base = found["symgrad accurate"].wall
     rows = [
         {"work": work.name, "by": k, "us": s.wall * 1e6, "ours over this": base / s.wall,
