@@ -1,14 +1,16 @@
-"""What users see of kernels of points: what ``run`` takes, and what it says to what it does not."""
+"""What users see of kernels: what ``run`` takes, and what it says to what it does not."""
 
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.expr import ops
 
 
 def test_one_variable_is_a_number() -> None:
@@ -53,3 +55,25 @@ def test_expressions_pickle() -> None:
         assert str(again) == str(expr)
         name = again.graph.names[0]
         assert sg.evaluate(again, {name: 0.5}) == np.sin(0.5) ** 2
+
+
+NAMES = (
+    "softplus", "sigmoid", "silu", "gelu", "gelu_tanh", "relu", "logaddexp", "erf", "erfc", "cbrt",
+    "rsqrt", "tan", "pow", "hypot", "atan2", "remainder", "tanh", "expm1", "log1p",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_in_float64_show_the_wgsl_that_a_gpu_would_get(name: str, math: str) -> None:
+    """Their graphs keep operations that those in float32 have expanded."""
+    f = ops.TABLE[name]
+    loss = lambda v: f(*v[: f.arity])  # noqa: E731
+    points = sg.fused_hessian(2, loss, device="cpu", dtype="float64", math=math)
+    rows = sg.fused_forward_backward(
+        2, lambda p, r: loss(p * r), row=2, device="cpu", dtype="float64", math=math
+    )
+    for kernel in (points, rows):
+        assert "fn main" in kernel.wgsl
+        called = set(re.findall(r"sg_\w+", kernel.wgsl))
+        assert called == {t for t in called if f"fn {t}(" in kernel.wgsl}

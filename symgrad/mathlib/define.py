@@ -128,6 +128,7 @@ class Functions(Mapping[Op, Function]):
 def functions(math: str) -> Mapping[Op, Function]:
     """The operations to be emitted as functions; some call others of them, never in a circle.
 
+    Those that graphs in float32 expand are among them, for a kernel in float64 to show its WGSL.
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
     that carries a WGSL text is then left to the device. With ``math="strict"``, in the order that
     `ordered` gives them, and with quotients and roots that are rounded correctly.
@@ -146,7 +147,8 @@ def rounding_functions(math: str) -> Mapping[Op, Function]:
 
 
 def _formulas(math: str) -> list[Formula]:
-    return [f for f in FORMULAS if math != "fast" or not ops.TABLE[f.__name__].wgsl]
+    every = (*FORMULAS, *INLINE)
+    return [f for f in every if math != "fast" or not ops.TABLE[f.__name__].wgsl]
 
 
 def _named(formulas: Iterable[Formula], math: str) -> Functions:
@@ -238,7 +240,7 @@ def primitive(math: str) -> Mapping[Op, Definition]:
 
 
 def _formula(op: Op) -> Formula:
-    return next(f for f in (*FORMULAS, *ROUNDED) if f.__name__ == op.name)
+    return next(f for f in (*FORMULAS, *INLINE, *ROUNDED) if f.__name__ == op.name)
 
 
 def _expansion(formula: Formula) -> Definition:
