@@ -181,6 +181,43 @@ def angle(x: Array, q: Array) -> Array:
     ))  # fmt: skip
 
 
+def pi_quarters(x: Array) -> Array:
+    """12582912 + k, k the quarter turns nearest to pi*x, less whole turns."""
+    x = np.asarray(x)
+    k = np.round(2.0 * _one_turn(x)) + NO_TURN
+    return np.where(np.isfinite(x), k, NO_TURN).astype(x.dtype)
+
+
+def pi_angle(x: Array, q: Array) -> Array:
+    """pi*x less k quarter turns, q = 12582912 + k."""
+    x = np.asarray(x)
+    return (math.pi * (_one_turn(x) - 0.5 * (np.asarray(q, np.float64) - NO_TURN))).astype(x.dtype)
+
+
+def _one_turn(x: Array) -> Array:
+    """x, in double, less the multiple of 2 that is nearest: in [-1, 1]."""
+    wide = np.asarray(x, np.float64)
+    return wide - 2.0 * np.round(0.5 * wide)
+
+
+def sinpi(x: Array) -> Array:
+    """sin(pi*x)."""
+    return _of_pi(x, sine)
+
+
+def cospi(x: Array) -> Array:
+    """cos(pi*x)."""
+    return _of_pi(x, cosine)
+
+
+def _of_pi(x: Array, turn: Callable[[Array, Array], Array]) -> Array:
+    """A function of the angle and the quarter turns of pi*x, in double."""
+    x = np.asarray(x)
+    wide = x.astype(np.float64)
+    q = pi_quarters(wide)
+    return turn(pi_angle(wide, q), q).astype(x.dtype)
+
+
 def sine(a: Array, q: Array) -> Array:
     """sin(a + k pi/2), q = 12582912 + k."""
     return _turned(a, q, lambda s, c: (s, c, -s, -c))

@@ -3,7 +3,8 @@
 The parts are operations of their own, so that a kernel with the sine and the cosine of one argument
 reduces it once; one with either of them decides once whether the argument is large. Up to 3,000
 radians k*pi/2 is subtracted in four exact pieces; larger arguments are multiplied by 2/pi as
-integers (Payne and Hanek 1983), of which only the bits that matter are used.
+integers (Payne and Hanek 1983), of which only the bits that matter are used. Of pi*x, whole turns
+and quarters are taken off x exactly, however large it is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ k are exact, and so are the first two differences."""
 
 HALF_PI_8: Final = (1.5703125, math.pi / 2 - 1.5703125)
 """pi/2: its 8 leading bits, and the rest."""
+
+PI: Final = (3.1415927410125732, math.pi - 3.1415927410125732)
+"""pi: the float32 nearest to it, and the rest."""
 
 NEAR: Final = 3000.0
 """Up to it k has 11 bits."""
@@ -137,6 +141,22 @@ def _high_product(m: Word, word: Word) -> Word:
     return m_high * high + ((middle >> 16) + (other >> 16))
 
 
+def pi_quarters(x: Expr) -> Expr:
+    """12582912 + k, k the quarter turns nearest to pi*x, less whole turns."""
+    return 2.0 * _one_turn(x) + MAGIC
+
+
+def pi_angle(x: Expr, q: Expr) -> Expr:
+    """pi*x - k*pi/2, q = 12582912 + k: pi times a difference that is exact."""
+    rest = _one_turn(x) - 0.5 * (held(q) - MAGIC)
+    return rest * PI[0] + rest * PI[1]
+
+
+def _one_turn(x: Expr) -> Expr:
+    """x less the multiple of 2 that is nearest, which is exact; NaN where x is infinite."""
+    return x - 2.0 * ops.round(0.5 * x)
+
+
 def _sin(a: Expr) -> Expr:
     square = a * a
     value = a + a * square * polynomial(square, SIN)
@@ -199,6 +219,18 @@ def tan(x: Expr) -> Expr:
     """The tangent of x less k quarter turns, and of these."""
     q = _near_quarters(x)
     return ops.where(_is_far(x), ops.far_tan(x), ops.tangent(_near_angle(x, q), q))
+
+
+def sinpi(x: Expr) -> Expr:
+    """sin(pi*x): of x less k halves, and of these."""
+    q = pi_quarters(x)
+    return ops.sine(pi_angle(x, q), q)
+
+
+def cospi(x: Expr) -> Expr:
+    """cos(pi*x): of x less k halves, and of these."""
+    q = pi_quarters(x)
+    return ops.cosine(pi_angle(x, q), q)
 
 
 def far_sin(x: Expr) -> Expr:

@@ -1,0 +1,105 @@
+"""Sines and cosines of multiples of pi: which are recognized, and that no digit is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from mpmath import mp
+
+import symgrad as sg
+from symgrad.expr import ops
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph, reachable
+from symgrad.expr.simplify import inputs_of
+from symgrad.mathlib.arrange import by_half_turns, share_reductions
+
+DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
+Formula = Callable[[Any, Any], Any]
+
+MULTIPLES: dict[str, Formula] = {
+    "pi": lambda x, t: ops.sin(math.pi * x),
+    "two pi": lambda x, t: ops.cos(x * (2 * math.pi)),
+    "degrees": lambda x, t: ops.sin(x * (math.pi / 180)),
+    "half a degree": lambda x, t: ops.sin(x * (math.pi / 360)),
+    "negative": lambda x, t: ops.cos(-math.pi / 3 * x),
+    "of a product": lambda x, t: ops.sin(2 * math.pi * x * t),
+    "of a product of products": lambda x, t: ops.sin(t * (x * (t * math.pi))),
+    "over a period": lambda x, t: ops.cos(2 * math.pi * x / t),
+    "a frequency": lambda x, t: ops.sin(2 * math.pi / t * x),
+    "negated": lambda x, t: ops.sin(-(t * (math.pi * x))),
+}
+OTHERS: dict[str, Formula] = {
+    "a constant next to it": lambda x, t: ops.sin(3.14159 * x),
+    "the float32 next to it": lambda x, t: ops.sin(float(np.float32(math.pi)) * x),
+    "a third of a degree": lambda x, t: ops.sin(math.pi / 540 * x),
+    "a whole number": lambda x, t: ops.cos(3.0 * x),
+    "a sum": lambda x, t: ops.sin(math.pi * x + t),
+    "a divisor": lambda x, t: ops.sin(x / (math.pi * t)),
+    "a tangent": lambda x, t: ops.tan(math.pi * x),
+    "very many turns": lambda x, t: ops.sin(1e5 * math.pi * x),
+}
+
+
+def traced(formula: Formula) -> tuple[Graph, int]:
+    graph = Graph()
+    graph.tracing = False
+    return graph, formula(*[Expr(graph, graph.input(name)) for name in "xt"]).id
+
+
+def heads(graph: Graph, roots: list[int]) -> list[str]:
+    return [graph.nodes[i][0].name for i in reachable(graph, roots)]
+
+
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_a_multiple_of_pi_is_recognized_and_means_the_same(name: str) -> None:
+    graph, root = traced(MULTIPLES[name])
+    found, roots = by_half_turns(graph, [root])
+    left = heads(found, roots)
+    assert {"sinpi", "cospi"} & set(left) and not {"sin", "cos"} & set(left)
+    given = np.random.default_rng(3).uniform(-4, 4, (2, 1000))
+    values = []
+    for g, r in ((graph, root), (found, roots[0])):
+        inputs = dict(zip(inputs_of(g), given, strict=True))
+        values.append(evaluate_graph(g, reachable(g, [r]), inputs, np.float64)[-1])
+    np.testing.assert_allclose(values[1], values[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_nothing_else_is(name: str) -> None:
+    graph, root = traced(OTHERS[name])
+    assert not {"sinpi", "cospi"} & set(heads(*by_half_turns(graph, [root])))
+
+
+def test_an_argument_and_pi_times_it_have_reductions_of_their_own() -> None:
+    graph = Graph()
+    graph.tracing = False
+    x = Expr(graph, graph.input("x"))
+    formulas = [ops.sin(x), ops.cos(x), ops.sin(math.pi * x), ops.cos(math.pi * x)]
+    found = heads(*share_reductions(*by_half_turns(graph, [f.id for f in formulas])))
+    assert [found.count(n) for n in ("quarters", "angle", "pi_quarters", "pi_angle")] == [1] * 4
+    assert [found.count(n) for n in ("sine", "cosine")] == [2, 2]
+
+
+@pytest.mark.parametrize("math_", ["accurate", "strict"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_sine_of_whole_turns_keeps_its_digits(device: Any, math_: str) -> None:
+    """Up to 16 million turns: 2*pi*x in float32 would leave not one digit of it."""
+    kernel = sg.fused_forward_backward(
+        1, lambda v: sg.sin(2 * math.pi * v[0]), device=device, math=math_
+    )
+    random = np.random.default_rng(8)
+    points = 2.0 ** random.uniform(-3, 23.9, 2000) * random.choice([-1, 1], 2000)
+    points = points.astype(np.float32)
+    points = points[np.abs(4 * points - np.round(4 * points)) > 1e-3]
+    value, slope = kernel.run(points[:, None])
+    with mp.workdps(30):
+        sines = [float(mp.sinpi(2 * mp.mpf(float(x)))) for x in points]
+        slopes = [float(2 * mp.pi * mp.cospi(2 * mp.mpf(float(x)))) for x in points]
+    np.testing.assert_allclose(value, sines, rtol=4e-7, atol=0)
+    np.testing.assert_allclose(slope[:, 0], slopes, rtol=4e-7, atol=0)
+    assert np.all(kernel.run(np.array([[0.0], [0.5], [-7.0], [1e7]]))[0] == 0.0)
