@@ -97,6 +97,12 @@ def _log_square_share(x: Number) -> Number:
     return 1 - x / mp.log1p(x)
 
 
+def _turn(w: Number) -> Number:
+    """P for sin(2 pi h) = h (4 + w P(w)), w = 1/16 - h**2."""
+    h = mp.sqrt(0.0625 - w)
+    return (mp.sin(2 * mp.pi * h) / h - 4) / w
+
+
 def _one(_: Number) -> Number:
     return mp.mpf(1)
 
@@ -115,6 +121,7 @@ TARGETS = {
     "SIN": Target(odd(mp.sin), SMALL, 0.6169, 2, odd_share(mp.sin)),
     "COS": Target(lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2, SMALL, 0.6169, 2,
                   lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / mp.cos(mp.sqrt(s))),
+    "TURN": Target(_turn, SMALL, 0.0625 - SMALL, 3, lambda w: w * _turn(w) / (w * _turn(w) + 4)),
     "EXPM1": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.6933, 0.6933, 6,
                     lambda x: (mp.expm1(x) - x) / mp.expm1(x)),
     "SINH": Target(odd(mp.sinh), SMALL, 1.0, 3, odd_share(mp.sinh)),

@@ -793,23 +793,13 @@ far_tan = Op(
     name="far_tan", signature="f->f", reference=np.tan, cost=120, transcendental=True,
     meaning="tan(x) for |x| > 3000", points=((1e5,), (-4e30,)),
 )  # fmt: skip
-pi_quarters = Op(
-    name="pi_quarters", signature="f->f", reference=reference.pi_quarters, cost=5,
-    meaning="12582912 + k, k whole: the quarter turns nearest to pi*x, modulo 4",
-    points=((0.3,), (-1.3,), (1e5,), (100000.6,)),
+sin_turns = Op(
+    name="sin_turns", signature="f->f", reference=reference.sin_turns, cost=14, transcendental=True,
+    meaning="the sine of x turns, sin(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
 )  # fmt: skip
-pi_angle = Op(
-    name="pi_angle", signature="ff->f", reference=reference.pi_angle, cost=8,
-    meaning="what is left of pi*x without k quarter turns, q = pi_quarters(x) = 12582912 + k",
-    points=((0.3, 12582913.0), (-1.3, 12582913.0), (100000.6, 12582913.0)),
-)  # fmt: skip
-sinpi = Op(
-    name="sinpi", signature="f->f", reference=reference.sinpi, cost=20, transcendental=True,
-    meaning="sin(pi*x)", points=((0.3,), (-1.3,), (1e5,), (100000.6,)),
-)  # fmt: skip
-cospi = Op(
-    name="cospi", signature="f->f", reference=reference.cospi, cost=20, transcendental=True,
-    meaning="cos(pi*x)", points=((0.3,), (-1.3,), (1e5,), (100000.6,)),
+cos_turns = Op(
+    name="cos_turns", signature="f->f", reference=reference.cos_turns, cost=12, transcendental=True,
+    meaning="the cosine of x turns, cos(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
 )  # fmt: skip
 sine = Op(
     name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,

@@ -181,41 +181,28 @@ def angle(x: Array, q: Array) -> Array:
     ))  # fmt: skip
 
 
-def pi_quarters(x: Array) -> Array:
-    """12582912 + k, k the quarter turns nearest to pi*x, less whole turns."""
-    x = np.asarray(x)
-    k = np.round(2.0 * _one_turn(x)) + NO_TURN
-    return np.where(np.isfinite(x), k, NO_TURN).astype(x.dtype)
+def sin_turns(x: Array) -> Array:
+    """sin(2*pi*x), computed in double."""
+    angle, k = _quarter_turns(x)
+    return np.choose(k, (np.sin(angle), np.cos(angle), -np.sin(angle), -np.cos(angle))).astype(
+        np.asarray(x).dtype
+    )
 
 
-def pi_angle(x: Array, q: Array) -> Array:
-    """pi*x less k quarter turns, q = 12582912 + k."""
-    x = np.asarray(x)
-    return (math.pi * (_one_turn(x) - 0.5 * (np.asarray(q, np.float64) - NO_TURN))).astype(x.dtype)
+def cos_turns(x: Array) -> Array:
+    """cos(2*pi*x), computed in double."""
+    angle, k = _quarter_turns(x)
+    return np.choose(k, (np.cos(angle), -np.sin(angle), -np.cos(angle), np.sin(angle))).astype(
+        np.asarray(x).dtype
+    )
 
 
-def _one_turn(x: Array) -> Array:
-    """x, in double, less the multiple of 2 that is nearest: in [-1, 1]."""
+def _quarter_turns(x: Array) -> tuple[Array, Array]:
+    """2*pi*x less k quarter turns, in double, and k modulo 4."""
     wide = np.asarray(x, np.float64)
-    return wide - 2.0 * np.round(0.5 * wide)
-
-
-def sinpi(x: Array) -> Array:
-    """sin(pi*x)."""
-    return _of_pi(x, sine)
-
-
-def cospi(x: Array) -> Array:
-    """cos(pi*x)."""
-    return _of_pi(x, cosine)
-
-
-def _of_pi(x: Array, turn: Callable[[Array, Array], Array]) -> Array:
-    """A function of the angle and the quarter turns of pi*x, in double."""
-    x = np.asarray(x)
-    wide = x.astype(np.float64)
-    q = pi_quarters(wide)
-    return turn(pi_angle(wide, q), q).astype(x.dtype)
+    part = wide - np.round(wide)
+    k = np.round(4.0 * part)
+    return 2.0 * math.pi * (part - 0.25 * k), np.where(np.isfinite(k), k, 0).astype(np.int64) % 4
 
 
 def sine(a: Array, q: Array) -> Array:

@@ -8,23 +8,20 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, Graph, Node, Op, bits_float, float_bits, reachable
+from symgrad.expr.node import CONST, INPUT, Graph, Op, bits_float, float_bits, reachable
 from symgrad.expr.simplify import inputs_of
 
-TURNED: Final = {
-    ops.sin: (ops.sine, ops.quarters, ops.angle),
-    ops.cos: (ops.cosine, ops.quarters, ops.angle),
-    ops.tan: (ops.tangent, ops.quarters, ops.angle),
-    ops.sinpi: (ops.sine, ops.pi_quarters, ops.pi_angle),
-    ops.cospi: (ops.cosine, ops.pi_quarters, ops.pi_angle),
-}  # fmt: skip
-"""What each is of the angle and the quarter turns of its argument, and which these are."""
+TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
+"""What each is of the angle and the quarter turns of its argument."""
 
-OF_PI: Final = {ops.sin: ops.sinpi, ops.cos: ops.cospi}
-"""What each is of pi times an argument; a tangent has poles there, and stays as it is."""
+OF_TURNS: Final = {ops.sin: ops.sin_turns, ops.cos: ops.cos_turns}
+"""What each is of an argument in turns; a tangent has poles there, and stays as it is."""
 
-MOST: Final = 360.0 * 4096.0
-"""The most half degrees that are recognized as such."""
+DEGREES: Final = 720.0
+"""The half degrees of a turn: all multiples of them are recognized."""
+
+MOST: Final = 2048.0
+"""The most turns that are."""
 
 ONE: Final = (CONST, float_bits(1.0))
 
@@ -35,45 +32,45 @@ Build = Callable[..., int]
 """``build(graph, op, *arguments)`` makes what stands for ``op(*arguments)`` in a new graph."""
 
 
-def by_half_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, in which sin(2*pi*x) is sinpi(2*x), and so for all multiples of half a degree.
+def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph, in which sin(2*pi*x) is sin_turns(x), and so for all multiples of half a degree.
 
     No float32 is a multiple of pi: 2*pi*x would be rounded twice, and what is left of it without
-    its whole turns would have lost as many digits as these have. 2*x is exact, and so is the rest.
+    its whole turns would have lost as many digits as these have. Off x they are taken exactly.
     """
     nodes = graph.nodes
-    order = reachable(graph, roots) if _has(graph, OF_PI) else []
-    turned = {i for i in order if nodes[i][0] in OF_PI}
-    if not any(node[0] is CONST and _half_turns(bits_float(node[1])) for node in nodes):
+    if not _has(graph, OF_TURNS) or not any(n[0] is CONST and _turns(n[1]) for n in nodes):
         return graph, list(roots)
 
     def build(target: Graph, op: Op, x: int) -> int:
-        rest = _over_pi(target, x)
-        return target.add(op, x) if rest is None else target.add(OF_PI[op], rest)
+        turns = _in_turns(target, x)
+        return target.add(op, x) if turns is None else target.add(OF_TURNS[op], turns)
 
-    return _rebuilt(graph, roots, order, turned, build) if turned else (graph, list(roots))
+    order = reachable(graph, roots)
+    return _rebuilt(graph, roots, order, {i for i in order if nodes[i][0] in OF_TURNS}, build)
 
 
-def _over_pi(graph: Graph, i: int, depth: int = 6) -> int | None:
-    """Node i divided by pi, if it is a multiple of pi, or a product with one."""
+def _in_turns(graph: Graph, i: int, depth: int = 6) -> int | None:
+    """Node i divided by 2*pi, if it is a multiple of half a degree, or a product with one."""
     op, *args = graph.nodes[i]
     if op is CONST:
-        turns = _half_turns(bits_float(args[0]))
+        turns = _turns(args[0])
         return graph.constant(turns) if turns else None
     factors = {ops.mul: 2, ops.div: 1, ops.neg: 1}.get(op, 0) if depth else 0
     for k in range(factors):
-        rest = _over_pi(graph, args[k], depth - 1)
-        if rest is not None:
-            one = op is ops.mul and graph.nodes[rest] == ONE
-            return args[1 - k] if one else graph.add(op, *args[:k], rest, *args[k + 1 :])
+        turns = _in_turns(graph, args[k], depth - 1)
+        if turns is not None:
+            one = op is ops.mul and graph.nodes[turns] == ONE
+            return args[1 - k] if one else graph.add(op, *args[:k], turns, *args[k + 1 :])
     return None
 
 
-def _half_turns(c: float) -> float:
-    """c/pi, if that is a whole number of half degrees (of 1/360), and few; else 0."""
-    degrees = 360.0 * (c / math.pi)
-    close = abs(degrees) <= MOST and abs(degrees - round(degrees)) <= 2.0**-50 * abs(degrees)
-    return round(degrees) / 360.0 if close else 0.0
+def _turns(bits: int) -> float:
+    """c/(2 pi) of the float c with these bits, if it is a multiple of half a degree, else 0."""
+    turns = bits_float(bits) / (2.0 * math.pi)
+    degrees = DEGREES * turns
+    close = abs(turns) <= MOST and abs(degrees - round(degrees)) <= 2.0**-50 * abs(degrees)
+    return round(degrees) / DEGREES if close else 0.0
 
 
 def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -81,8 +78,8 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
     nodes = graph.nodes
     order = reachable(graph, roots) if _has(graph, TURNED) else []
     turned = [i for i in order if nodes[i][0] in TURNED]
-    times = Counter([_reduction(nodes[i]) for i in turned])
-    several = {i for i in turned if times[_reduction(nodes[i])] > 1}
+    times = Counter([nodes[i][1] for i in turned])
+    several = {i for i in turned if times[nodes[i][1]] > 1}
     return _with_angles(graph, roots, order, several) if several else (graph, list(roots))
 
 
@@ -97,18 +94,17 @@ def _with_angles(
     nodes, inputs = graph.nodes, inputs_of(graph)
     made, places = [nodes[i] for i in inputs], [0] * len(inputs)
     renamed = {i: k for k, i in enumerate(inputs)}
-    quarters: dict[tuple[Op, int], int] = {}
+    quarters: dict[int, int] = {}
     for i in order:
         node, place = nodes[i], graph.places[i]
         if i in turned:
-            turn, count, rest = TURNED[node[0]]
-            q = quarters.get(_reduction(node))
+            q = quarters.get(node[1])
             if q is None:
                 x, q = renamed[node[1]], len(made)
-                quarters[_reduction(node)] = q
-                made += [(count, x), (rest, x, q)]
+                quarters[node[1]] = q
+                made += [(ops.quarters, x), (ops.angle, x, q)]
                 places += [place, place]
-            node = (turn, q + 1, q)
+            node = (TURNED[node[0]], q + 1, q)
         elif node[0].arity:
             node = (node[0], *[renamed[a] for a in node[1:]])
         elif node[0] is INPUT:
@@ -117,11 +113,6 @@ def _with_angles(
         made.append(node)
         places.append(place)
     return Graph.of(made, places, graph.names, graph.sources), [renamed[i] for i in roots]
-
-
-def _reduction(node: Node) -> tuple[Op, int]:
-    """Which quarter turns the node needs, and of what."""
-    return TURNED[node[0]][1], node[1]
 
 
 def _has(graph: Graph, wanted: Container[Op]) -> bool:

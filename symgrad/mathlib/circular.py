@@ -3,8 +3,8 @@
 The parts are operations of their own, so that a kernel with the sine and the cosine of one argument
 reduces it once; one with either of them decides once whether the argument is large. Up to 3,000
 radians k*pi/2 is subtracted in four exact pieces; larger arguments are multiplied by 2/pi as
-integers (Payne and Hanek 1983), of which only the bits that matter are used. Of pi*x, whole turns
-and quarters are taken off x exactly, however large it is.
+integers (Payne and Hanek 1983), of which only the bits that matter are used. Of x turns, the whole
+ones are taken off x exactly, however large it is, and one polynomial does for half a turn.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ k are exact, and so are the first two differences."""
 HALF_PI_8: Final = (1.5703125, math.pi / 2 - 1.5703125)
 """pi/2: its 8 leading bits, and the rest."""
 
-PI: Final = (3.1415927410125732, math.pi - 3.1415927410125732)
-"""pi: the float32 nearest to it, and the rest."""
+TURN: Final = (31.999987, 68.17482, 66.65454, 39.657356)
+"""(sin(2 pi h) - 4 h)/(h w) in w = 1/16 - h**2, |h| <= 1/4: sin to 0.13 * 2**-24 of its value."""
 
 NEAR: Final = 3000.0
 """Up to it k has 11 bits."""
@@ -141,22 +141,6 @@ def _high_product(m: Word, word: Word) -> Word:
     return m_high * high + ((middle >> 16) + (other >> 16))
 
 
-def pi_quarters(x: Expr) -> Expr:
-    """12582912 + k, k the quarter turns nearest to pi*x, less whole turns."""
-    return 2.0 * _one_turn(x) + MAGIC
-
-
-def pi_angle(x: Expr, q: Expr) -> Expr:
-    """pi*x - k*pi/2, q = 12582912 + k: pi times a difference that is exact."""
-    rest = _one_turn(x) - 0.5 * (held(q) - MAGIC)
-    return rest * PI[0] + rest * PI[1]
-
-
-def _one_turn(x: Expr) -> Expr:
-    """x less the multiple of 2 that is nearest, which is exact; NaN where x is infinite."""
-    return x - 2.0 * ops.round(0.5 * x)
-
-
 def _sin(a: Expr) -> Expr:
     square = a * a
     value = a + a * square * polynomial(square, SIN)
@@ -221,16 +205,27 @@ def tan(x: Expr) -> Expr:
     return ops.where(_is_far(x), ops.far_tan(x), ops.tangent(_near_angle(x, q), q))
 
 
-def sinpi(x: Expr) -> Expr:
-    """sin(pi*x): of x less k halves, and of these."""
-    q = pi_quarters(x)
-    return ops.sine(pi_angle(x, q), q)
+def sin_turns(x: Expr) -> Expr:
+    """The sine of x turns: of what they are from the nearest half turn, with its sign."""
+    part = _part_of_turn(x)
+    size = ops.abs(part)
+    return ops.copysign(_sine_of_turn(ops.where(size > 0.25, 0.5 - size, size)), part)
 
 
-def cospi(x: Expr) -> Expr:
-    """cos(pi*x): of x less k halves, and of these."""
-    q = pi_quarters(x)
-    return ops.cosine(pi_angle(x, q), q)
+def cos_turns(x: Expr) -> Expr:
+    """The cosine of x turns: the sine of a quarter turn less them."""
+    return _sine_of_turn(0.25 - ops.abs(_part_of_turn(x)))
+
+
+def _part_of_turn(x: Expr) -> Expr:
+    """x less the nearest whole number, which is exact; NaN where x is infinite."""
+    return x - ops.round(x)
+
+
+def _sine_of_turn(h: Expr) -> Expr:
+    """sin(2 pi h), |h| <= 1/4: 4h, which is exact, and what is 0 at a quarter, where that is 1."""
+    w = 0.0625 - h * h
+    return 4.0 * h + h * (w * polynomial(w, TURN))
 
 
 def far_sin(x: Expr) -> Expr:

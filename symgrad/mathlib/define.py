@@ -27,7 +27,7 @@ from symgrad.mathlib import (
     rounding,
     trigonometric,
 )
-from symgrad.mathlib.arrange import by_half_turns, ordered, share_reductions
+from symgrad.mathlib.arrange import in_turns, ordered, share_reductions
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
@@ -53,7 +53,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
     circular.sine, circular.cosine, circular.tangent, circular.sin, circular.cos, circular.tan,
     circular.far_sin, circular.far_cos, circular.far_tan,
-    circular.pi_quarters, circular.pi_angle, circular.sinpi, circular.cospi,
+    circular.sin_turns, circular.cos_turns,
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
     error_function.erf, error_function.erfc, error_function.normal_cdf,
 )  # fmt: skip
@@ -192,13 +192,13 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
 def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Graph, list[int]]:
     """A simplified graph as back ends get it.
 
-    In float32, sines of multiples of pi are reduced by these, sines and cosines of one argument
-    share their reduction, and with ``math="strict"`` every sum and product is rounded in its place.
+    In float32, sines of multiples of pi are those of turns, sines and cosines of one argument share
+    their reduction, and with ``math="strict"`` every sum and product is rounded in its place.
     """
     _require(math)
     if dtype != "float32" or math == "fast":
         return graph, list(roots)
-    graph, lowered = share_reductions(*by_half_turns(graph, roots))
+    graph, lowered = share_reductions(*in_turns(graph, roots))
     return ordered(graph, lowered) if math == "strict" else (graph, lowered)
 
 

@@ -21,7 +21,7 @@ ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]
 BARE: Final = (
     ops.bits_float, ops.word_float, ops.wide_div, ops.ratio, ops.root, ops.saturate, ops.quarters,
     ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
-    ops.pi_quarters, ops.pi_angle, ops.sinpi, ops.cospi,
+    ops.sin_turns, ops.cos_turns,
     ops.sine, ops.cosine, ops.tangent, ops.scalb,
     ops.exponent, ops.significand, ops.upper,
 )  # fmt: skip

@@ -33,7 +33,7 @@ BITS: Final = {
     "word_sub", "word_mul", "word_or", "word_xor", "word_shift_left", "word_shift_right",
     "word_lt", "word_where", "word_float", "saturate", "wide_div", "ratio", "root",
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
-    "far_sin", "far_cos", "far_tan", "pi_quarters", "pi_angle", "sinpi", "cospi",
+    "far_sin", "far_cos", "far_tan", "sin_turns", "cos_turns",
     "scalb", "exponent", "significand", "upper",
 }  # fmt: skip
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES and op.name not in BITS]

@@ -15,7 +15,7 @@ from symgrad.mathlib.define import INLINE, Function, define, functions
 Array = Any
 PARTS: Final = (
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
-    "far_sin", "far_cos", "far_tan", "pi_quarters", "pi_angle",
+    "far_sin", "far_cos", "far_tan",
 )  # fmt: skip
 """What sin, cos and tan are composed of: tested with them."""
 
@@ -41,7 +41,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "sinh": (3, 3), "cosh": (3, 3), "tanh": (2, 3),
     "asinh": (3, 3), "acosh": (3, 3), "atanh": (2, 3),
     "sin": (2.5, 2.5), "cos": (2.5, 2.5), "tan": (4, 4),
-    "sinpi": (2, 2), "cospi": (2, 2),
+    "sin_turns": (1.72, 2.1), "cos_turns": (1.8, 2.24),
     "asin": (2.4, 2.4), "acos": (1.2, 1.3), "atan": (2.05, 2.1), "atan2": (2.4, 2.4),
     "erf": (1.4, 1.6), "erfc": (3.31, 3.31),
     "sigmoid": (3.6, 3.6), "logistic": (5, 5), "softplus": (3, 3), "logaddexp": (3, 3),
@@ -102,7 +102,7 @@ WORST: Final[dict[str, tuple[float, ...]]] = {
             3.4028235e38),
     "cos": (5.8996266e29, -1525.1179, -7.6786016e33, 1.5707964, -2228.8975, 16367173 * 2.0**72,
             -2.9e38),
-    "sinpi": (0.07991494, 10.0796995), "cospi": (0.41984943, -1.4195703),
+    "sin_turns": (0.0047769, 0.0198789), "cos_turns": (0.11810025, 0.093240164),
     "tan": (-1826.8992, -3.9267797, 1532.0609, 1.9547160e33, 16367173 * 2.0**72, 1.5707964,
             -1672.9609, -1914.785),
     "asin": (-0.503318, 0.97, 0.50019705), "acos": (-0.5177329, 0.6714785, 0.63512754),

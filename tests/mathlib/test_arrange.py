@@ -16,7 +16,7 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
 from symgrad.expr.simplify import inputs_of
-from symgrad.mathlib.arrange import by_half_turns, share_reductions
+from symgrad.mathlib.arrange import in_turns
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 Formula = Callable[[Any, Any], Any]
@@ -58,9 +58,9 @@ def heads(graph: Graph, roots: list[int]) -> list[str]:
 @pytest.mark.parametrize("name", MULTIPLES)
 def test_a_multiple_of_pi_is_recognized_and_means_the_same(name: str) -> None:
     graph, root = traced(MULTIPLES[name])
-    found, roots = by_half_turns(graph, [root])
+    found, roots = in_turns(graph, [root])
     left = heads(found, roots)
-    assert {"sinpi", "cospi"} & set(left) and not {"sin", "cos"} & set(left)
+    assert {"sin_turns", "cos_turns"} & set(left) and not {"sin", "cos"} & set(left)
     given = np.random.default_rng(3).uniform(-4, 4, (2, 1000))
     values = []
     for g, r in ((graph, root), (found, roots[0])):
@@ -72,17 +72,7 @@ def test_a_multiple_of_pi_is_recognized_and_means_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_nothing_else_is(name: str) -> None:
     graph, root = traced(OTHERS[name])
-    assert not {"sinpi", "cospi"} & set(heads(*by_half_turns(graph, [root])))
-
-
-def test_an_argument_and_pi_times_it_have_reductions_of_their_own() -> None:
-    graph = Graph()
-    graph.tracing = False
-    x = Expr(graph, graph.input("x"))
-    formulas = [ops.sin(x), ops.cos(x), ops.sin(math.pi * x), ops.cos(math.pi * x)]
-    found = heads(*share_reductions(*by_half_turns(graph, [f.id for f in formulas])))
-    assert [found.count(n) for n in ("quarters", "angle", "pi_quarters", "pi_angle")] == [1] * 4
-    assert [found.count(n) for n in ("sine", "cosine")] == [2, 2]
+    assert not {"sin_turns", "cos_turns"} & set(heads(*in_turns(graph, [root])))
 
 
 @pytest.mark.parametrize("math_", ["accurate", "strict"])
@@ -103,3 +93,16 @@ def test_a_sine_of_whole_turns_keeps_its_digits(device: Any, math_: str) -> None
     np.testing.assert_allclose(value, sines, rtol=4e-7, atol=0)
     np.testing.assert_allclose(slope[:, 0], slopes, rtol=4e-7, atol=0)
     assert np.all(kernel.run(np.array([[0.0], [0.5], [-7.0], [1e7]]))[0] == 0.0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_sine_is_above_1(device: Any) -> None:
+    near = np.random.default_rng(9).uniform(0.24, 0.26, (100_000, 1)).astype(np.float32)
+    kernel = sg.fused_forward(
+        1,
+        lambda v: [sg.sin(2 * math.pi * v[0]), sg.cos(2 * math.pi * (v[0] - 0.25))],
+        device=device,
+    )
+    for values in kernel.run(near):
+        assert np.max(values) == 1.0
+    assert [float(v[0]) for v in kernel.run(np.array([[0.25]]))] == [1.0, 1.0]
