@@ -40,7 +40,7 @@ SINGULAR: Final = {
 }  # fmt: skip
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
 
-COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh, ops.gelu_tanh_slope}
+COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
 WRAPPED: Final = {ops.fmod: np.trunc, ops.remainder: np.floor}
 """Remainders, and the whole quotient that they take away."""
 

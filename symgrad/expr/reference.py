@@ -117,10 +117,15 @@ GELU_TANH = (2.0 * math.sqrt(2.0 / math.pi), 0.044715)
 
 
 def gelu_tanh(x: Array) -> Array:
-    """x*(1 + tanh(z/2))/2, that is x*sigmoid(z), z = a*(x + b*x**3); 0 or x from |x| = 30 on."""
+    """x*(1 + tanh(z/2))/2, that is x*sigmoid(z), z = a*(x + b*x**3); 0 or x from |x| = 30 on.
+
+    In double, as exp has the absolute error of z for its relative one, and z is down to -100.
+    """
     a, b = GELU_TANH
-    value = x * sigmoid(a * (x + b * (x * x * x)))
-    return np.where(np.abs(x) > 30.0, np.maximum(x, 0), value)
+    wide = np.asarray(x).astype(np.float64)
+    near = np.clip(wide, -30.0, 30.0)
+    value = near * sigmoid(a * (near + b * (near * near * near)))
+    return np.where(np.abs(wide) > 30.0, np.maximum(wide, 0.0), value).astype(x.dtype)
 
 
 def gelu_tanh_slope(x: Array) -> Array:
