@@ -15,6 +15,11 @@ LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)
 CUBIC: Final = (0.07135009765625, GELU_TANH[0] * GELU_TANH[1] - 0.07135009765625)
 """0.044715 of that, in the same way."""
 
+LIFT: Final = 33.234375
+"""exp(-LIFT) is a float32 to 0.02 * 2**-24, little above a power of 2, so that a product with it
+keeps most of its digits; LIFT less a float from 60 to 128 is exact.
+"""
+
 Parts = tuple[Expr, Expr, Expr]
 """e, 1/(1 + e) and the scale of e."""
 
@@ -41,16 +46,16 @@ def logistic(x: Expr) -> Expr:
 def _falling(size: Expr, rest: Expr | None = None) -> Parts:
     """e, 1/(1 + e) and a scale, e times the scale being exp(-size), or exp(-size - rest).
 
-    From 60 on e is exp(16 - size), which is normal for longer, as is e times a rest; 1 + e is 1
-    there all the same.
+    From 60 on e is exp(LIFT - size): a result is subnormal long before e, or e times a rest, is, so
+    that devices that flush these have the same bits. Beside 1, it is nothing all the same.
     A Newton step mends the reciprocal and what the rounding of 1 + e does to it.
     """
     far = size > 60.0
-    e = ops.exp(ops.where(far, 16.0, 0.0) - size)
+    e = ops.exp(ops.where(far, LIFT, 0.0) - size)
     e = e if rest is None else e - e * rest
     r = ops.reciprocal(1.0 + e)
     r = r + r * ((1.0 - r) - r * e)
-    return e, r, ops.where(far, math.exp(-16.0), 1.0)
+    return e, r, ops.where(far, math.exp(-LIFT), 1.0)
 
 
 def _gated(x: Expr, parts: Parts) -> Expr:
