@@ -14,10 +14,9 @@ from symgrad.expr.node import Op
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
 
-from .cases import BOUNDS, EDGES, FUNCTIONS, INEXACT, grid, truth, ulps
+from .cases import BOUNDS, EDGES, FUNCTIONS, INEXACT, TINY, grid, truth, ulps
 
 compute = pytest.importorskip("wgpu.utils.compute")
-SMALL = 2.0**-120
 PARAMS = np.array([0, 0, 0x7F800000, 0x7FC00000], np.uint32)
 
 
@@ -88,8 +87,8 @@ def test_error_is_within_the_bound(name: str) -> None:
         arguments, want = tuple(a[reached] for a in arguments), want[reached]
     got = run(name, *arguments)
     errors = ulps(got, want)
-    if not exact():  # a device that flushes subnormals, also those that a result is made of
-        errors[(got == 0.0) & (np.abs(want) < SMALL)] = 0.0
+    if name == "gelu" and not exact():  # x Phi(x), where Phi is subnormal and may be flushed
+        errors[(got == 0.0) & (np.abs(want) < 13 * TINY)] = 0.0
     worst = int(np.argmax(errors))
     inputs = [float(a[worst]) for a in arguments]
     assert errors[worst] <= bound(name), (errors[worst], inputs, got[worst], want[worst])
