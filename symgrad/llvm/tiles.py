@@ -49,11 +49,26 @@ def products_of(reduction: Reduction, each: Iterable[int]) -> Products:
     found = {k: t for k, i in enumerate(roots) if (t := _terms(reduction.graph, i, varying))}
     uses = Counter(a for terms in found.values() for pair in terms for a in pair)
     shared = {k: t for k, t in found.items() if all(uses[a] + uses[b] > 2 for a, b in t)}
-    kept = dict.fromkeys(a for terms in shared.values() for pair in terms for a in pair)
+    taken = _needed(roots, shared)
+    kept = dict.fromkeys(a for terms in taken.values() for pair in terms for a in pair)
     if len(kept) >= len(shared):
         return Products({}, ())
-    alone = {k: ((i, ALONE),) for k, i in enumerate(roots) if i in kept and k not in shared}
-    return Products(shared | alone, tuple(kept))
+    alone = {k: ((i, ALONE),) for k, i in enumerate(roots) if i in kept}
+    return Products(taken | alone, tuple(kept))
+
+
+def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Terms]:
+    """The results to be taken apart: not those that are kept anyhow, as factors of others.
+
+    A node is a factor of later ones only, so these are looked at first.
+    """
+    kept: set[int] = set()
+    taken: dict[int, Terms] = {}
+    for k in sorted(shared, key=lambda k: -roots[k]):
+        if roots[k] not in kept:
+            taken[k] = shared[k]
+            kept.update(a for pair in shared[k] for a in pair)
+    return {k: taken[k] for k in shared if k in taken}
 
 
 def _terms(graph: Graph, i: int, varying: Container[int]) -> Terms:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kernel.test_stage import reduction
 
+from symgrad.expr.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted, stages
@@ -52,11 +53,22 @@ def test_a_layer_leaves_its_inputs_and_slopes_behind() -> None:
     found = made(network)[0]
     kept = products_of(found, stages(found).each)
     assert len(kept.terms) > 90
-    assert len(kept.kept) <= 2 + 8 + 8 + 8 + 8 + 3
+    assert len(kept.kept) <= 2 + 8 + 8 + 8 + 8 + 2
 
 
 def test_what_is_a_factor_is_added_alone() -> None:
     assert sum(pair[0][1] == ALONE for pair in products(network).values()) >= 8
+
+
+@pytest.mark.parametrize("f", [network, recurrent, alike])
+def test_what_is_kept_is_not_taken_apart(f: Any) -> None:
+    """The slope of the output is twice the residual: the factor 2 need not be kept with it."""
+    found = made(f)[0]
+    kept = products_of(found, stages(found).each)
+    results = [i for output in found.summed for i in output.nodes]
+    for k, terms in kept.terms.items():
+        assert (results[k] in kept.kept) == (terms == ((results[k], ALONE),))
+    assert CONST not in {found.graph.nodes[i][0] for i in kept.kept}
 
 
 def test_weights_that_are_used_twice_are_sums_of_two_products() -> None:
