@@ -17,14 +17,14 @@ from symgrad.llvm.body import Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
-from symgrad.llvm.skeletons import Lines, load_columns
+from symgrad.llvm.skeletons import Lines, load_columns, widened
 from symgrad.llvm.tiles import Products, products_of, write_tiles
 from symgrad.mathlib.define import Function
 
-EMPTIED = {"float32": (8, 16), "float64": (32, 32)}
-"""Blocks of rows after which accumulators are added to float64: those in registers, and those in
-memory, of which there are many. Rows that are all the same have errors of one sign, which grow with
-it: of 1e-7 and 2.5e-7 of the sum."""
+EMPTIED = {"float32": 8, "float64": 32}
+"""Blocks of rows after which accumulators are added to float64. Rows that are all the same have
+errors of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, of 16 up to 2.7e-7.
+"""
 
 LONG_ROW = 3_000
 """Operations a row up to which compiling with effort pays: sums are computed again and again."""
@@ -160,9 +160,10 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
         write.store(f"%a{k}.next", "%acc", k * lanes, True)
     size = shape.itemsize * lanes
     rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
-    blocks = EMPTIED[shape.dtype][0]
     prepared = [*once.calls, *spread]
-    lines = _function(reduction, shape, rooms, prepared, block, write.lines, blocks)
+    lines = _function(
+        reduction, shape, rooms, prepared, block, write.lines, EMPTIED[shape.dtype], range(count)
+    )
     return module([*once.lines, *body.definitions(), *lines], end, body.effort)
 
 
@@ -183,7 +184,7 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     shape, lanes = body.shape, body.shape.lanes
     size = shape.itemsize * lanes
     stride = size * len(products.kept)
-    blocks = EMPTIED[shape.dtype][1]
+    blocks = EMPTIED[shape.dtype]
     if stride:
         blocks = max(FEWEST, min(blocks, KEPT // stride))
     rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
@@ -194,7 +195,8 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     past = write.value("sub i64 %b.next, %o")
     count = write.value(f"sdiv i64 {past}, {lanes}")
     write_tiles(write, products, stride, count, 32 if size == LINE else 16)
-    lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks)
+    others = [k for k in range(len(reduction.factors)) if k not in products.terms]
+    lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks, others)
     parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
     parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
@@ -273,12 +275,18 @@ def _mask(write: Lines) -> str:
 
 def _function(
     reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
-    block: Sequence[str], emptied: Sequence[str], blocks: int,
+    block: Sequence[str], emptied: Sequence[str], blocks: int, others: Sequence[int],
 ) -> list[str]:  # fmt: skip
-    """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end."""
+    """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end.
+
+    What ends a stretch is ``emptied``, and for ``others``, results whose sums are at ``%acc``, a
+    loop that adds these to float64.
+    """
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
     count = len(reduction.factors)
+    numbers = ", ".join(f"i64 {k}" for k in others)
     return [
+        f"@others = private constant [{len(others)} x i64] [{numbers}]",
         "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end"
         f"{lookups}) #0 {{",
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
@@ -287,30 +295,25 @@ def _function(
         *_stretches(shape, block, blocks),
         "full:",
         *emptied,
-        *_emptied(shape, count),
+        *_emptied(shape, len(others)),
         *_totals(shape, count),
         "  ret void",
         "}",
     ]
 
 
-def _accumulator(name: str, room: str, scalar: str, lanes: int) -> list[str]:
-    """The address ``%NAME.ROOM`` of the accumulator of result ``%NAME.k``."""
+def _accumulator(name: str, room: str, scalar: str, lanes: int, number: str = "k") -> list[str]:
+    """The address ``%NAME.ROOM`` of the accumulator of result ``%NAME.NUMBER``."""
     return [
-        f"  %{name}.{room}.at = mul i64 %{name}.k, {lanes}",
+        f"  %{name}.{room}.at = mul i64 %{name}.{number}, {lanes}",
         f"  %{name}.{room} = getelementptr {scalar}, ptr %{room}, i64 %{name}.{room}.at",
     ]
 
 
-def _accumulators(name: str, shape: Shape) -> list[str]:
+def _accumulators(name: str, shape: Shape, number: str = "k") -> list[str]:
     """The addresses of both accumulators of a result."""
-    own = _accumulator(name, "acc", NAMES[shape.dtype], shape.lanes)
-    return own + _accumulator(name, "wide", "double", shape.lanes)
-
-
-def _widened(shape: Shape, kind: str, value: str, wide: str) -> str:
-    """A value of the kernel's dtype in float64."""
-    return f"{'fpext' if shape.dtype == 'float32' else 'bitcast'} {kind} {value} to {wide}"
+    own = _accumulator(name, "acc", NAMES[shape.dtype], shape.lanes, number)
+    return own + _accumulator(name, "wide", "double", shape.lanes, number)
 
 
 def _cleared(shape: Shape, count: int) -> list[str]:
@@ -342,19 +345,21 @@ def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
 
 
 def _emptied(shape: Shape, count: int) -> list[str]:
-    """Accumulators added to those of float64 after a stretch."""
+    """Accumulators added to those of float64 after a stretch: those of ``count`` others."""
     kind, wide = shape.float, f"<{shape.lanes} x double>"
     lines = [
-        *_accumulators("empty", shape),
+        "  %empty.number.at = getelementptr i64, ptr @others, i64 %empty.k",
+        "  %empty.number = load i64, ptr %empty.number.at",
+        *_accumulators("empty", shape, "number"),
         f"  %empty.x = load {kind}, ptr %empty.acc",
         f"  store {kind} {shape.number(0.0)}, ptr %empty.acc",
         f"  %empty.y = load {wide}, ptr %empty.wide",
-        f"  %empty.more64 = {_widened(shape, kind, '%empty.x', wide)}",
+        f"  %empty.more64 = {widened(shape, '%empty.x', shape.lanes)}",
         f"  %empty.sum = fadd {wide} %empty.y, %empty.more64",
         f"  store {wide} %empty.sum, ptr %empty.wide",
     ]
     return [
-        *_each("empty", count, "empty.end", lines),
+        *(_each("empty", count, "empty.end", lines) if count else ["  br label %empty.end"]),
         "empty.end:",
         "  %again = icmp slt i64 %o.next, %end",
         "  br i1 %again, label %outer, label %finish",
@@ -372,7 +377,7 @@ def _totals(shape: Shape, count: int) -> list[str]:
         f"double -0.0, {wide} %total.x)",
         f"  %total.at = getelementptr {scalar}, ptr %factors, i64 %total.k",
         f"  %total.factor = load {scalar}, ptr %total.at",
-        f"  %total.factor64 = {_widened(shape, scalar, '%total.factor', 'double')}",
+        f"  %total.factor64 = {widened(shape, '%total.factor', 1)}",
         "  %total.all = fmul double %total.sum, %total.factor64",
         "  %total.to = getelementptr double, ptr %sums, i64 %total.k",
         "  store double %total.all, ptr %total.to",

@@ -72,6 +72,12 @@ class Lines:
         return self.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(mask)} x i32> <{lanes}>")
 
 
+def widened(shape: Shape, value: str, lanes: int) -> str:
+    """What makes so many numbers of the shape's dtype numbers of float64."""
+    kind, wide = (f"<{lanes} x {k}>" if lanes > 1 else k for k in (NAMES[shape.dtype], "double"))
+    return f"{'fpext' if shape.dtype == 'float32' else 'bitcast'} {kind} {value} to {wide}"
+
+
 def transpose(write: Lines, rows: Sequence[str]) -> list[str]:
     """The columns of a square of vectors; rows named "poison" cost nothing."""
     lanes = write.shape.lanes

@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.node import Graph
 from symgrad.kernel.plan import Reduction
 from symgrad.llvm.instruction import single
-from symgrad.llvm.skeletons import Lines
+from symgrad.llvm.skeletons import Lines, widened
 
 TERMS: Final = 16
 """Products that one result is the sum of, at most."""
@@ -124,9 +124,9 @@ def _pairs(terms: Mapping[int, Terms]) -> dict[int, dict[int, list[int]]]:
 
 
 def write_tiles(write: Lines, products: Products, stride: int, count: str, registers: int) -> None:
-    """The sums over the ``count`` blocks that have kept factors, from ``%kept`` on, to ``%acc``.
+    """Add to ``%wide`` the sums over the ``count`` blocks whose factors are from ``%kept`` on.
 
-    What a block has kept takes ``stride`` bytes. Sums of results that are no products stay.
+    What a block has kept takes ``stride`` bytes.
     """
     for number, tile in enumerate(tiles(products.terms, registers)):
         _Tile(write, products, f"tile{number}", tile).write(stride, count)
@@ -157,7 +157,7 @@ class _Tile:
         write.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
         write.label(f"{name}.end")
         for k in self.results:
-            write.store(f"%{name}.s{k}.next", "%acc", k * self.shape.lanes, True)
+            self._empty(f"%{name}.s{k}.next", k)
 
     def _block(self, stride: int) -> None:
         """Add what a block has kept."""
@@ -173,6 +173,15 @@ class _Tile:
                 new = f"%{name}.s{k}.next" if number == len(terms) - 1 else write.fresh()
                 self._add(new, total, values[a], values.get(b))
                 total = new
+
+    def _empty(self, total: str, k: int) -> None:
+        """Add a sum to its accumulator of float64."""
+        write, lanes = self.lines, self.shape.lanes
+        at = write.value(f"getelementptr double, ptr %wide, i64 {k * lanes}")
+        before = write.value(f"load <{lanes} x double>, ptr {at}")
+        more = write.value(widened(self.shape, total, lanes))
+        after = write.value(f"fadd <{lanes} x double> {before}, {more}")
+        write.do(f"store <{lanes} x double> {after}, ptr {at}")
 
     def _add(self, new: str, total: str, a: str, b: str | None) -> None:
         """Name a sum with a product, in one instruction if the shape fuses."""
