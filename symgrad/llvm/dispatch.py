@@ -207,7 +207,8 @@ class Sums:
         lines = [
             a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(job.added, tables, strict=True)
         ]
-        return job.partial.sum(axis=0), lines
+        pieces = job.partial.T.copy()  # NumPy adds whole lines in turn, what is in a line in halves
+        return pieces.sum(axis=1), lines
 
     def caller(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,

@@ -17,7 +17,7 @@ from symgrad.llvm.body import Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
-from symgrad.llvm.skeletons import Lines, load_columns, widened
+from symgrad.llvm.skeletons import Lines, add_wide, load_columns
 from symgrad.llvm.tiles import Products, products_of, write_tiles
 from symgrad.mathlib.define import Function
 
@@ -116,6 +116,12 @@ class _Once:
         return dict(zip(("carried", "factors", "once"), (size * c for c in counts), strict=True))
 
 
+def _sums(count: int, shape: Shape) -> dict[str, int]:
+    """The bytes of the accumulators: a stretch's, those of float64, and what these have lost."""
+    size, wide = shape.itemsize * shape.lanes * count, 8 * shape.lanes * count
+    return {"acc": size, "wide": wide, "lost": wide if shape.dtype == "float64" else 0}
+
+
 def _placed(rooms: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Where each room begins, at whole lines of the cache, and where the last one ends."""
     found: dict[str, int] = {}
@@ -154,16 +160,13 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
     added = [writer.operand(i) for o in reduction.outputs[len(reduction.summed) :] for i in o.nodes]
     add_lookups(write, reduction, mask, added)
     write.do("br label %next")
-    block = list(write.lines)
-    write.lines.clear()
+    block = write.taken()
     for k in range(count):
         write.store(f"%a{k}.next", "%acc", k * lanes, True)
-    size = shape.itemsize * lanes
-    rooms, end = _placed(once.rooms() | {"acc": count * size, "wide": 8 * count * lanes})
+    rooms, end = _placed(once.rooms() | _sums(count, shape))
     prepared = [*once.calls, *spread]
-    lines = _function(
-        reduction, shape, rooms, prepared, block, write.lines, EMPTIED[shape.dtype], range(count)
-    )
+    blocks = EMPTIED[shape.dtype]
+    lines = _function(reduction, write, rooms, prepared, block, blocks, range(count))
     return module([*once.lines, *body.definitions(), *lines], end, body.effort)
 
 
@@ -190,13 +193,12 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
     write = Lines(shape)
     _memory_block(write, reduction, body, stride)
-    block = list(write.lines)
-    write.lines.clear()
+    block = write.taken()
     past = write.value("sub i64 %b.next, %o")
     count = write.value(f"sdiv i64 {past}, {lanes}")
     write_tiles(write, products, stride, count, 32 if size == LINE else 16)
     others = [k for k in range(len(reduction.factors)) if k not in products.terms]
-    lines = _function(reduction, shape, rooms, once.calls, block, write.lines, blocks, others)
+    lines = _function(reduction, write, rooms, once.calls, block, blocks, others)
     parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
     parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
     return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
@@ -234,21 +236,21 @@ def _memory_rooms(
     sizes = once.rooms()
     ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
     rooms, end = _placed({
-        "in": start + sizes.pop("carried"), **sizes, "acc": count * size, "kept": kept,
-        "ends": ends * size, "wide": 8 * count * lanes, "frame": len(body.slots) * size,
+        "in": start + sizes.pop("carried"), **sizes, **_sums(count, body.shape), "kept": kept,
+        "ends": ends * size, "frame": len(body.slots) * size,
     })  # fmt: skip
     return rooms | {"carried": rooms["in"] + start}, end
 
 
-def _each(name: str, count: int, after: str, lines: Sequence[str]) -> list[str]:
-    """A loop in which ``%NAME.k`` runs from 0 to ``count``, and that goes on to ``after``."""
+def _each(write: Lines, name: str, count: int, after: str) -> list[str]:
+    """A loop of what is written in which ``%NAME.k`` runs from 0 to ``count``, then ``after``."""
     return [
         f"  br label %{name}.before",
         f"{name}.before:",
         f"  br label %{name}",
         f"{name}:",
         f"  %{name}.k = phi i64 [ 0, %{name}.before ], [ %{name}.next, %{name} ]",
-        *lines,
+        *write.taken(),
         f"  %{name}.next = add i64 %{name}.k, 1",
         f"  %{name}.more = icmp slt i64 %{name}.next, {count}",
         f"  br i1 %{name}.more, label %{name}, label %{after}",
@@ -274,16 +276,16 @@ def _mask(write: Lines) -> str:
 
 
 def _function(
-    reduction: Reduction, shape: Shape, rooms: Mapping[str, int], prepared: Sequence[str],
-    block: Sequence[str], emptied: Sequence[str], blocks: int, others: Sequence[int],
+    reduction: Reduction, write: Lines, rooms: Mapping[str, int], prepared: Sequence[str],
+    block: Sequence[str], blocks: int, others: Sequence[int],
 ) -> list[str]:  # fmt: skip
     """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end.
 
-    What ends a stretch is ``emptied``, and for ``others``, results whose sums are at ``%acc``, a
-    loop that adds these to float64.
+    The lines that are written end a stretch; then a loop adds to float64 the sums at ``%acc``,
+    which are those of the ``others``.
     """
     lookups = f", {PARAMETERS}" if reduction.lookups else ""
-    count = len(reduction.factors)
+    count, ended = len(reduction.factors), write.taken()
     numbers = ", ".join(f"i64 {k}" for k in others)
     return [
         f"@others = private constant [{len(others)} x i64] [{numbers}]",
@@ -291,39 +293,26 @@ def _function(
         f"{lookups}) #0 {{",
         *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
         *prepared,
-        *_cleared(shape, count),
-        *_stretches(shape, block, blocks),
+        *_cleared(write, count),
+        *_stretches(write.shape, block, blocks),
         "full:",
-        *emptied,
-        *_emptied(shape, len(others)),
-        *_totals(shape, count),
+        *ended,
+        *_emptied(write, len(others)),
+        *_totals(write, count),
         "  ret void",
         "}",
     ]
 
 
-def _accumulator(name: str, room: str, scalar: str, lanes: int, number: str = "k") -> list[str]:
-    """The address ``%NAME.ROOM`` of the accumulator of result ``%NAME.NUMBER``."""
-    return [
-        f"  %{name}.{room}.at = mul i64 %{name}.{number}, {lanes}",
-        f"  %{name}.{room} = getelementptr {scalar}, ptr %{room}, i64 %{name}.{room}.at",
-    ]
-
-
-def _accumulators(name: str, shape: Shape, number: str = "k") -> list[str]:
-    """The addresses of both accumulators of a result."""
-    own = _accumulator(name, "acc", NAMES[shape.dtype], shape.lanes, number)
-    return own + _accumulator(name, "wide", "double", shape.lanes, number)
-
-
-def _cleared(shape: Shape, count: int) -> list[str]:
+def _cleared(write: Lines, count: int) -> list[str]:
     """Accumulators of 0."""
-    lines = [
-        *_accumulators("clear", shape),
-        f"  store {shape.float} {shape.number(0.0)}, ptr %clear.acc",
-        f"  store <{shape.lanes} x double> zeroinitializer, ptr %clear.wide",
-    ]
-    return [*_each("clear", count, "clear.end", lines), "clear.end:", "  br label %outer"]
+    shape = write.shape
+    at = write.value(f"mul i64 %clear.k, {shape.lanes}")
+    write.store(shape.number(0.0), "%acc", at, True)
+    for room in ("wide", "lost")[: 1 + (shape.dtype == "float64")]:
+        place = write.value(f"getelementptr double, ptr %{room}, i64 {at}")
+        write.do(f"store <{shape.lanes} x double> zeroinitializer, ptr {place}")
+    return [*_each(write, "clear", count, "clear.end"), "clear.end:", "  br label %outer"]
 
 
 def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
@@ -344,42 +333,50 @@ def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
     ]
 
 
-def _emptied(shape: Shape, count: int) -> list[str]:
-    """Accumulators added to those of float64 after a stretch: those of ``count`` others."""
-    kind, wide = shape.float, f"<{shape.lanes} x double>"
-    lines = [
-        "  %empty.number.at = getelementptr i64, ptr @others, i64 %empty.k",
-        "  %empty.number = load i64, ptr %empty.number.at",
-        *_accumulators("empty", shape, "number"),
-        f"  %empty.x = load {kind}, ptr %empty.acc",
-        f"  store {kind} {shape.number(0.0)}, ptr %empty.acc",
-        f"  %empty.y = load {wide}, ptr %empty.wide",
-        f"  %empty.more64 = {widened(shape, '%empty.x', shape.lanes)}",
-        f"  %empty.sum = fadd {wide} %empty.y, %empty.more64",
-        f"  store {wide} %empty.sum, ptr %empty.wide",
-    ]
+def _emptied(write: Lines, count: int) -> list[str]:
+    """The accumulators of ``count`` others, added to those of float64 after a stretch."""
+    number = write.value("getelementptr i64, ptr @others, i64 %empty.k")
+    number = write.value(f"load i64, ptr {number}")
+    at = write.value(f"mul i64 {number}, {write.shape.lanes}")
+    total = write.load("%acc", at, True)
+    write.store(write.shape.number(0.0), "%acc", at, True)
+    add_wide(write, total, at)
+    loop = _each(write, "empty", count, "empty.end")
     return [
-        *(_each("empty", count, "empty.end", lines) if count else ["  br label %empty.end"]),
+        *(loop if count else ["  br label %empty.end"]),
         "empty.end:",
         "  %again = icmp slt i64 %o.next, %end",
         "  br i1 %again, label %outer, label %finish",
     ]
 
 
-def _totals(shape: Shape, count: int) -> list[str]:
+def _totals(write: Lines, count: int) -> list[str]:
     """The sums of the lanes, times the factors."""
-    lanes, scalar = shape.lanes, NAMES[shape.dtype]
-    wide = f"<{lanes} x double>"
-    lines = [
-        *_accumulator("total", "wide", "double", lanes),
-        f"  %total.x = load {wide}, ptr %total.wide",
-        f"  %total.sum = call double @llvm.vector.reduce.fadd.v{lanes}f64("
-        f"double -0.0, {wide} %total.x)",
-        f"  %total.at = getelementptr {scalar}, ptr %factors, i64 %total.k",
-        f"  %total.factor = load {scalar}, ptr %total.at",
-        f"  %total.factor64 = {widened(shape, '%total.factor', 1)}",
-        "  %total.all = fmul double %total.sum, %total.factor64",
-        "  %total.to = getelementptr double, ptr %sums, i64 %total.k",
-        "  store double %total.all, ptr %total.to",
-    ]
-    return ["finish:", *_each("total", count, "done", lines), "done:"]
+    at = write.value(f"mul i64 %total.k, {write.shape.lanes}")
+    total = _across(write, "wide", at)
+    factor = write.value(f"load {write.scalar}, ptr {write.element('%factors', '%total.k')}")
+    if write.shape.dtype == "float32":
+        factor = write.value(f"fpext float {factor} to double")
+    else:
+        total = write.value(f"fadd double {total}, {_lost(write, at)}")
+    total = write.value(f"fmul double {total}, {factor}")
+    place = write.value("getelementptr double, ptr %sums, i64 %total.k")
+    write.do(f"store double {total}, ptr {place}")
+    return ["finish:", *_each(write, "total", count, "done"), "done:"]
+
+
+def _lost(write: Lines, at: str) -> str:
+    """What roundings have taken of a sum; of an infinite one they have NaN, which is left out."""
+    lost = _across(write, "lost", at)
+    known = write.value(f"fcmp ord double {lost}, 0.0")
+    return write.value(f"select i1 {known}, double {lost}, double 0.0")
+
+
+def _across(write: Lines, room: str, at: str) -> str:
+    """The sum of the lanes of an accumulator of float64."""
+    lanes = write.shape.lanes
+    place = write.value(f"getelementptr double, ptr %{room}, i64 {at}")
+    wide = write.value(f"load <{lanes} x double>, ptr {place}")
+    return write.value(
+        f"call double @llvm.vector.reduce.fadd.v{lanes}f64(double -0.0, <{lanes} x double> {wide})"
+    )

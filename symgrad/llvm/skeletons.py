@@ -30,6 +30,11 @@ class Lines:
         self.lines.append(f"  {name} = {text}")
         return name
 
+    def taken(self) -> list[str]:
+        """The lines so far; what comes begins anew."""
+        lines, self.lines = self.lines, []
+        return lines
+
     def fresh(self) -> str:
         """A name that no value has."""
         self._count += 1
@@ -72,10 +77,26 @@ class Lines:
         return self.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(mask)} x i32> <{lanes}>")
 
 
-def widened(shape: Shape, value: str, lanes: int) -> str:
-    """What makes so many numbers of the shape's dtype numbers of float64."""
-    kind, wide = (f"<{lanes} x {k}>" if lanes > 1 else k for k in (NAMES[shape.dtype], "double"))
-    return f"{'fpext' if shape.dtype == 'float32' else 'bitcast'} {kind} {value} to {wide}"
+def add_wide(write: Lines, total: str, at: int | str) -> None:
+    """Add a vector of sums to those in float64 from ``%wide`` on.
+
+    Sums that are in float64 themselves would gather errors there: what the rounding takes is kept
+    from ``%lost`` on, as Knuth has it.
+    """
+    kind = f"<{write.shape.lanes} x double>"
+    place = write.value(f"getelementptr double, ptr %wide, i64 {at}")
+    before = write.value(f"load {kind}, ptr {place}")
+    narrow = write.shape.dtype == "float32"
+    more = write.value(f"fpext {write.shape.float} {total} to {kind}") if narrow else total
+    after = write.value(f"fadd {kind} {before}, {more}")
+    write.do(f"store {kind} {after}, ptr {place}")
+    if not narrow:
+        grown = write.value(f"fsub {kind} {after}, {before}")
+        left = write.value(f"fsub {kind} {after}, {grown}")
+        parts = [write.value(f"fsub {kind} {a}, {b}") for a, b in ((before, left), (more, grown))]
+        lost = write.value(f"fadd {kind} {parts[0]}, {parts[1]}")
+        earlier = write.load("%lost", at, True)
+        write.store(write.value(f"fadd {kind} {earlier}, {lost}"), "%lost", at, True)
 
 
 def transpose(write: Lines, rows: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.node import Graph
 from symgrad.kernel.plan import Reduction
 from symgrad.llvm.instruction import single
-from symgrad.llvm.skeletons import Lines, widened
+from symgrad.llvm.skeletons import Lines, add_wide
 
 TERMS: Final = 16
 """Products that one result is the sum of, at most."""
@@ -157,7 +157,7 @@ class _Tile:
         write.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
         write.label(f"{name}.end")
         for k in self.results:
-            self._empty(f"%{name}.s{k}.next", k)
+            add_wide(write, f"%{name}.s{k}.next", k * self.shape.lanes)
 
     def _block(self, stride: int) -> None:
         """Add what a block has kept."""
@@ -173,15 +173,6 @@ class _Tile:
                 new = f"%{name}.s{k}.next" if number == len(terms) - 1 else write.fresh()
                 self._add(new, total, values[a], values.get(b))
                 total = new
-
-    def _empty(self, total: str, k: int) -> None:
-        """Add a sum to its accumulator of float64."""
-        write, lanes = self.lines, self.shape.lanes
-        at = write.value(f"getelementptr double, ptr %wide, i64 {k * lanes}")
-        before = write.value(f"load <{lanes} x double>, ptr {at}")
-        more = write.value(widened(self.shape, total, lanes))
-        after = write.value(f"fadd <{lanes} x double> {before}, {more}")
-        write.do(f"store <{lanes} x double> {after}, ptr {at}")
 
     def _add(self, new: str, total: str, a: str, b: str | None) -> None:
         """Name a sum with a product, in one instruction if the shape fuses."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,17 @@ def agree(made: Reduction, p: np.ndarray, rows: np.ndarray, dtype: str = "float3
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
     agree(hoisted(reduction(f)), *data(count), dtype)
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("f", [bells, plain])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_where_vectors_are_narrower(
+    f: Any, bits: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = replace(dispatch.host(), vector_bits=bits)
+    monkeypatch.setattr(dispatch, "host", lambda: narrow)
+    agree(hoisted(reduction(f)), *data(100_003), dtype)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 5, 9, 17, 40])
@@ -90,6 +102,34 @@ def test_rows_that_are_all_the_same(value: float, results: int, bound: float) ->
     found = Sums(made, "accurate", "float32").run(np.ones(results, np.float32), rows)
     want = reduce_rows(made, np.ones(results), rows.astype(np.float64))
     assert np.max(np.abs(found - want) / want) < bound
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("results", [1, 40])
+def test_rows_that_are_all_the_same_in_float64(
+    bits: int, results: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows a lane and a piece have, and however many pieces there are."""
+    narrow = replace(dispatch.host(), vector_bits=min(bits, dispatch.host().vector_bits))
+    monkeypatch.setattr(dispatch, "host", lambda: narrow)
+    made = reduction(lambda p, r: sum((k + 1) * p[k] for k in range(results)) * r[0], results, 1)
+    sums = Sums(made, "accurate", "float64")
+    for value in (0.1, 0.3, 0.7, 1 / 3):
+        found = sums.run(np.ones(results), np.full((1_000_000, 1), value))
+        want = reduce_rows(made, np.ones(results), np.full((1, 1), value)) * 1e6
+        assert np.max(np.abs(found - want) / want) < 1.2e-15
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("registers", [24, 0])
+def test_an_infinite_row_makes_an_infinite_sum(
+    registers: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce, "IN_REGISTERS", registers)
+    rows = np.ones((5000, 1), dtype)
+    rows[17] = np.inf
+    made = reduction(lambda p, r: p[0] * r[0] * r[0], 1, 1)
+    assert np.all(Sums(made, "accurate", dtype).run(np.ones(1, dtype), rows) == np.inf)
 
 
 def test_what_is_beyond_the_rows_does_not_count() -> None:
