@@ -17,7 +17,7 @@ from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
-from symgrad.pipeline import Derive, Options, Wanted, build
+from symgrad.pipeline import Derivation, Options, Wanted, build
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
 from symgrad.row_loss import Request
 from symgrad.rows import columns_of
@@ -120,7 +120,8 @@ def gradient_kernel(
         gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
         return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,))), *more]
 
-    return _kernel(f, n, derive, "loss and gradient", options, device, names)
+    derivation = Derivation(("gradient", wrt, aux), derive)
+    return _kernel(f, n, derivation, "loss and gradient", options, device, names)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -156,7 +157,8 @@ def fused_forward(
             raise TraceError("f returned an empty container: there is nothing to compute")
         return [Wanted("values", traced.outputs, Nested(traced.structure))]
 
-    return _kernel(f, n, derive, "values", options, device, names, single=True)
+    derivation = Derivation("values", derive)
+    return _kernel(f, n, derivation, "values", options, device, names, single=True)
 
 
 def fused_jacobian(
@@ -192,7 +194,8 @@ def fused_jacobian(
         matrix = _matrix(traced, "jacobian", entries, (m, len(traced.inputs)), sparse)
         return [Wanted("values", traced.outputs, Array((m,))), matrix]
 
-    return _kernel(f, n, derive, "values and Jacobian", options, device, names)
+    derivation = Derivation(("jacobian", sparse), derive)
+    return _kernel(f, n, derivation, "values and Jacobian", options, device, names)
 
 
 def fused_hessian(
@@ -224,7 +227,8 @@ def fused_hessian(
             _matrix(traced, "hessian", entries, (size, size), sparse),
         ]
 
-    return _kernel(f, n, derive, "loss, gradient and Hessian", options, device, names)
+    derivation = Derivation(("hessian", sparse), derive)
+    return _kernel(f, n, derivation, "loss, gradient and Hessian", options, device, names)
 
 
 def fused_hvp(
@@ -261,7 +265,8 @@ def fused_hvp(
         ]
 
     names = [f"{letter}{k}" for letter in "xd" for k in range(n)]
-    built = build(lambda v: f(v[:n]), 2 * n, derive, options, names)
+    derivation = Derivation("product with the Hessian", derive)
+    built = build(lambda v: f(v[:n]), 2 * n, derivation, options, names)
     title = f"{options.name}: loss, gradient and Hessian * vector"
     return assemble(built, Inputs(("x", "vector"), (n, n)), options, title, device, single=False)
 
@@ -309,11 +314,11 @@ def options_of(
 
 
 def _kernel(
-    f: Function, n: int, derive: Derive, what: str, options: Options, device: Any,
+    f: Function, n: int, derivation: Derivation, what: str, options: Options, device: Any,
     names: Sequence[str] | None, single: bool = False,
 ) -> Kernel:  # fmt: skip
     n = checked_count(n)
-    built = build(f, n, derive, options, _checked_names(names, n))
+    built = build(f, n, derivation, options, _checked_names(names, n))
     title = f"{options.name}: {what}"
     return assemble(built, Inputs(("x",), (n,)), options, title, device, single)
 

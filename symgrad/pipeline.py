@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.results import Result
 from symgrad.wgsl.emit import Style, emit
+from symgrad.wgsl.memory import Once
 
 DTYPES = ("float32", "float64")
 
@@ -59,23 +60,52 @@ class Built:
     seconds: dict[str, float] = field(compare=False)
 
 
-Derive = Callable[[Trace], Sequence[Wanted]]
-"""Differentiation: what a kind of kernel wants of a trace."""
+@dataclass(frozen=True)
+class Derivation:
+    """Differentiation: what a kind of kernel wants of a trace.
+
+    Derivations of the same ``kind`` want the same of the same trace.
+    """
+
+    kind: Hashable
+    derive: Callable[[Trace], Sequence[Wanted]] = field(compare=False)
+
+
+KEPT: Final = 2**10
+"""Nodes of a trace up to which what it led to is kept."""
+
+_kept: Once[Any, Built] = Once(64)
 
 
 def build(
-    f: Callable[..., Any], n: int, derive: Derive, options: Options,
+    f: Callable[..., Any], n: int, derivation: Derivation, options: Options,
     names: Sequence[str] | None = None,
 ) -> Built:  # fmt: skip
-    """From a Python function to what its kernel computes."""
+    """From a Python function to what its kernel computes.
+
+    The function is always traced, as what it computes may have changed since the last time, by a
+    variable of a closure or the state of an object. All that follows depends on the trace alone,
+    and for small ones is done once.
+    """
     require_options(options)
     clock = Clock()
     with paused_gc():
         traced = clock.time("trace", lambda: trace(f, n, names))
-        wanted = clock.time("differentiate", lambda: tuple(derive(traced)))
-        require_range(traced, wanted, options.dtype)
-        traced.graph.release()
-        graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
+        key = traced.key if len(traced.graph) <= KEPT else None
+        if key is None:
+            return _derived(traced, derivation, options, clock)
+        make = partial(_derived, traced, derivation, options, clock)
+        built = _kept.get((key, derivation, options), make)
+        own = replace(built.traced, graph=built.traced.graph.copy())  # users build on it
+        return replace(built, traced=own)
+
+
+def _derived(traced: Trace, derivation: Derivation, options: Options, clock: Clock) -> Built:
+    """All that follows from a trace."""
+    wanted = clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
+    require_range(traced, wanted, options.dtype)
+    traced.graph.release()
+    graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
     return Built(traced, wanted, computation, clock.seconds)
 

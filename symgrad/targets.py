@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import DeviceArray, Program
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.memory import Once
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,18 @@ def gpu_program(shaders: Shaders, device: Device) -> Program:
     return Program(open_gpu(device.index), shaders.modules, shaders.plan.layout)
 
 
+KEPT: Final = 2**12
+"""Nodes of a computation up to which its program for the CPU is kept."""
+
+_programs: Once[Any, llvm.Program] = Once(64)
+
+
 def cpu_program(computation: Computation, math: str, dtype: str) -> llvm.Program:
     """The kernel, to be compiled for this CPU when it is first run."""
-    return llvm.Program(computation, math, dtype)
+    if len(computation.graph) > KEPT:
+        return llvm.Program(computation, math, dtype)
+    make = functools.partial(llvm.Program, computation, math, dtype)
+    return _programs.get((computation, math, dtype), make)
 
 
 def sums(reduction: Reduction, options: Options, title: str, device: Device) -> Any:

@@ -176,6 +176,10 @@ class Graph:
         )
         return graph
 
+    def copy(self) -> Graph:
+        """The same nodes in an arena of its own, which is the user's no more."""
+        return Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
+
     def __len__(self) -> int:
         return len(self.nodes)
 

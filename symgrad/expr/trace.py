@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
+from symgrad.expr import ops
 from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Condition, Expr, as_float, real_number, require_graph
 from symgrad.expr.node import Graph, Handle
@@ -58,6 +59,18 @@ class Trace:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     structure: Structure
+
+    @property
+    def key(self) -> Hashable:
+        """All that it says, lines of the user's program included; equal for equal traces.
+
+        None where a derivative is the user's own: what that computes is not in the trace.
+        """
+        g = self.graph
+        if any(ops.TABLE.get(node[0].name) is not node[0] for node in g.nodes):
+            return None
+        nodes = tuple(g.nodes), tuple(g.places), tuple(g.names), tuple(g.sources)
+        return *nodes, self.outputs, self.structure
 
 
 def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> Trace:

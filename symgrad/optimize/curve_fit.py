@@ -10,9 +10,10 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.optimize.arguments import parameters_of, real, start_within
-from symgrad.optimize.levenberg import Box, averaged, condition, minimum, offset, polish
+from symgrad.optimize.levenberg import averaged, minimum
+from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
-from symgrad.optimize.rows import Point, Rows, Shape
+from symgrad.optimize.rows import Rows, Shape
 from symgrad.targets import choose
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
@@ -102,14 +103,13 @@ def curve_fit(
 def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
     """The covariance of the parameters, (JᵀJ)⁻¹, scaled by the residuals unless ``absolute``."""
     n = len(end.p)
-    if condition(end) * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
+    if end.condition * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
         warnings.warn(
             "Covariance of the parameters could not be estimated",
             category=scipy_optimize().OptimizeWarning, stacklevel=3,
         )  # fmt: skip
         return np.full((n, n), np.inf)
-    units = np.linalg.norm(end.T, axis=0)
-    inverse = np.linalg.inv(end.T / units) / units[:, None]
+    inverse = np.linalg.inv(end.T / end.lengths) / end.lengths[:, None]
     pcov = inverse @ inverse.T
     return pcov if absolute else pcov * (end.cost / (rows - n))
 
@@ -120,7 +120,7 @@ def _near(rows: Rows, p: np.ndarray, box: Box, limit: int) -> np.ndarray:
         end = _fit(rows, p, box, limit)
     except FitError:
         return p
-    clear = offset(end, box) <= TOLERANCE["float32"] and condition(end) < 1e7
+    clear = offset(end, box) <= TOLERANCE["float32"] and end.condition < 1e7
     return end.p if clear else p
 
 
@@ -135,15 +135,17 @@ def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int) -> Point:
                 f"the model or a derivative of it is not finite at the start, {p.tolist()}: give "
                 "another p0"
             )
-        end = polish(rows.at, minimum(rows.at, start, box, limit, rows.linear), box, limit)
+        end = minimum(rows.at, start, box, limit, rows.linear)
         return averaged(rows.at, end, box, limit) if rows.dtype == "float32" else end
 
 
 def _require_minimum(end: Point, box: Box, dtype: str, rows: Rows, limit: int) -> None:
     left = offset(end, box)
+    if left <= TOLERANCE[dtype]:
+        return
     # residuals as small as the rounding of the model have no direction
     noise = np.finfo(dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
-    if left > TOLERANCE[dtype] and left * np.sqrt(end.cost) > 100.0 * noise:
+    if left * np.sqrt(end.cost) > 100.0 * noise:
         raise FitError(
             "Optimal parameters not found: no minimum was reached in "
             f"{rows.calls} evaluations (maxfev = {limit} for each attempt); the best so far is "

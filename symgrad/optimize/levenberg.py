@@ -13,30 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from symgrad.optimize.rows import Point
+from symgrad.optimize.point import Box, Frame, Point, offset
 
 Measure = Callable[[np.ndarray], Point]
 
 CONVERGED: Final = 1e-7
 """The part of the residuals' length that a step could still remove, at a minimum."""
 
-
-@dataclass(frozen=True)
-class Box:
-    """Bounds on the parameters."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def free(self, point: Point) -> np.ndarray:
-        """Which parameters are not held at a bound by the gradient."""
-        gradient = point.T.T @ point.z
-        down, up = (point.p <= self.low) & (gradient > 0), (point.p >= self.high) & (gradient < 0)
-        return ~(down | up)
-
-    def clip(self, p: np.ndarray) -> np.ndarray:
-        """The nearest parameters within."""
-        return np.clip(p, self.low, self.high)
+ROUNDED: Final = float(np.finfo(float).eps)
+"""A change of parameters, relative to them, that is none."""
 
 
 @dataclass(frozen=True)
@@ -58,52 +43,25 @@ STRATEGIES: Final = (
 )
 
 
-def offset(point: Point, box: Box) -> float:
-    """The length of the residuals' part that the free parameters span, relative to them.
-
-    Bates and Watts, 1981, "A relative offset orthogonality convergence criterion for nonlinear
-    least squares".
-    """
-    if point.cost == 0.0:
-        return 0.0
-    free = box.free(point)
-    units = lengths(point.T)
-    left, values, _ = np.linalg.svd((point.T / units)[:, free], full_matrices=False)
-    known = values > 1e-14 * values.max(initial=1e-300)
-    return float(np.linalg.norm(left[:, known].T @ point.z) / np.sqrt(point.cost))
-
-
-def lengths(T: np.ndarray) -> np.ndarray:
-    """The lengths of the Jacobian's columns, 1 for those that vanish."""
-    found = np.linalg.norm(T, axis=0)
-    return np.where(found > 0, found, 1.0)
-
-
-def condition(point: Point) -> float:
-    """The condition number of the Jacobian with columns of length 1."""
-    if not np.linalg.norm(point.T, axis=0).all():
-        return np.inf
-    values = np.linalg.svd(point.T / lengths(point.T), compute_uv=False)
-    return float(values[0] / values[-1]) if values[-1] > 0 else np.inf
-
-
 def solved(point: Point, box: Box) -> bool:
     """Whether a point is a minimum, and no degenerate one: parameters matter there."""
-    return offset(point, box) <= CONVERGED and condition(point) < 1e13
+    return offset(point, box) <= CONVERGED and point.condition < 1e13
 
 
 def minimum(
-    measure: Measure, start: Point, box: Box, limit: int, linear: Sequence[int] = ()
+    measure: Measure, start: Point, box: Box, limit: int, linear: Callable[[], Sequence[int]]
 ) -> Point:
     """The best point that the strategies lead to; the first that is a clear minimum ends them.
 
-    ``linear`` are parameters that the model is linear in, all together.
+    ``linear`` tells, where the first strategy fails, which parameters the model is linear in, all
+    together.
     """
     best = start
     for strategy in STRATEGIES:
-        if strategy.projected and not linear:
+        chosen = linear() if strategy.projected else ()
+        if strategy.projected and not chosen:
             continue
-        seen = projecting(measure, box, linear) if strategy.projected else measure
+        seen = projecting(measure, box, chosen) if strategy.projected else measure
         first = seen(start.p) if strategy.projected else start
         found = polish(measure, descend(seen, first, box, strategy, limit), box, limit)
         if solved(found, box):
@@ -124,7 +82,7 @@ def projecting(measure: Measure, box: Box, linear: Sequence[int]) -> Measure:
         at = measure(p)
         if not np.isfinite(at.cost):
             return at
-        units = lengths(at.T)[chosen]
+        units = at.lengths[chosen]
         change, *_ = np.linalg.lstsq(at.T[:, chosen] / units, -at.z)
         moved = at.p.copy()
         moved[chosen] += change / units
@@ -137,22 +95,23 @@ def projecting(measure: Measure, box: Box, linear: Sequence[int]) -> Measure:
 def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: int) -> Point:
     """Levenberg and Marquardt's method with Nielsen's damping; see `LevenbergMarquardt`."""
     damping, growth = strategy.damping, 2.0
-    scales = lengths(at.T)
+    frame = at.frame
     for _ in range(limit):
-        trial_p = box.clip(at.p + step(at, box, scales, damping))
+        trial_p = box.clip(at.p + step(at, box, frame, damping))
         h = trial_p - at.p
-        if np.all(np.abs(h) <= 1e-15 * np.abs(at.p)):
+        if negligible(h, at.p, 1e-15):
             break
-        promised = at.cost - float(np.sum((at.T @ h + at.z) ** 2)) - (at.cost - at.z @ at.z)
+        left = np.dot(at.T, h) + at.z
+        promised = float(np.dot(at.z, at.z) - np.dot(left, left))
         trial = measure(trial_p)
         quality = (at.cost - trial.cost) / promised if promised > 0 else -1.0
         if trial.cost < at.cost:
             gain, at = (at.cost - trial.cost) / at.cost, trial
-            damping = max(damping * max(1 / 3, 1 - (2 * min(float(quality), 1.0) - 1) ** 3), 1e-20)
+            damping = max(damping * max(1 / 3, 1 - (2 * min(quality, 1.0) - 1) ** 3), 1e-20)
             growth = 2.0
-            scales = lengths(at.T) if strategy.local else np.maximum(scales, lengths(at.T))
             if gain < 1e-14 or (gain < 1e-8 and offset(at, box) < CONVERGED):
                 break
+            frame = at.frame if strategy.local else at.widened(frame.scales)
         else:
             damping, growth = damping * growth, 2.0 * growth
             if damping > 1e30:
@@ -160,41 +119,41 @@ def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: in
     return at
 
 
-def step(at: Point, box: Box, scales: np.ndarray, damping: float) -> np.ndarray:
-    """The damped step of the free parameters, by a QR decomposition with the damping below T.
+def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
+    """The damped step of the free parameters; ``frame`` is that of the point, with any scales.
 
     Parameters that it would take out of the box go to the bound, and the others are solved again.
     """
+    if not box.bounded:
+        return frame.step(at.z, damping)
     free, h = box.free(at), np.zeros(len(at.p))
     while free.any():
-        n = int(free.sum())
-        matrix = np.concatenate([(at.T / scales)[:, free], np.sqrt(damping) * np.eye(n)])
-        rest = at.z + at.T[:, ~free] @ h[~free]
-        q, r = np.linalg.qr(matrix)
-        h[free] = _back(r, q.T @ np.concatenate([-rest, np.zeros(n)])) / scales[free]
-        over = free & (box.clip(at.p + h) != at.p + h)
+        part = frame if free.all() else Frame.of(at.T[:, free], frame.scales[free])
+        h[free] = part.step(at.z + np.dot(at.T[:, ~free], h[~free]), damping)
+        moved = box.clip(at.p + h)
+        over = free & (moved != at.p + h)
         if not over.any():
             break
-        h[over] = box.clip(at.p + h)[over] - at.p[over]
+        h[over] = moved[over] - at.p[over]
         free &= ~over
     return h
 
 
-def _back(r: np.ndarray, right: np.ndarray) -> np.ndarray:
-    x = np.zeros(len(right))
-    for k in reversed(range(len(right))):
-        rest = right[k] - r[k, k + 1 :] @ x[k + 1 :]
-        x[k] = rest / r[k, k] if r[k, k] != 0 else 0.0
-    return x
+def negligible(h: np.ndarray, p: np.ndarray, part: float) -> bool:
+    """Whether a step changes no parameter by more than this part of it."""
+    return bool((np.abs(h) <= part * np.abs(p)).all())
 
 
 def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     """Gauss-Newton steps while they shrink the offset; the loss itself has too few digits left."""
     now = offset(at, box)
     for _ in range(min(30, limit)):
-        if now == 0.0 or condition(at) > 1e15:
+        if now == 0.0 or at.condition > 1e15:
             break
-        trial = measure(box.clip(at.p + step(at, box, lengths(at.T), 0.0)))
+        p = box.clip(at.p + step(at, box, at.frame, 0.0))
+        if negligible(p - at.p, at.p, ROUNDED):
+            break
+        trial = measure(p)
         after = offset(trial, box) if np.isfinite(trial.cost) else np.inf
         if not (after < now and trial.cost <= at.cost * (1 + 1e-9)):
             break
@@ -208,10 +167,10 @@ def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     Each step lands where the rounding errors of its evaluation have it; they nearly cancel.
     """
     here, seen = at, list[np.ndarray]()
-    if condition(at) > 1e7:
+    if at.condition > 1e7:
         return at
     for _ in range(min(18, limit)):
-        here = measure(box.clip(here.p + step(here, box, lengths(here.T), 0.0)))
+        here = measure(box.clip(here.p + step(here, box, here.frame, 0.0)))
         if not here.cost <= 1.01 * at.cost:
             return at
         seen.append(here.p)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -17,6 +17,7 @@ from symgrad.expr.verbs import jacobian
 from symgrad.fused import fused_jacobian, gradient_kernel
 from symgrad.kernels import Kernel
 from symgrad.llvm.dispatch import Sums
+from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import Options
 
@@ -35,19 +36,6 @@ Shape = Literal["flat", "columns", "other"]
 """How a model takes x: (M,), (k, M), or as it is, of any other shape."""
 
 
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Parameters with what is known there: ``T`` (n, n) with TᵀT = JᵀJ, and Tᵀz = Jᵀr.
-
-    ``cost`` is the sum of squared residuals r; infinite where it, or a derivative, is not finite.
-    """
-
-    p: np.ndarray
-    cost: float
-    T: np.ndarray
-    z: np.ndarray
-
-
 @dataclass
 class Rows:
     """Data to fit: x (k, M), or of another shape, y (M,), and what residuals are divided by.
@@ -64,12 +52,10 @@ class Rows:
     device: Any
     dtype: str
     calls: int = 0
-    linear: Sequence[int] = ()
-    """Parameters that, together, the model is linear in, as far as is known."""
-    _evaluate: Any = field(default=None, init=False)
-    _sums: Any = field(default=None, init=False)
-
+    _kernel: Any = field(default=None, init=False)
     _rowwise: bool = field(default=True, init=False)
+    _sums: Any = field(default=None, init=False)
+    _room: Any = field(default=None, init=False)
 
     def prepare(self, p: np.ndarray) -> None:
         """Trace the model: at one row, or, where it needs all of x at once, at all rows.
@@ -84,23 +70,23 @@ class Rows:
                     "f cannot be traced for one x, as its value there is another than for all x "
                     f"together, and {len(self.y)} rows are too many to trace at once"
                 )
-            whole = fused_jacobian(
+            self._kernel = fused_jacobian(
                 self.n, lambda v: self._checked(self.f(self._given, *v)), device=self.device,
                 dtype=self.dtype,
             )  # fmt: skip
-            self._evaluate = lambda p, _: whole.run(p)
 
     def _prepare_row(self, p: np.ndarray) -> bool:
         """Trace the model at one row: whether its values are those of all rows together."""
         try:
             flat = self.shape == "flat"
-            kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype)
-            self._evaluate = lambda p, rows: self._by_row(kernel, p, rows)
-            agrees = self._agrees(p)
-            self.linear = linear_parameters(kernel, self.n) if agrees else ()
+            self._kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype)
+            return self._agrees(p)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
             return False  # what is wrong with it for one x may be right for all of them
-        return agrees
+
+    def linear(self) -> Sequence[int]:
+        """Parameters that, together, the model is linear in, as far as is known."""
+        return linear_parameters(self._kernel, self.n) if self._rowwise else ()
 
     @property
     def _given(self) -> np.ndarray:
@@ -111,15 +97,34 @@ class Rows:
             raise InputError(f"f gave values of shape {np.shape(values)} for {self.y.shape} of y")
         return values
 
-    def _by_row(self, kernel: Kernel, p: np.ndarray, rows: slice) -> Any:
+    def _evaluate(self, p: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
+        if not self._rowwise:
+            return self._kernel.run(p)
+        points, out = self._room_for(rows)
+        points[:, : self.n] = p
+        if self.dtype == "float64":
+            return self._kernel.run(points, out=out)
+        values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
+        # what rounding took from the inputs, to first order
+        lost = points - points.astype(np.float32)
+        values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
+        return values, slopes[:, : self.n]
+
+    def _room_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """The points (m, n + k) of these rows, but for p, and where results may go.
+
+        Those of a single block are made once, and are filled again and again.
+        """
+        if self._room is not None:
+            return self._room
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
-        points[:, : self.n], points[:, self.n :] = p, x.T
-        values, slopes = (np.asarray(a, float) for a in kernel.run(points))
-        if self.dtype == "float32":  # what rounding took from the inputs, to first order
-            lost = points - points.astype(np.float32)
-            values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
-        return values, slopes[:, : self.n]
+        points[:, self.n :] = x.T
+        room = points, (np.empty(len(points)), np.empty((len(points), self.n)))
+        if len(self.y) <= BLOCK:
+            self._room = room
+        return room
 
     def _agrees(self, p: np.ndarray) -> bool:
         """Whether the model of single rows is what it is of all rows together."""
@@ -130,54 +135,54 @@ class Rows:
             except (TypeError, ValueError, SymgradError):
                 return True
             found = np.asarray(self._evaluate(p, some)[0], float)
+            if want.shape not in ((), found.shape):
+                return False
             slack = 1e-3 if self.dtype == "float32" else 1e-9
-            return want.shape in ((), found.shape) and bool(
-                np.allclose(found, want, slack, slack * np.nanmax(np.abs(want), initial=0.0),
-                            equal_nan=True) or not np.isfinite(want).all()
-            )  # fmt: skip
+            sizes = np.abs(want)
+            near = np.abs(found - want) <= slack * (sizes + sizes.max(initial=0.0))
+            return bool(near.all()) or not np.isfinite(want).all()
 
     # residuals -----------------------------------------------------------------------------------
 
     def residuals(self, p: np.ndarray) -> np.ndarray:
         """The residuals (M,), divided by their deviations."""
-        return np.concatenate([r for r, _ in self._blocks(p)])
+        return np.concatenate([block[:, self.n] for block in self._blocks(p)])
 
-    def _blocks(self, p: np.ndarray) -> Any:
+    def _blocks(self, p: np.ndarray) -> Iterator[np.ndarray]:
+        """Derivatives and residuals of some rows at a time, (m, n + 1)."""
         whole = self.scale is not None and self.scale.ndim == 2
         size = max(len(self.y), 1) if whole else BLOCK
         for first in range(0, len(self.y), size):
             rows = slice(first, first + size)
             with np.errstate(all="ignore"):
-                values, jacobian = (np.asarray(a, float) for a in self._evaluate(p, rows))
+                values, jacobian = self._evaluate(p, rows)
                 if len(values) > size:
                     values, jacobian = values[rows], jacobian[rows]
-                yield self._whitened(values - self.y[rows], jacobian, rows)
+                block = np.empty((len(values), self.n + 1))
+                block[:, : self.n], block[:, self.n] = jacobian, values
+                block[:, self.n] -= self.y[rows]
+                yield self._whitened(block, rows)
 
-    def _whitened(self, r: np.ndarray, jacobian: np.ndarray, rows: slice) -> Any:
+    def _whitened(self, block: np.ndarray, rows: slice) -> np.ndarray:
         if self.scale is None:
-            return r, jacobian
+            return block
         if self.scale.ndim == 1:
-            return r / self.scale[rows], jacobian / self.scale[rows, None]
-        if not np.isfinite(r).all() or not np.isfinite(jacobian).all():
-            return r * np.nan, jacobian
-        both = np.linalg.solve(self.scale, np.column_stack([jacobian, r]))
-        return both[:, -1], both[:, :-1]
+            return block / self.scale[rows, None]
+        return np.linalg.solve(self.scale, block) if np.isfinite(block).all() else block * np.nan
 
     def at(self, p: np.ndarray) -> Point:
         """The point, by a QR decomposition of [J r], block by block."""
         self.calls += 1
         cost, triangle = 0.0, np.zeros((0, self.n + 1))
-        for r, slopes in self._blocks(p):
-            stacked = np.empty((len(triangle) + len(r), self.n + 1))
-            stacked[: len(triangle)] = triangle
-            stacked[len(triangle) :, : self.n], stacked[len(triangle) :, self.n] = slopes, r
+        for block in self._blocks(p):
+            r = block[:, self.n]
             with np.errstate(all="ignore"):
-                cost += float(r @ r)
-                triangle = np.linalg.qr(stacked, mode="r")
-            if not (np.isfinite(cost) and np.isfinite(triangle).all()):
+                cost += float(np.dot(r, r))
+                triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
+            if not (math.isfinite(cost) and np.isfinite(triangle).all()):
                 return self._nowhere(p)
         full = np.zeros((self.n + 1, self.n + 1))
-        full[: len(triangle)] = triangle[: self.n + 1]
+        full[: len(triangle)] = triangle
         return Point(p, cost, full[: self.n, : self.n], full[: self.n, self.n])
 
     def quick(self, p: np.ndarray) -> Point:
@@ -235,29 +240,26 @@ def linear_parameters(kernel: Kernel, n: int) -> list[int]:
     return found
 
 
-# --- kernels are kept -----------------------------------------------------------------------------
-
-_kept: weakref.WeakKeyDictionary[Model, dict[Any, Kernel]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
 def row_kernel(f: Model, n: int, k: int, flat: bool, device: Any, dtype: str) -> Kernel:
     """The kernel of the model at a row, of n parameters and k columns: its value and derivatives.
 
     In float32 the derivatives by the columns are among them.
     """
-    wrt = n + k if dtype == "float32" else n
 
     def at_row(v: Any) -> Any:
         return f(v[n] if flat else v[n:], *v[:n])
 
-    key = (n, k, flat, str(device), dtype)
-    try:
-        kernels = _kept.setdefault(f, {})
-    except TypeError:  # it cannot be referred to weakly
-        kernels = {}
-    with _lock:
-        if key not in kernels:
-            options = Options("model", "accurate", dtype, True, False)
-            kernels[key] = gradient_kernel(n + k, at_row, wrt, options, device)
-        return kernels[key]
+    options = Options("model", "accurate", dtype, True, False)
+    return gradient_kernel(n + k, at_row, n + k if dtype == "float32" else n, options, device)
+
+
+def _triangle(matrix: np.ndarray) -> np.ndarray:
+    """The R of a QR decomposition; its lower half is 0."""
+    reflectors, _ = np.linalg.qr(matrix, mode="raw")
+    found = reflectors.T[: matrix.shape[1]]
+    return np.where(_upper(*found.shape), found, 0.0)
+
+
+@functools.lru_cache
+def _upper(rows: int, columns: int) -> np.ndarray:
+    return np.tri(columns, rows, dtype=bool).T
