@@ -108,7 +108,7 @@ class Program:
         All are C-contiguous, of the program's dtype, and share no memory.
         """
         if len(points) != 1:
-            return lambda: self.run_into(points, results)
+            return self._bind_batch(points, results)
         function = self.function(False)
         pointer, workspace = function.pointer, function.workspace()
         addresses = [_address(a) for a in (points, *results)]
@@ -126,36 +126,37 @@ class Program:
 
     def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """points (B, n) -> written to C-contiguous arrays (B, columns)."""
-        function = self.function(True)
-        whole = len(points) // function.lanes * function.lanes
-        if whole:
-            self._run_blocks(function, points, results, whole)
-        if whole < len(points):
-            self._run_rest(function, points[whole:], [r[whole:] for r in results])
+        self._bind_batch(points, results)()
 
-    def _run_blocks(
-        self, function: _Function, points: np.ndarray, results: Sequence[np.ndarray], count: int
-    ) -> None:
-        pointers = [_address(a) for a in (points, *results)]
+    def _bind_batch(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
+        function, count, threads = self.function(True), len(points), host().threads
+        lanes, pointer, workspace = function.lanes, function.pointer, function.workspace
+        if count < lanes:
+            return lambda: self._run_few(points, results, lanes)
+        addresses = [_address(a) for a in (points, *results)]
         stream = sum(r.nbytes for r in results) >= STREAMED and all(map(is_aligned, results))
+        whole = count // lanes * lanes
+        alone = threads == 1 or whole * self._weight < PARALLEL
 
         def work(first: int, end: int) -> None:
-            function.pointer(*pointers, function.workspace(), first, end, stream)
+            pointer(*addresses, workspace(), first, end, stream)
 
-        threads = host().threads
-        if threads == 1 or count * self._weight < PARALLEL:
-            work(0, count)
-        else:
-            share_out(work, count, function.lanes, threads)
+        def call() -> None:
+            if alone:
+                work(0, whole)
+            else:
+                share_out(work, whole, lanes, threads)
+            if whole < count:  # the last whole vector of points: some of them a second time
+                pointer(*addresses, workspace(), count - lanes, count, False)
 
-    def _run_rest(
-        self, function: _Function, points: np.ndarray, results: Sequence[np.ndarray]
-    ) -> None:
-        """The last points, fewer than a vector has lanes, as a block of their own."""
-        block = np.zeros((function.lanes, points.shape[1]), self.dtype)
+        return call
+
+    def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray], lanes: int) -> None:
+        """Fewer points than a vector has lanes, as a block of their own."""
+        block = np.zeros((lanes, points.shape[1]), self.dtype)
         block[: len(points)] = points
-        rooms = [np.empty((function.lanes, c), self.dtype) for c in self._columns]
-        self._run_blocks(function, block, rooms, function.lanes)
+        rooms = [np.empty((lanes, c), self.dtype) for c in self._columns]
+        self.run_into(block, rooms)
         for result, room in zip(results, rooms, strict=True):
             result[...] = room[: len(points)]
 

@@ -199,8 +199,7 @@ def _require_finite(
 
 def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
     """Refuse fewer rows than parameters where SciPy would use MINPACK's lm."""
-    bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
-    if rows < n and (method == "lm" or (method is None and not bounded)):
+    if rows < n and (method == "lm" or (method is None and not box.bounded)):
         raise InputTypeError(
             f"The number of func parameters={n} must not exceed the number of data points={rows}: "
             "method='trf' takes that"
@@ -250,18 +249,24 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
     try:
         low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
-        box = Box(*(np.broadcast_to(real(b, "bounds"), (n,)).copy() for b in (low, high)))
+        box = Box(_side(low, n), _side(high, n))
     except ValueError as error:
         raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error
-    if np.any(box.low >= box.high):
+    if not (box.low < box.high).all():
         raise InputError("bounds: each lower bound must be strictly less than each upper bound")
-    bounded = np.isfinite(box.low).any() or np.isfinite(box.high).any()
-    if method == "lm" and bounded:
+    if method == "lm" and box.bounded:
         raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
-    p = start_within(box.low, box.high) if p0 is None else np.atleast_1d(real(p0, "p0")).ravel()
-    if np.any(p < box.low) or np.any(p > box.high):
+    p = start_within(box.low, box.high) if p0 is None else np.array(real(p0, "p0")).ravel()
+    if (p < box.low).any() or (p > box.high).any():
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return p, box
+
+
+def _side(values: Any, n: int) -> np.ndarray:
+    """The bounds of one side, (n,)."""
+    side = np.empty(n)
+    side[:] = real(values, "bounds")
+    return side
 
 
 def _limit(options: dict[str, Any], jac: Any) -> int:

@@ -124,11 +124,12 @@ def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
 
     Parameters that it would take out of the box go to the bound, and the others are solved again.
     """
-    if not box.bounded:
-        return frame.step(at.z, damping)
+    h = frame.step(at.z, damping)
+    if box.around(at.p) and box.around(at.p + h):
+        return h
     free, h = box.free(at), np.zeros(len(at.p))
     while free.any():
-        part = frame if free.all() else Frame.of(at.T[:, free], frame.scales[free])
+        part = Frame.of(at.T[:, free], frame.scales[free])
         h[free] = part.step(at.z + np.dot(at.T[:, ~free], h[~free]), damping)
         moved = box.clip(at.p + h)
         over = free & (moved != at.p + h)

@@ -57,7 +57,7 @@ class Point:
     def lengths(self) -> np.ndarray:
         """The lengths of the Jacobian's columns, 1 for those that vanish."""
         found = np.sqrt(np.add.reduce(self.T * self.T))
-        return np.where(found > 0.0, found, 1.0)
+        return found if found.all() else np.where(found > 0.0, found, 1.0)
 
     @cached_property
     def frame(self) -> Frame:
@@ -89,13 +89,15 @@ class Box:
         """Whether there is any bound."""
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
+    def around(self, p: np.ndarray) -> bool:
+        """Whether no parameter is at a bound, or beyond."""
+        return not self.bounded or bool(((p > self.low) & (p < self.high)).all())
+
     def free(self, point: Point) -> np.ndarray:
         """Which parameters are not held at a bound by the gradient."""
-        down, up = point.p <= self.low, point.p >= self.high
-        if not (down | up).any():
-            return np.ones(len(point.p), bool)
         gradient = np.dot(point.z, point.T)
-        return ~((down & (gradient > 0.0)) | (up & (gradient < 0.0)))
+        down, up = (point.p <= self.low) & (gradient > 0), (point.p >= self.high) & (gradient < 0)
+        return ~(down | up)
 
     def clip(self, p: np.ndarray) -> np.ndarray:
         """The nearest parameters within."""
@@ -108,10 +110,12 @@ def offset(point: Point, box: Box) -> float:
     Bates and Watts, 1981, "A relative offset orthogonality convergence criterion for nonlinear
     least squares".
     """
-    free = box.free(point) if box.bounded else None
-    if point.cost == 0.0 or (free is not None and not free.any()):
+    if point.cost == 0.0:
         return 0.0
-    if free is None or free.all():
+    if box.around(point.p):
         return point.frame.spanned(point.z) / point.cost**0.5
+    free = box.free(point)
+    if not free.any():
+        return 0.0
     part = Frame.of(point.T[:, free], point.lengths[free])
     return part.spanned(point.z) / point.cost**0.5

@@ -181,9 +181,9 @@ class Rows:
                 triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
             if not (math.isfinite(cost) and np.isfinite(triangle).all()):
                 return self._nowhere(p)
-        full = np.zeros((self.n + 1, self.n + 1))
-        full[: len(triangle)] = triangle
-        return Point(p, cost, full[: self.n, : self.n], full[: self.n, self.n])
+        if len(triangle) <= self.n:  # fewer rows than parameters
+            triangle = np.pad(triangle, ((0, self.n + 1 - len(triangle)), (0, 0)))
+        return Point(p, cost, triangle[: self.n, : self.n], triangle[: self.n, self.n])
 
     def quick(self, p: np.ndarray) -> Point:
         """The point, by sums over the rows: JᵀJ has half the digits, and takes no memory."""
