@@ -74,7 +74,7 @@ def by_default() -> tuple[Callable[..., Any], Callable[[float], None]]:
     def f(x: Any, a: Any, *, power: float = 1.0) -> Any:
         return a * x**power
 
-    return f, lambda value: f.__kwdefaults__.update(power=value)
+    return f, lambda value: setattr(f, "__kwdefaults__", {"power": value})
 
 
 CHANGING = [by_closure, by_global, by_method, by_object, by_partial, by_array, by_default]

@@ -74,10 +74,10 @@ def require_method(method: Any) -> None:
 def tolerances_of(tol: float | Tolerances | None, method: Method, dtype: str) -> Tolerances:
     """The tolerances that are asked for, or those of the method."""
     if isinstance(tol, Tolerances):
-        for name, value in vars(tol).items():
-            if value is not None:
-                _tolerance(value, f"Tolerances({name}=...)")
-        return tol
+        parts = vars(tol).items()
+        return Tolerances(
+            **{k: None if v is None else _tolerance(v, f"Tolerances({k}=...)") for k, v in parts}
+        )
     own = method.tolerances(float(np.finfo(dtype).eps))
     return own if tol is None else Tolerances(_tolerance(tol, "tol"), own.loss, own.step)
 

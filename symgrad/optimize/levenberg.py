@@ -20,7 +20,7 @@ Measure = Callable[[np.ndarray], Point]
 CONVERGED: Final = 1e-7
 """The part of the residuals' length that a step could still remove, at a minimum."""
 
-ROUNDED: Final = float(np.finfo(float).eps)
+ROUNDED: Final = 1e-15
 """A change of parameters, relative to them, that is none."""
 
 
@@ -99,7 +99,7 @@ def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: in
     for _ in range(limit):
         trial_p = box.clip(at.p + step(at, box, frame, damping))
         h = trial_p - at.p
-        if negligible(h, at.p, 1e-15):
+        if negligible(h, at.p):
             break
         left = np.dot(at.T, h) + at.z
         promised = float(np.dot(at.z, at.z) - np.dot(left, left))
@@ -140,9 +140,9 @@ def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
     return h
 
 
-def negligible(h: np.ndarray, p: np.ndarray, part: float) -> bool:
-    """Whether a step changes no parameter by more than this part of it."""
-    return bool((np.abs(h) <= part * np.abs(p)).all())
+def negligible(h: np.ndarray, p: np.ndarray) -> bool:
+    """Whether a step changes no parameter."""
+    return bool((np.abs(h) <= ROUNDED * np.abs(p)).all())
 
 
 def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
@@ -152,7 +152,7 @@ def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
         if now == 0.0 or at.condition > 1e15:
             break
         p = box.clip(at.p + step(at, box, at.frame, 0.0))
-        if negligible(p - at.p, at.p, ROUNDED):
+        if negligible(p - at.p, at.p):
             break
         trial = measure(p)
         after = offset(trial, box) if np.isfinite(trial.cost) else np.inf

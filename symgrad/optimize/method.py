@@ -186,8 +186,9 @@ class Method(ABC):
     """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals."""
 
     pure: ClassVar[bool] = False
-    """Whether ``advance`` depends on its arguments and the method's fields alone, which have
-    hashes: over data it is then traced once, whatever the loss. Subclasses say so anew."""
+    """Whether ``advance`` depends on its arguments and the method's fields alone: if these are
+    numbers and words, it is traced once, and over data whatever the loss. Subclasses say so anew.
+    """
 
     @abstractmethod
     def start(self, n: int) -> Memory:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from symgrad.optimize.method import (
     array_of,
 )
 from symgrad.pipeline import (
+    KEPT,
     Options,
     Wanted,
     require_options,
@@ -58,6 +59,20 @@ class Problem:
     def columns(self) -> int:
         """The numbers in a row; 0 if there are no rows."""
         return self.shared + self.own
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What is computed, by a trace of f alone; None where that does not tell, or is long."""
+
+        def loss(v: Any) -> Any:
+            return self.f(v[: self.n], v[self.n :]) if self.columns else self.f(v)
+
+        try:
+            traced = trace(loss, self.n + self.columns)
+        except Exception:  # whatever f raises, it raises again where more is known
+            return None
+        key = traced.key if len(traced.graph) <= KEPT else None
+        return None if key is None else (key, self.n, self.shared, self.own, self.weight)
 
 
 COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
@@ -134,8 +149,7 @@ def iteration(
         at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
         return _next(layout, state, method.advance(at, memory), bounds, stop, eps)
 
-    key = (method, problem.n, bounds, stop, options) if vars(type(method)).get("pure") else None
-    return _iteration(problem, layout, method.needs, step, options, key)
+    return _iteration(problem, layout, method, method.needs, step, options, (bounds, stop))
 
 
 def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Options) -> Iteration:
@@ -157,7 +171,7 @@ def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Opt
         tail = [count + flag, limit, loss, where(going, 0.0, -2.0), flag]
         return [*x, *_flat(layout, move.memory), *tail]
 
-    return _iteration(problem, layout, "slope", step, options)
+    return _iteration(problem, layout, method, "slope", step, options, bounds)
 
 
 def final_iteration(problem: Problem, method: Method, options: Options) -> Iteration:
@@ -169,7 +183,7 @@ def final_iteration(problem: Problem, method: Method, options: Options) -> Itera
         status = functions.where(functions.isfinite(loss), status, -2.0)
         return [*state[:LOSS], loss, status, 0.0 * state[0]]
 
-    return _iteration(problem, layout, "loss", step, options)
+    return _iteration(problem, layout, method, "loss", step, options)
 
 
 Stage = tuple[Iteration, int]
@@ -180,12 +194,31 @@ Step = Callable[[Any, Any], list[Any]]
 
 
 def _iteration(
-    problem: Problem, layout: Layout, needs: str, step: Step, options: Options, key: Any = None
-) -> Iteration:
+    problem: Problem, layout: Layout, method: Method, needs: str, step: Step, options: Options,
+    more: Hashable = None,
+) -> Iteration:  # fmt: skip
     """A step of all problems, with the sums over rows that it needs if there are rows.
 
-    A step with a key is traced once, where it depends on the function through the sums alone.
+    It is made once for equal problems, if the method is pure; ``more`` is what else it depends on.
+    Where it depends on the problem through sums over rows alone, it is traced once for all.
     """
+    key = (method, needs, problem.n, options, more) if _is_pure(method) else None
+    made = partial(_made, problem, layout, needs, step, options, key)
+    known = key and problem.key
+    return _iterations.get((key, known), made) if known else made()
+
+
+def _is_pure(method: Method) -> bool:
+    """Whether a method's steps are those of all methods that equal it."""
+    fields = vars(method).values()
+    return bool(vars(type(method)).get("pure")) and all(
+        isinstance(value, (int, float, str, type(None))) for value in fields
+    )
+
+
+def _made(
+    problem: Problem, layout: Layout, needs: str, step: Step, options: Options, key: Any
+) -> Iteration:
     rows = reduction(problem, needs, options) if problem.columns else None
     sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
 
@@ -218,6 +251,7 @@ def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
 _simplified: Once[Any, Computation] = Once(32)
 _hoisted: Once[Any, Reduction] = Once(32)
 _stepped: Once[Any, Computation] = Once(32)
+_iterations: Once[Any, Iteration] = Once(32)
 
 
 def _computation(

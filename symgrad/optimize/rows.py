@@ -146,7 +146,8 @@ class Rows:
 
     def residuals(self, p: np.ndarray) -> np.ndarray:
         """The residuals (M,), divided by their deviations."""
-        return np.concatenate([block[:, self.n] for block in self._blocks(p)])
+        with np.errstate(all="ignore"):
+            return np.concatenate([block[:, self.n] for block in self._blocks(p)])
 
     def _blocks(self, p: np.ndarray) -> Iterator[np.ndarray]:
         """Derivatives and residuals of some rows at a time, (m, n + 1)."""
@@ -154,14 +155,13 @@ class Rows:
         size = max(len(self.y), 1) if whole else BLOCK
         for first in range(0, len(self.y), size):
             rows = slice(first, first + size)
-            with np.errstate(all="ignore"):
-                values, jacobian = self._evaluate(p, rows)
-                if len(values) > size:
-                    values, jacobian = values[rows], jacobian[rows]
-                block = np.empty((len(values), self.n + 1))
-                block[:, : self.n], block[:, self.n] = jacobian, values
-                block[:, self.n] -= self.y[rows]
-                yield self._whitened(block, rows)
+            values, jacobian = self._evaluate(p, rows)
+            if len(values) > size:
+                values, jacobian = values[rows], jacobian[rows]
+            block = np.empty((len(values), self.n + 1))
+            block[:, : self.n] = jacobian
+            np.subtract(values, self.y[rows], out=block[:, self.n])
+            yield self._whitened(block, rows)
 
     def _whitened(self, block: np.ndarray, rows: slice) -> np.ndarray:
         if self.scale is None:
@@ -171,14 +171,16 @@ class Rows:
         return np.linalg.solve(self.scale, block) if np.isfinite(block).all() else block * np.nan
 
     def at(self, p: np.ndarray) -> Point:
-        """The point, by a QR decomposition of [J r], block by block."""
+        """The point, by a QR decomposition of [J r], block by block.
+
+        NumPy is not to warn of what is not finite, here and in `quick`: that is a point too.
+        """
         self.calls += 1
         cost, triangle = 0.0, np.zeros((0, self.n + 1))
         for block in self._blocks(p):
             r = block[:, self.n]
-            with np.errstate(all="ignore"):
-                cost += float(np.dot(r, r))
-                triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
+            cost += float(np.dot(r, r))
+            triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
             if not (math.isfinite(cost) and np.isfinite(triangle).all()):
                 return self._nowhere(p)
         if len(triangle) <= self.n:  # fewer rows than parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class GradientDescent(Rule):
         array([[0.5]], dtype=float32)
     """
 
+    pure: ClassVar[bool] = True
+
     lr: Rate = 0.01
 
     def update(self, x: Any, gradient: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
@@ -40,6 +42,8 @@ class Momentum(Rule):
     Sutskever and others, 2013, "On the importance of initialization and momentum in deep learning",
     as PyTorch's SGD has it.
     """
+
+    pure: ClassVar[bool] = True
 
     lr: Rate = 0.01
     beta: float = 0.9
@@ -70,6 +74,8 @@ class Adam(Rule):
         True
     """
 
+    pure: ClassVar[bool] = True
+
     lr: Rate = 0.001
     b1: float = 0.9
     b2: float = 0.999
@@ -85,14 +91,15 @@ class Adam(Rule):
         return x - change, memory
 
     def _change(self, rate: Any, gradient: Any, memory: Memory) -> tuple[Any, Memory]:
-        """The step, by two divisions for all variables and one for each."""
+        """The step, by a root and a division for all variables, and one of each for each."""
         mean, square, weight1, weight2 = memory
         mean = self.b1 * mean + (1.0 - self.b1) * gradient
         square = self.b2 * square + (1.0 - self.b2) * (gradient * gradient)
         weight1 = self.b1 * weight1 + (1.0 - self.b1)
         weight2 = self.b2 * weight2 + (1.0 - self.b2)
-        size = np.sqrt(square * (1.0 / weight2)) + self.eps
-        return (rate / weight1) * mean / size, (mean, square, weight1, weight2)
+        root = np.sqrt(weight2)
+        size = np.sqrt(square) + self.eps * root
+        return (rate * root / weight1) * mean / size, (mean, square, weight1, weight2)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,8 @@ class AdamW(Adam):
 
     Loshchilov and Hutter, 2019, "Decoupled weight decay regularization".
     """
+
+    pure: ClassVar[bool] = True
 
     weight_decay: float = 0.01
 
