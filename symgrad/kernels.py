@@ -52,7 +52,7 @@ class Kernel:
         self.device = device
         self._program: Any = None
         self._bound: Bound | None = None
-        self._lock = threading.Lock()
+        self._lock, self._local = threading.Lock(), threading.local()
         self._dtype = np.dtype(options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
         self._point_shape = None if device.is_gpu else (inputs.total,)
@@ -90,17 +90,34 @@ class Kernel:
         """
         if out is not None:
             return self._run_into(arrays, out)
-        program = self._program or self._compiled()
         x = arrays[0] if len(arrays) == 1 else None
         if type(x) is np.ndarray and x.shape == self._point_shape and x.dtype is self._dtype:
-            found = [r.of_point(c) for r, c in zip(self._results, program.point(x), strict=True)]
-            return found[0] if self._single else tuple(found)
+            return self._run_point(x)
+        program = self._program or self._compiled()
         if isinstance(x, DeviceArray):
             return self._run_on_device(program, x)
         points, batch = self._inputs.pack(arrays, self._options.dtype)
+        if not batch and not self.device.is_gpu:
+            return self._run_point(points[0])
         return self._returned(program.run(points), batch)
 
     __call__ = run
+
+    def _run_point(self, x: np.ndarray) -> Any:
+        try:
+            put, call, readers = self._local.point
+        except AttributeError:
+            put, call, readers = self._local.point = self._point()
+        put[:] = x
+        call()
+        found = [read() for read in readers]
+        return found[0] if self._single else tuple(found)
+
+    def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
+        """Where this thread puts a point, what computes it, and what reads the results."""
+        room = self._compiled().room()
+        pairs = zip(self._results, room.outputs, strict=True)
+        return room.x, room.call, [result.reader(columns) for result, columns in pairs]
 
     def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
         found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
@@ -288,10 +305,11 @@ class Kernel:
         return state | {"_expressions": self._expressions.without_code()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _program=None, _bound=None, _lock=threading.Lock())
+        vars(self).update(state, _program=None, _bound=None)
+        self._lock, self._local = threading.Lock(), threading.local()
 
 
-_PROCESS = "_program", "_bound", "_lock"
+_PROCESS = "_program", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from symgrad.expr.trace import Structure
 
 Values = Any
 """An array (..., columns): NumPy's, or on a device."""
+
+Reader = Callable[[], Any]
+"""What reads a result, as an array or a number of its own."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,9 @@ class Scalar:
             return values.reshape(batch)
         return float(values[0, 0])
 
-    def of_point(self, values: np.ndarray) -> Any:
-        """The result for the columns of one point."""
-        return values.item()
+    def reader(self, values: np.ndarray) -> Reader:
+        """How to read the result of one point from its columns, which the next one overwrites."""
+        return values.item
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,9 @@ class Array:
         """The result for the columns of a batch of this shape."""
         return values.reshape(batch + self.shape)
 
-    def of_point(self, values: np.ndarray) -> Any:
-        """The result for the columns of one point."""
-        return values if len(self.shape) == 1 else values.reshape(self.shape)
+    def reader(self, values: np.ndarray) -> Reader:
+        """How to read the result of one point from its columns, which the next one overwrites."""
+        return values.reshape(self.shape).copy
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,9 @@ class Nested:
             return values.reshape((*batch, self.structure.size))
         return self.structure.build(values.reshape((*batch, self.structure.size)))
 
-    def of_point(self, values: np.ndarray) -> Any:
-        """The result for the columns of one point."""
-        return self.structure.build(values)
+    def reader(self, values: np.ndarray) -> Reader:
+        """How to read the result of one point from its columns, which the next one overwrites."""
+        return partial(self.structure.build, values)
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,9 @@ class Sparse:
             matrices[k] = self._matrix(row)
         return matrices.reshape(batch) if batch else matrices[0]
 
-    def of_point(self, values: np.ndarray) -> Any:
-        """The result for the columns of one point."""
-        return self._matrix(values)
+    def reader(self, values: np.ndarray) -> Reader:
+        """How to read the result of one point from its columns, which the next one overwrites."""
+        return partial(self._matrix, values)
 
     def _matrix(self, data: np.ndarray) -> Any:
         return csr_class()((data.copy(), self.indices, self.indptr), shape=self.shape)

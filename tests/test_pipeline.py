@@ -111,6 +111,38 @@ def test_a_derivative_of_the_users_own_may_change() -> None:
         assert kernel.run([3.0])[1].tolist() == [factor]
 
 
+def test_rates_and_losses_of_a_run_may_change() -> None:
+    now = np.zeros(2)
+    loss = lambda v: (v[0] - now[1]) ** 2  # noqa: E731
+    scheduled = sg.GradientDescent(lambda _: now[0])
+    for rate, centre in ((0.5, 1.0), (0.25, 1.0), (0.25, 3.0)):
+        now[:] = rate, centre
+        for method in (scheduled, sg.GradientDescent(rate)):
+            found = sg.minimize_from(loss, 1, [[0.0]], method, 1, device="cpu")
+            assert found.x.tolist() == [[2.0 * rate * centre]]
+
+
+def test_equal_runs_trace_their_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, scales = np.zeros(2, int), [0.0]
+    original = sg.Adam.update
+
+    def counted(*args: Any) -> Any:
+        counts[1] += 1
+        return original(*args)
+
+    def loss(v: Any) -> Any:
+        counts[0] += 1
+        return 1.37 * v[0] ** 2 + scales[0] * v[1] ** 2
+
+    monkeypatch.setattr(sg.Adam, "update", counted)
+    seen = []
+    for scales[0] in (0.111, 0.111, 0.222):
+        sg.minimize_from(loss, 2, [[1.0, 1.0]], sg.Adam(0.1), 3, device="cpu")
+        seen.append(counts.tolist())
+    assert seen[0][1] == seen[1][1] == 1 and seen[2][1] == 2
+    assert seen[1][0] == seen[0][0] + 1, "the loss alone is traced again"
+
+
 def test_equal_traces_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     derived: list[int] = []
     original = pipeline.simplify_outputs

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import cffi
@@ -75,7 +76,6 @@ class Program:
         )
         self._lock = threading.Lock()
         self._compiled: dict[bool, _Function] = {}
-        self._local = threading.local()
 
     def function(self, batch: bool) -> _Function:
         """The compiled function for batches, or for single points."""
@@ -92,15 +92,11 @@ class Program:
 
     # one point -----------------------------------------------------------------------------------
 
-    def point(self, x: np.ndarray) -> list[np.ndarray]:
-        """x (n,), of the program's dtype -> a fresh array (columns,) for each output."""
-        try:
-            room = self._local.room
-        except AttributeError:
-            room = self._local.room = _Room(self)
-        room.x[:] = x
-        room.call()
-        return [o.copy() for o in room.outputs]
+    def room(self) -> Room:
+        """A room for points, one after the other."""
+        x = np.empty(len(self.computation.graph.names), self.dtype)
+        outputs = [np.empty(columns, self.dtype) for columns in self._columns]
+        return Room(x, outputs, self.bind(x[None], outputs))
 
     def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
         """A call that computes these points (B, n) into these arrays (B, columns), every time.
@@ -111,17 +107,14 @@ class Program:
             return self._bind_batch(points, results)
         function = self.function(False)
         pointer, workspace = function.pointer, function.workspace()
-        addresses = [_address(a) for a in (points, *results)]
-        return lambda: pointer(*addresses, workspace)
+        return partial(pointer, *[_address(a) for a in (points, *results)], workspace)
 
     # a batch -------------------------------------------------------------------------------------
 
     def run(self, points: np.ndarray) -> list[np.ndarray]:
         """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
-        if len(points) == 1:
-            return [c[None] for c in self.point(points[0])]
         results = [POOL.empty((len(points), c), self.dtype) for c in self._columns]
-        self.run_into(points, results)
+        self.bind(points, results)()
         return results
 
     def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
@@ -324,17 +317,16 @@ class _Function:
         return _address(room)
 
 
-class _Room:
-    """Where a thread puts a point, and finds its results: their addresses are known once."""
+@dataclass(frozen=True)
+class Room:
+    """Where a thread puts a point ``x`` (n,), and finds its results (columns,) after a ``call``.
 
-    def __init__(self, program: Program) -> None:
-        function = program.function(False)
-        self.x = np.empty(len(program.computation.graph.names), program.dtype)
-        self.outputs = [np.empty(len(o.nodes), program.dtype) for o in program.computation.outputs]
-        addresses = [_address(a) for a in (self.x, *self.outputs)]
-        pointer, workspace = function.pointer, function.workspace()
-        self.call: Callable[[], None] = lambda: pointer(*addresses, workspace)
-        self._function = function
+    Their addresses are known once.
+    """
+
+    x: np.ndarray
+    outputs: list[np.ndarray]
+    call: Callable[[], None]
 
 
 # threads ------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_results_are_fresh() -> None:
 # out= ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (20_000,)])
+@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (37,), (20_000,)])
 def test_results_are_written_to_out(shape: tuple[int, ...]) -> None:
     x = points(int(np.prod(shape))).reshape(*shape, 5)
     out = np.empty(shape, np.float32), np.empty((*shape, 5), np.float32)

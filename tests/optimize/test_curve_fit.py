@@ -121,6 +121,13 @@ def test_a_model_whose_constants_change_between_calls() -> None:
     assert sg.curve_fit(model, X, 6 * X)[0] == pytest.approx([3.0])
 
 
+def test_results_are_no_arrays_of_the_users() -> None:
+    p0 = np.array([2.5, 1.3, 0.5])
+    popt, _ = sg.curve_fit(decay, X, decay(X, *p0), p0, bounds=(0.0, 10.0))
+    np.testing.assert_allclose(popt, p0, rtol=1e-15)
+    assert not np.may_share_memory(popt, p0)
+
+
 def test_many_rows_are_summed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MANY", 10)
     monkeypatch.setattr(rows, "BLOCK", 7)
