@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr import functions
 from symgrad.expr.array import array
+from symgrad.expr.expression import Condition
 from symgrad.optimize.arguments import number
 from symgrad.optimize.factor import solve_positive
 from symgrad.optimize.method import (
@@ -33,6 +34,9 @@ from symgrad.optimize.newton import restricted
 ROUNDING: Final = 4.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
 
+BLIND: Final = 2.0
+"""How many rounding errors of the sum of squares a step must promise for it to tell of the step."""
+
 SMALLEST: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
@@ -44,11 +48,18 @@ class LevenbergMarquardt(Method):
     D is the largest diagonal of JᵀJ met so far (Moré, 1978, "The Levenberg-Marquardt algorithm:
     implementation and theory"), so that units of parameters do not matter. The damping follows how
     well the quadratic model predicted the loss (Nielsen, 1999, "Damping parameter in Marquardt's
-    method"). The Jacobian is never stored. ``damping`` is the first one.
+    method"), and falls to a tenth at best. The Jacobian is never stored. ``damping`` is the first
+    one.
+
+    Near the minimum rounding hides what a step does to the loss. There steps are taken on trust,
+    and judged by whether what the next one promises shrinks; the last of them is taken without
+    another evaluation. So the parameters have more digits than the loss alone could tell, in
+    float32 five or six for problems that are not ill-conditioned.
 
     A decrease of the loss, or a step, within its tolerance ends a fit where no column of the
     Jacobian could lower the loss by more than that tolerance, relative to it, or where the gradient
-    is not above what the rounding of the variables makes of it.
+    is not above what the rounding of the variables makes of it. Where the model has become flat,
+    as an exponential that underflows, every gradient is small: that is no success, but status -3.
 
     Example:
         >>> import symgrad as sg
@@ -67,50 +78,63 @@ class LevenbergMarquardt(Method):
             raise InputError(f"LevenbergMarquardt(damping={self.damping}): it must be positive")
 
     def start(self, n: int) -> Memory:
-        """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, and promise.
+        """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, promise and size.
 
-        The promise is by how much the quadratic model says that the step lowers the loss.
+        The promise is by how much the quadratic model says that the step lowers the loss; the size
+        is the sum of squares of |J x|, by which rounding changes the model.
         """
         half = np.zeros(n * (n + 1) // 2)
-        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, 0.0
+        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, 0.0, 0.0
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
-        point, loss, gradient, half, scales, damping, growth, promised = memory
+        point, loss, gradient, half, scales, damping, growth, promised, size = memory
         first = at.step == 0.0
         sound = functions.isfinite(np.sum(at.gradient) + np.trace(at.hessian))
-        quality = (loss - at.loss) / functions.where(promised > 0.0, promised, 1.0)
-        lower = (at.loss <= loss) & (promised > 0.0) & sound
-        took = lower | first
-        settled = first | (lower & (quality > 0.25)) | (abs(promised) <= 2.0 * at.eps * loss)
-        damping, growth = _damping(first, took, quality, damping, growth, at.eps)
+        inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
+        quality = (loss - at.loss) * inverse
+        hidden = _hidden(size, loss, at.eps)
+        blind, ahead = hidden(promised), sound & (promised > 0.0)
+        lower = ahead & (at.loss <= loss)
+        level = ahead & blind & hidden(0.5 * (at.loss - loss))
+        took = lower | level | first
+        damping, growth = _damping(first, took, blind, quality, damping, growth, at.eps)
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
         half, loss = choose(took, packed(at.hessian), half), functions.where(took, at.loss, loss)
         diagonal = unpacked(half).diagonal()
-        scales = _larger(_larger(scales, [_least_scale(at.eps)] * len(scales)), diagonal)
-        trial, promised, cut = self._step(at, point, gradient, half, scales, damping)
+        safe = _larger(diagonal, [_least_scale(at.eps)] * len(scales))
+        scales, floors = _larger(scales, safe), list(at.eps * safe)
+        trial, promised, cut = self._step(at, point, gradient, half, damping * scales, floors)
         whole = True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
-        left = released(gradient, at.bounds.held(point, gradient))
-        solved = _orthogonal(left, diagonal, loss)
-        slight = _slight(left, diagonal, loss, point, at.eps)
-        memory = point, loss, gradient, half, scales, damping, growth, promised
-        stuck = damping > 1.0 / at.eps**2
-        sound = sound | ~first
-        return Move(point, loss, solved, trial, memory, settled, stuck, sound, whole, slight)
+        held = at.bounds.held(point, gradient)
+        left = released(gradient, held)
+        size = point @ (diagonal * point)
+        memory = point, loss, gradient, half, scales, damping, growth, promised, size
+        ratio = promised * inverse
+        good = blind | (lower & (quality > 0.25))
+        worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
+        return Move(
+            point, loss, _orthogonal(left, diagonal, loss, promised), trial, memory,
+            settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
+            slight=_slight(left, diagonal, loss, size, at.eps),
+            stuck=damping > 1.0 / at.eps**2, worn=worn,
+            flat=_flat(diagonal, scales, point, loss, held, at.eps),
+            onward=(promised > 0.0) & hidden(promised),
+        )  # fmt: skip
 
     def _step(
-        self, at: Evaluation, point: Any, gradient: Any, half: Any, scales: Any, damping: Any
+        self, at: Evaluation, point: Any, gradient: Any, half: Any, added: Any, floors: list[Any]
     ) -> tuple[Any, Any, Any]:
         """The trial that the damped step of the free variables leads to, and its promise.
 
+        ``added`` is the damping, times D; pivots below their ``floors`` are rounding errors of JᵀJ.
         Where the step leaves the bounds it goes to them, and the others are solved for again; the
         last result says where that is, None without bounds.
         """
-        matrix, added = unpacked(half), damping * scales
-        floors = list(at.eps * scales)
+        matrix = unpacked(half)
         held = at.bounds.held(point, gradient)
         back = _solved(matrix, added, gradient, held, floors)
         if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
@@ -140,6 +164,11 @@ def _solved(matrix: Any, added: Any, gradient: Any, held: Any, floors: list[Any]
     return solve_positive(matrix, released(gradient, held), floors)
 
 
+def _least_damping(eps: float) -> float:
+    """Less than what rounding does to JᵀJ, as scales may be larger than its diagonal has become."""
+    return eps**1.5
+
+
 def _least_scale(eps: float) -> float:
     """What still has an inverse when it is multiplied by eps: the scale where J has only zeros."""
     return 4.0 * float(np.finfo(np.float32 if eps > 1e-10 else np.float64).tiny) / eps
@@ -160,42 +189,96 @@ def _either(a: Any, b: Any) -> Any:
 
 
 def _damping(
-    first: Any, took: Any, quality: Any, damping: Any, growth: Any, eps: float
+    first: Any, took: Any, blind: Any, quality: Any, damping: Any, growth: Any, eps: float
 ) -> tuple[Any, Any]:
-    """Nielsen's rule: less after a good step, more and more after bad ones."""
-    turn = 2.0 * functions.clip(quality, 0.0, 1.0) - 1.0
-    less = damping * functions.maximum(1.0 / 3.0, 1.0 - turn * turn * turn)
+    """Nielsen's rule: less after a good step, more and more after bad ones.
+
+    A step of which the loss cannot tell counts as good, but does not end a row of bad ones.
+    """
+    turn = 2.0 * functions.where(blind, 1.0, functions.clip(quality, 0.0, 1.0)) - 1.0
+    less = damping * functions.maximum(0.1, 1.0 - turn * turn * turn)
     damping = functions.where(first, damping, functions.where(took, less, damping * growth))
-    growth = functions.where(took, 2.0, 2.0 * growth)
-    return functions.maximum(damping, eps), growth
+    kept = functions.where(blind & ~first, growth, 2.0)
+    return functions.maximum(damping, _least_damping(eps)), functions.where(
+        took, kept, 2.0 * growth
+    )
 
 
-def _orthogonal(gradient: Any, diagonal: Any, loss: Any) -> Callable[[float], Any]:
+def _hidden(size: Any, loss: Any, eps: float) -> Callable[[Any], Any]:
+    """Whether a change of the loss is no more than what the rounding of the model makes of it.
+
+    Values of the model are about as long as J x, and r are the residuals: rounding changes the loss
+    by up to eps |J x| |r|. Squares are compared; where they overflow, the loss counts alone.
+    """
+    most = 2.0 * loss * size
+
+    def within(change: Any) -> Any:
+        scaled = change * (1.0 / eps)
+        return (abs(scaled) <= BLIND * loss) | (scaled * scaled < most)
+
+    return within
+
+
+def _close(promised: Any, ratio: Any, loss: Any, good: Any) -> Callable[[float], Any]:
+    """Whether a loss that changes by less than a tolerance tells of a minimum.
+
+    It does where the step after the next has little to promise, as promises shrink by their
+    ``ratio``: a promise is, relative to the loss, the square of an offset, which is as small as its
+    digits let it be where the tolerance is.
+    """
+
+    def within(tolerance: float) -> Any:
+        return good & (promised * ratio <= (0.125 * tolerance) ** 1.5 * loss)
+
+    return within
+
+
+def _flat(
+    diagonal: Any, scales: Any, x: Any, loss: Any, held: Sequence[Condition | None], eps: float
+) -> Any:
+    """Whether the model has all but ceased to depend on some variable, where it cannot matter.
+
+    Its column of the Jacobian has shrunk to the rounding of what it was, and with all of the
+    variable moves the residuals by less than theirs; a column that was 0 from the start tells of a
+    variable that is not used. Where a variable is held at a bound, others
+    may well be without effect: what a weight of 0 multiplies.
+    """
+    least, floor = eps * eps, _least_scale(eps)
+    tests = [
+        (d < least * (s - floor)) & (d * v * v <= 2.0 * least * loss)
+        for d, s, v in zip(diagonal, scales, x, strict=True)
+    ]
+    free = [~h for h in held if h is not None]
+    return functools.reduce(operator.and_, free, functools.reduce(operator.or_, tests) & (loss > 0))
+
+
+def _orthogonal(gradient: Any, diagonal: Any, loss: Any, promised: Any) -> Callable[[float], Any]:
     """Whether no cosine between a column of the Jacobian and the residuals is above a tolerance.
 
-    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out.
+    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out. Nor may that of
+    all columns together be, by what the step promises, for columns may be nearly the same.
     """
 
     def within(tolerance: float) -> Any:
         scaled, square = gradient * (1.0 / max(tolerance, SMALLEST)), 2.0 * loss
         tests = [g * g <= d * square for g, d in zip(scaled, diagonal, strict=True)]
-        return functools.reduce(operator.and_, tests)
+        together = promised <= max(tolerance, SMALLEST) ** 2 * loss
+        return functools.reduce(operator.and_, tests, together)
 
     return within
 
 
 def _slight(
-    gradient: Any, diagonal: Any, loss: Any, x: Any, eps: float
+    gradient: Any, diagonal: Any, loss: Any, size: Any, eps: float
 ) -> Callable[[float], Any]:  # fmt: skip
     """Whether a change of a single variable, by its column alone, would hardly lower the loss.
 
     It would by g**2 / 2d. Rounding of the variables moves the residuals by some |J| eps |x|.
     """
-    rounding = x @ (diagonal * x)
 
     def within(tolerance: float) -> Any:
         part = (ROUNDING * eps) ** 2 / tolerance
-        most = functions.maximum(2.0 * loss, part * rounding)
+        most = functions.maximum(2.0 * loss, part * size)
         scaled = gradient * (1.0 / max(tolerance, SMALLEST) ** 0.5)
         tests = [g * g <= d * most for g, d in zip(scaled, diagonal, strict=True)]
         return functools.reduce(operator.and_, tests)

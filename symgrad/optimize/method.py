@@ -154,11 +154,16 @@ class Move:
     ``point`` is the best point known now, with its ``loss`` and the ``measure`` of its gradient,
     which is compared with the tolerance, or a function from the tolerance to a condition;
     ``trial`` is where to evaluate next. ``settled`` says where the change of the loss tells of
-    convergence, ``stuck`` where no step leads further down, ``finite`` where the gradient at the
-    point is finite, for a measure that does not tell, and ``whole`` where the length of the step
-    tells of convergence, as bounds have not cut it off. ``slight`` is a function from the
-    tolerance of the loss or the step to a condition: whether the gradient is small for it; None
-    if a method leaves that out.
+    convergence, or is a function from the tolerance for that change to such a condition;
+    ``stuck`` says where no step leads further down, ``finite`` where the gradient at the point is
+    finite, for a measure that does not tell, and ``whole`` where the length of the step tells of
+    convergence, as bounds have not cut it off. ``slight`` is a function from the tolerance of the
+    loss or the step to a condition: whether the gradient is small for it; None if a method leaves
+    that out. ``worn`` says where changes of the loss are rounding and steps improve no more: the
+    problem is done there where the gradient is small for the tolerance of the loss. ``flat`` says
+    where the loss no longer depends on some variable, so that a small gradient tells of nothing.
+    ``onward`` says where a problem that is done ends at ``trial`` and not at ``point``: after a
+    step that changes the loss by less than its rounding.
     """
 
     point: Any
@@ -171,6 +176,9 @@ class Move:
     finite: Any = True
     whole: Any = True
     slight: Callable[[float], Any] | None = None
+    worn: Any = False
+    flat: Any = False
+    onward: Any = False
 
 
 class Method(ABC):

@@ -349,7 +349,8 @@ def _next(
     status = _status(move, loss, count, bounds, stop, eps)
     going = (status == 0.0) & (count < limit)
     trial = bounds.project(move.trial)
-    x = [functions.where(going, a, b) for a, b in zip(trial, move.point, strict=True)]
+    ahead = going if move.onward is False else going | move.onward
+    x = [functions.where(ahead, a, b) for a, b in zip(trial, move.point, strict=True)]
     memory = _flat(layout, move.memory)
     count = count + functions.where(going, 1.0, 0.0)
     return [*x, *memory, count, limit, move.loss, status, functions.where(going, 1.0, 0.0)]
@@ -368,9 +369,13 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
         for a, b in zip(trial, move.point, strict=True):
             small = (abs(a - b) <= stop.step * (abs(b) + stop.step)) & small
         status = where(small, where(small_for(stop.step), 3.0, -1.0), status)
+    if move.worn is not False:
+        tolerance = eps if stop.loss is None else stop.loss
+        status = where(move.worn & small_for(tolerance), 2.0, status)
     if stop.loss is not None:
         still = abs(loss - move.loss) <= stop.loss * abs(move.loss)
-        met = still & (count > 0.0) & move.settled & small_for(stop.loss)
+        settled = move.settled(stop.loss) if callable(move.settled) else move.settled
+        met = still & (count > 0.0) & settled & small_for(stop.loss)
         status = where(met, 2.0, status)
     finite = functions.isfinite(move.loss) & move.finite
     if stop.gradient is not None and callable(move.measure):
@@ -378,6 +383,8 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
     elif stop.gradient is not None:
         status = where(move.measure <= stop.gradient, 1.0, status)
         finite = finite & functions.isfinite(move.measure)
+    if move.flat is not False:
+        status = where(move.flat & (status > 0.0), -3.0, status)
     return where(finite, status, -2.0)
 
 

@@ -18,6 +18,7 @@ MESSAGES: Final = {
     3: "the step is within the tolerance",
     -1: "no step leads further down, and the gradient is not small",
     -2: "the loss or its gradient is not finite",
+    -3: "the loss no longer depends on some variable: it has gone where the model is flat",
     99: "the callback ended the run",
 }
 """What each ``status`` means; those from 1 to 3 are successes."""
