@@ -165,10 +165,11 @@ def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
 def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     """The mean of Gauss-Newton steps around a minimum, where evaluations are rounded to float32.
 
-    Each step lands where the rounding errors of its evaluation have it; they nearly cancel.
+    Each step lands where the rounding errors of its evaluation have it; they nearly cancel. A
+    minimum that is as clear as float64's needs none.
     """
     here, seen = at, list[np.ndarray]()
-    if at.condition > 1e7:
+    if at.condition > 1e7 or offset(at, box) <= CONVERGED:
         return at
     for _ in range(min(18, limit)):
         here = measure(box.clip(here.p + step(here, box, here.frame, 0.0)))

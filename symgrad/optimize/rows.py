@@ -11,12 +11,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr.expression import Expr
+from symgrad.expr.differentiate import deriving
+from symgrad.expr.expression import Expr, lift
 from symgrad.expr.simplify import inputs_of
-from symgrad.expr.verbs import jacobian
-from symgrad.fused import fused_jacobian, gradient_kernel
+from symgrad.expr.verbs import grad, jacobian
+from symgrad.fused import fused_forward, fused_jacobian, gradient_kernel
 from symgrad.kernels import Kernel
 from symgrad.llvm.dispatch import Sums
+from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import Options
@@ -51,8 +53,11 @@ class Rows:
     shape: Shape
     device: Any
     dtype: str
+    pairs: bool = False
+    """Whether float32 is used in pairs."""
     calls: int = 0
     _kernel: Any = field(default=None, init=False)
+    _paired: Any = field(default=None, init=False)
     _rowwise: bool = field(default=True, init=False)
     _sums: Any = field(default=None, init=False)
     _room: Any = field(default=None, init=False)
@@ -80,6 +85,8 @@ class Rows:
         try:
             flat = self.shape == "flat"
             self._kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype)
+            if self.pairs:
+                self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device)
             return self._agrees(p)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
             return False  # what is wrong with it for one x may be right for all of them
@@ -105,11 +112,19 @@ class Rows:
         points[:, : self.n] = p
         if self.dtype == "float64":
             return self._kernel.run(points, out=out)
+        if self.pairs:
+            return self._in_pairs(points)
         values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
         # what rounding took from the inputs, to first order
         lost = points - points.astype(np.float32)
         values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
         return values, slopes[:, : self.n]
+
+    def _in_pairs(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        high = points.astype(np.float32)
+        found = np.asarray(self._paired.run(np.concatenate([high, points - high], axis=1)), float)
+        found = (found[: self.n + 1] + found[self.n + 1 :]).T
+        return found[:, 0], found[:, 1:]
 
     def _room_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """The points (m, n + k) of these rows, but for p, and where results may go.
@@ -247,12 +262,31 @@ def row_kernel(f: Model, n: int, k: int, flat: bool, device: Any, dtype: str) ->
 
     In float32 the derivatives by the columns are among them.
     """
-
-    def at_row(v: Any) -> Any:
-        return f(v[n] if flat else v[n:], *v[:n])
-
     options = Options("model", "accurate", dtype, True, False)
-    return gradient_kernel(n + k, at_row, n + k if dtype == "float32" else n, options, device)
+    wrt = n + k if dtype == "float32" else n
+    return gradient_kernel(n + k, _at_row(f, n, flat), wrt, options, device)
+
+
+def pair_kernel(f: Model, n: int, k: int, flat: bool, device: Any) -> Kernel:
+    """The kernel of the value and the derivatives by the parameters as pairs of float32.
+
+    Of 2(n + k) numbers, the high parts of parameters and columns and then the low ones, it makes
+    the high parts of what is wanted and then the low ones.
+    """
+
+    def values(v: Any) -> list[Any]:
+        value, graph = _at_row(f, n, flat)(v[: n + k]), v[0].graph
+        with deriving(graph):
+            wanted = [lift(graph, e) for e in (value, *grad(value, v[:n]))]
+            given = {a.id: (a, b) for a, b in zip(v[: n + k], v[n + k :], strict=True)}
+            high, low = zip(*in_pairs(wanted, given), strict=True)
+        return [*high, *low]
+
+    return fused_forward(2 * (n + k), values, device=device)
+
+
+def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
+    return lambda v: f(v[n] if flat else v[n:], *v[:n])
 
 
 def _triangle(matrix: np.ndarray) -> np.ndarray:

@@ -33,14 +33,6 @@ def test_nists_certified_digits(name: str, start: int) -> None:
     np.testing.assert_allclose(np.sqrt(np.diag(pcov)), case.deviations, rtol=1e-6)
 
 
-@pytest.mark.parametrize("start", [0, 1])
-@pytest.mark.parametrize("name", sorted({*CASES} - {"MGH17"}))
-def test_in_float32(name: str, start: int) -> None:
-    case = CASES[name]
-    popt, _ = sg.curve_fit(case.f, case.x, case.y, case.starts[start], dtype="float32")
-    assert case.digits(popt) > (3 if name == "Lanczos3" else 4.5)
-
-
 def agree(*args: Any, **kwargs: Any) -> None:
     want = scipy.optimize.curve_fit(*args, **kwargs, ftol=1e-14, xtol=1e-14, gtol=1e-14)
     found = sg.curve_fit(*args, **kwargs)
