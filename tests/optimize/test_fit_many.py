@@ -187,3 +187,14 @@ def test_shapes_that_do_not_fit(arguments: Any, message: str) -> None:
         sg.fit_many(decay, *arguments, device="cpu")
     with pytest.raises(sg.InputError, match="sigma has shape"):
         sg.fit_many(decay, X, Y, [1, 1, 1], sigma=[1.0, 2.0], device="cpu")
+
+
+@pytest.mark.skipif(not any(d.is_gpu for d in sg.devices()), reason="no GPU")
+def test_float64_after_a_gpu_is_the_cpus() -> None:
+    want = sg.fit_many(decay, X, Y, covariance=True, device="cpu")
+    found = sg.fit_many(decay, X, Y, covariance=True, device="gpu", dtype="float64")
+    assert found.x.dtype == np.float64 and found.success.all()
+    np.testing.assert_allclose(found.x, want.x, rtol=1e-9)
+    np.testing.assert_allclose(found.cov, want.cov, rtol=1e-6)
+    with pytest.raises(sg.InputError, match=r"use Y\.numpy"):
+        sg.fit_many(decay, X, sg.device_array(Y, "gpu"), np.ones(3), device="gpu", dtype="float64")

@@ -52,9 +52,12 @@ def test_fit_many_in_float32(name: str, start: int, digits: float, device: str) 
     assert found.success[0]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "start", "digits"), every_fit(lambda *_: 9.0))
-def test_fit_many_in_float64(name: str, start: int, digits: float) -> None:
+def test_fit_many_in_float64(name: str, start: int, digits: float, device: str) -> None:
     case = CASES[name]
-    found = sg.fit_many(case.f, case.x, [case.y], case.starts[start], steps=1000, device="cpu")
+    found = sg.fit_many(
+        case.f, case.x, [case.y], case.starts[start], steps=1000, device=device, dtype="float64"
+    )
     assert case.digits(found.x[0]) > digits
     assert found.success[0]
