@@ -199,9 +199,8 @@ def _damping(
     less = damping * functions.maximum(0.1, 1.0 - turn * turn * turn)
     damping = functions.where(first, damping, functions.where(took, less, damping * growth))
     kept = functions.where(blind & ~first, growth, 2.0)
-    return functions.maximum(damping, _least_damping(eps)), functions.where(
-        took, kept, 2.0 * growth
-    )
+    growth = functions.where(took, kept, 2.0 * growth)
+    return functions.maximum(damping, _least_damping(eps)), growth
 
 
 def _hidden(size: Any, loss: Any, eps: float) -> Callable[[Any], Any]:
@@ -238,10 +237,10 @@ def _flat(
 ) -> Any:
     """Whether the model has all but ceased to depend on some variable, where it cannot matter.
 
-    Its column of the Jacobian has shrunk to the rounding of what it was, and with all of the
-    variable moves the residuals by less than theirs; a column that was 0 from the start tells of a
-    variable that is not used. Where a variable is held at a bound, others
-    may well be without effect: what a weight of 0 multiplies.
+    Its column of the Jacobian has shrunk to the rounding of what it was, and all of the variable
+    moves the residuals by less than theirs; a column that was 0 from the start tells of a variable
+    that is not used. Where a variable is held at a bound, others may well be without effect: what
+    a weight of 0 multiplies.
     """
     least, floor = eps * eps, _least_scale(eps)
     tests = [
