@@ -46,8 +46,13 @@ def iterate(
         known = [state[active]]
         if iteration.rows is not None:
             known.append(_sums(iteration, state, active, shared, own, dtype))
-        state[active] = compute(iteration.update, np.concatenate(known, axis=1), dtype)
+        update = _updated_with_matrix if iteration.matrix else _updated
+        state[active] = update(iteration, np.concatenate(known, axis=1), dtype)
     return state
+
+
+def _updated(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:
+    return compute(iteration.update, known, dtype)
 
 
 def _sums(
@@ -59,6 +64,76 @@ def _sums(
     found: list[np.ndarray] = []
     for s in active:
         parts = [a for a in (shared, None if own is None else own[s]) if a is not None]
-        data = np.concatenate(parts, axis=1)
-        found.append(reduce_rows(rows, state[s, : rows.parameters], data, dtype))
+        data, parameters = np.concatenate(parts, axis=1), state[s, : rows.parameters]
+        if iteration.matrix is None:
+            found.append(reduce_rows(rows, parameters, data, dtype))
+        else:
+            found.append(iteration.matrix.weight * _normal(rows, parameters, data, dtype))
     return np.array(found, dtype)
+
+
+# --- with a matrix --------------------------------------------------------------------------------
+
+
+def _normal(rows: Reduction, parameters: np.ndarray, data: np.ndarray, dtype: Any) -> np.ndarray:
+    """rᵀr/2, Jᵀr and the lower half of JᵀJ, in float64."""
+    points = np.concatenate([np.tile(parameters, (len(data), 1)), data], axis=1)
+    columns = len(rows.outputs[0].nodes)
+    both = compute(rows, points, dtype).astype(np.float64).reshape(-1, columns)
+    products = both.T @ both
+    return np.concatenate([[products[-1, -1] / 2], products[-1, :-1],
+                           products[:-1, :-1][np.tril_indices(columns - 1)]])  # fmt: skip
+
+
+def _updated_with_matrix(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:
+    """The next states, from states and sums, call by call."""
+    update, matrix = iteration.update, iteration.matrix
+    assert matrix is not None, "there is no matrix"
+    points = np.zeros((len(known), len(update.graph.names)), dtype)
+    points[:, : known.shape[1]] = known
+    half = points[:, matrix.places.start : matrix.places.stop].copy()
+    sums = known[:, iteration.state + 1 + matrix.n :]
+    for call, output in zip(matrix.calls, update.outputs[1:], strict=True):
+        arguments = compute(Computation(call.kind, update.graph, (output,)), points, dtype)
+        if call.kind == "keep":
+            half = np.where(arguments != 0, sums, half)
+            continue
+        vectors = arguments.reshape(len(known), -1, matrix.n)
+        answer = _product if call.kind == "product" else _solution
+        points[:, call.results.start : call.results.stop] = answer(full(half), vectors)
+    found = compute(Computation(update.name, update.graph, update.outputs[:1]), points, dtype)
+    found[:, matrix.places.start : matrix.places.stop] = half
+    return found
+
+
+def full(half: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (S, n, n) from their lower halves (S, n*(n+1)/2)."""
+    n = int((2 * half.shape[1]) ** 0.5)
+    found = np.zeros((len(half), n, n), half.dtype)
+    i, j = np.tril_indices(n)
+    found[:, i, j] = found[:, j, i] = half
+    return found
+
+
+def _product(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return np.einsum("sij,sj->si", matrix, vectors[:, 0])
+
+
+def _solution(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """See `Call`; the right side is the last row of the factor."""
+    count, n, _ = matrix.shape
+    right, diagonal, floors, *held = vectors.transpose(1, 0, 2)
+    a = np.zeros((count, n + 1, n), matrix.dtype)
+    a[:, :n], a[:, n] = matrix, right
+    for h in held:
+        a[:, :n] *= (h[:, :, None] == 0) & (h[:, None, :] == 0)
+    a[:, range(n), range(n)] = diagonal
+    inverse = np.zeros_like(right)
+    for j in range(n):
+        inverse[:, j] = 1 / np.maximum(a[:, j, j], floors[:, j])
+        factor = a[:, j + 1 :, j] * inverse[:, j, None]
+        a[:, j + 1 :, j + 1 :] -= factor[:, :, None] * a[:, None, j + 1 : n, j]
+    for j in reversed(range(n)):
+        a[:, n, j] *= inverse[:, j]
+        a[:, n, :j] -= a[:, j, :j] * a[:, n, j, None]
+    return a[:, n]

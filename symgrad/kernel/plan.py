@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from symgrad.expr.node import Graph
 from symgrad.kernel.layout import Layout
@@ -94,11 +95,14 @@ class Reduction(Computation):
          of a table that the same indices name. The others are summed over all rows.
       3. ``factors`` are nodes of the parameters alone, one for each of the results that are summed
          over all rows, by which the sums are multiplied.
+      4. If it is ``normal``, each output is a residual's derivatives by n variables and then the
+         residual, and what is summed are products of these: see `Matrix`.
     """
 
     parameters: int
     factors: tuple[int, ...]
     lookups: tuple[Lookup, ...] = ()
+    normal: bool = False
 
     @property
     def columns(self) -> int:
@@ -107,8 +111,56 @@ class Reduction(Computation):
 
     @property
     def summed(self) -> tuple[Output, ...]:
-        """The outputs that are summed over all rows."""
-        return self.outputs[: len(self.outputs) - len(self.lookups)]
+        """The outputs that are summed over all rows, as they are."""
+        return () if self.normal else self.outputs[: len(self.outputs) - len(self.lookups)]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is done with the matrix M (n, n) of an iteration between two parts of its update.
+
+    - "keep", of a number c: M becomes the matrix of the sums if c is not 0.
+    - "product", of v (n,): M v.
+    - "solve", of a right side, a diagonal and floors, each (n,), and optionally of who is held:
+      the solution x of A x = right by A = L D Lᵀ, no number of D less than its floor. A is M with
+      that diagonal, and with zeros beside it in the rows and columns of those that are held.
+
+    ``results`` are the numbers of the update's inputs that take the answer.
+    """
+
+    kind: Literal["keep", "product", "solve"]
+    results: range
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A symmetric matrix in each state of an iteration, for loops rather than single statements.
+
+    Its lower half, row by row, are the numbers of the state from ``first`` on. The rows of the
+    iteration are `Reduction.normal`: with residuals r and their derivatives J, the sums are
+    rᵀr/2, Jᵀr and the lower half of JᵀJ, each times ``weight``.
+
+    Invariants:
+      1. The inputs of the update are the state, the sums, and the results of the calls.
+      2. Its outputs are the next state, of which the numbers of the matrix are left as they are,
+         and the arguments of each call, which depend on results of earlier calls only.
+      3. No "keep" comes after a "solve": one may need the memory of the other.
+    """
+
+    n: int
+    first: int
+    weight: float
+    calls: tuple[Call, ...]
+
+    @property
+    def size(self) -> int:
+        """The numbers in the lower half."""
+        return self.n * (self.n + 1) // 2
+
+    @property
+    def places(self) -> range:
+        """Where in the state they are."""
+        return range(self.first, self.first + self.size)
 
 
 @dataclass(frozen=True)
@@ -121,7 +173,8 @@ class Iteration:
 
     Invariants:
       1. The inputs of ``update`` are the state and then the sums, if there are rows; it has one
-         output, the next state, of as many columns as the state.
+         output, the next state, of as many columns as the state. With a ``matrix`` both go on: see
+         there.
       2. Of a row's columns the first ``shared`` are the same for all problems.
     """
 
@@ -129,6 +182,7 @@ class Iteration:
     state: int
     rows: Reduction | None = None
     shared: int = 0
+    matrix: Matrix | None = None
 
     @property
     def own(self) -> int:

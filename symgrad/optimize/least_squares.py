@@ -19,7 +19,6 @@ from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
 from symgrad.optimize.arguments import number
-from symgrad.optimize.factor import solve_positive
 from symgrad.optimize.method import (
     Evaluation,
     Memory,
@@ -29,7 +28,7 @@ from symgrad.optimize.method import (
     choose,
     released,
 )
-from symgrad.optimize.newton import restricted
+from symgrad.optimize.normal import Normal, kept
 
 ROUNDING: Final = 4.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
@@ -51,10 +50,10 @@ class LevenbergMarquardt(Method):
     method"), and falls to a tenth at best. The Jacobian is never stored. ``damping`` is the first
     one.
 
-    Near the minimum rounding hides what a step does to the loss. There steps are taken on trust,
-    and judged by whether what the next one promises shrinks; the last of them is taken without
-    another evaluation. So the parameters have more digits than the loss alone could tell, in
-    float32 five or six for problems that are not ill-conditioned.
+    Near the minimum rounding hides what a step does to the loss. There it is told from the slopes
+    at both ends of the step, which have more digits, and the last step is taken without another
+    evaluation. So the parameters have more digits than the loss alone could tell, in float32 five
+    or six for problems that are not ill-conditioned.
 
     A decrease of the loss, or a step, within its tolerance ends a fit where no column of the
     Jacobian could lower the loss by more than that tolerance, relative to it, or where the gradient
@@ -72,6 +71,7 @@ class LevenbergMarquardt(Method):
     damping: float = 1e-3
     needs: ClassVar[str] = "squares"
     pure: ClassVar[bool] = True
+    stored: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not number(self.damping, "LevenbergMarquardt(damping)") > 0:
@@ -91,28 +91,29 @@ class LevenbergMarquardt(Method):
         assert at.hessian is not None, "least squares are given JᵀJ"
         point, loss, gradient, half, scales, damping, growth, promised, size = memory
         first = at.step == 0.0
-        sound = functions.isfinite(np.sum(at.gradient) + np.trace(at.hessian))
+        sound = functions.isfinite(np.sum(at.gradient) + at.hessian.trace())
         inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
-        quality = (loss - at.loss) * inverse
         hidden = _hidden(size, loss, at.eps)
         blind, ahead = hidden(promised), sound & (promised > 0.0)
-        lower = ahead & (at.loss <= loss)
-        level = ahead & blind & hidden(0.5 * (at.loss - loss))
-        took = lower | level | first
-        damping, growth = _damping(first, took, blind, quality, damping, growth, at.eps)
+        along = -0.5 * ((gradient + at.gradient) @ (at.x - point))  # the trapezoidal rule
+        level = blind & hidden(0.5 * (at.loss - loss))
+        fall = functions.where(level, along, loss - at.loss)
+        quality, lower = fall * inverse, ahead & (fall >= 0.0)
+        took = lower | first
+        damping, growth = _damping(first, took, quality, damping, growth, at.eps)
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
-        half, loss = choose(took, packed(at.hessian), half), functions.where(took, at.loss, loss)
-        diagonal = unpacked(half).diagonal()
+        matrix, loss = kept(took, at.hessian, half), functions.where(took, at.loss, loss)
+        diagonal = matrix.diagonal()
         safe = _larger(diagonal, [_least_scale(at.eps)] * len(scales))
         scales, floors = _larger(scales, safe), list(at.eps * safe)
-        trial, promised, cut = self._step(at, point, gradient, half, damping * scales, floors)
+        trial, promised, cut = self._step(at, point, gradient, matrix, damping * scales, floors)
         whole = True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         held = at.bounds.held(point, gradient)
         left = released(gradient, held)
         size = point @ (diagonal * point)
-        memory = point, loss, gradient, half, scales, damping, growth, promised, size
+        memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size
         ratio = promised * inverse
         good = blind | (lower & (quality > 0.25))
         worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
@@ -126,24 +127,24 @@ class LevenbergMarquardt(Method):
         )  # fmt: skip
 
     def _step(
-        self, at: Evaluation, point: Any, gradient: Any, half: Any, added: Any, floors: list[Any]
-    ) -> tuple[Any, Any, Any]:
+        self, at: Evaluation, point: Any, gradient: Any, matrix: Normal, added: Any,
+        floors: list[Any],
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
         """The trial that the damped step of the free variables leads to, and its promise.
 
         ``added`` is the damping, times D; pivots below their ``floors`` are rounding errors of JᵀJ.
         Where the step leaves the bounds it goes to them, and the others are solved for again; the
         last result says where that is, None without bounds.
         """
-        matrix = unpacked(half)
         held = at.bounds.held(point, gradient)
-        back = _solved(matrix, added, gradient, held, floors)
+        back = matrix.solve(gradient, added, held, floors)
         if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
             return point - back, 0.5 * (back @ (added * back + gradient)), None
         over, ahead = at.bounds.crossed(point - back), at.bounds.project(point - back)
         edge = released(ahead - point, [_not(c) for c in over])
         pulled = gradient + matrix @ edge
         both = [_either(a, b) for a, b in zip(held, over, strict=True)]
-        inside = point - _solved(matrix, added, pulled, both, floors)
+        inside = point - matrix.solve(pulled, added, both, floors)
         ends = zip(inside, ahead, over, strict=True)  # exactly there: point + edge may be rounded
         trial = [p if c is None else functions.where(c, e, p) for p, e, c in ends]
         trial = at.bounds.project(trial)
@@ -154,14 +155,6 @@ class LevenbergMarquardt(Method):
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""
         return Tolerances(gradient=eps**0.75, loss=8.0 * eps, step=8.0 * eps)
-
-
-def _solved(matrix: Any, added: Any, gradient: Any, held: Any, floors: list[Any]) -> Any:
-    """Minus the damped step of the variables that are not held."""
-    matrix = np.array(restricted(matrix, held))
-    for k in range(len(floors)):
-        matrix[k, k] = matrix[k, k] + added[k]
-    return solve_positive(matrix, released(gradient, held), floors)
 
 
 def _least_damping(eps: float) -> float:
@@ -189,17 +182,13 @@ def _either(a: Any, b: Any) -> Any:
 
 
 def _damping(
-    first: Any, took: Any, blind: Any, quality: Any, damping: Any, growth: Any, eps: float
+    first: Any, took: Any, quality: Any, damping: Any, growth: Any, eps: float
 ) -> tuple[Any, Any]:
-    """Nielsen's rule: less after a good step, more and more after bad ones.
-
-    A step of which the loss cannot tell counts as good, but does not end a row of bad ones.
-    """
-    turn = 2.0 * functions.where(blind, 1.0, functions.clip(quality, 0.0, 1.0)) - 1.0
+    """Nielsen's rule: less after a good step, more and more after bad ones."""
+    turn = 2.0 * functions.clip(quality, 0.0, 1.0) - 1.0
     less = damping * functions.maximum(0.1, 1.0 - turn * turn * turn)
     damping = functions.where(first, damping, functions.where(took, less, damping * growth))
-    kept = functions.where(blind & ~first, growth, 2.0)
-    growth = functions.where(took, kept, 2.0 * growth)
+    growth = functions.where(took, 2.0, 2.0 * growth)
     return functions.maximum(damping, _least_damping(eps)), growth
 
 
@@ -283,16 +272,3 @@ def _slight(
         return functools.reduce(operator.and_, tests)
 
     return within
-
-
-def packed(matrix: Any) -> Any:
-    """The lower half of a symmetric matrix, row by row, (n*(n+1)/2,)."""
-    return array([matrix[i][j] for i in range(len(matrix)) for j in range(i + 1)])
-
-
-def unpacked(half: Any) -> Any:
-    """The symmetric matrix of a lower half."""
-    n = int((2 * len(half)) ** 0.5)
-    index = np.zeros((n, n), int)
-    index[np.tril_indices(n)] = np.arange(len(half))
-    return half[np.maximum(index, index.T)]

@@ -135,13 +135,14 @@ class Evaluation:
     """What a method is told of a point: expressions, and the numbers that it may depend on.
 
     ``hessian``, (n, n), is that of the loss for methods that need it, JᵀJ for those that minimise
-    a sum of squares, else None. ``step`` counts the steps done; ``eps`` is that of the dtype.
+    a sum of squares, else None; methods that are ``stored`` may be given a `normal.Stored` matrix.
+    ``step`` counts the steps done; ``eps`` is that of the dtype.
     """
 
     x: ExprArray
     loss: Expr
     gradient: ExprArray
-    hessian: ExprArray | None
+    hessian: Any
     step: Expr
     bounds: Bounds
     eps: float
@@ -197,6 +198,10 @@ class Method(ABC):
     """Whether ``advance`` depends on its arguments and the method's fields alone: if these are
     numbers and words, it is traced once, and over data whatever the loss. Subclasses say so anew.
     """
+
+    stored: ClassVar[bool] = False
+    """Whether ``advance`` does with JᵀJ only what a `normal.Stored` matrix can. Subclasses say so
+    anew."""
 
     @abstractmethod
     def start(self, n: int) -> Memory:

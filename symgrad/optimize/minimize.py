@@ -24,7 +24,7 @@ from symgrad.optimize.arguments import (
     whole,
 )
 from symgrad.optimize.method import Bounds, Method, Tolerances
-from symgrad.optimize.problem import Problem, needs_loss
+from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.states import (
@@ -44,6 +44,7 @@ from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.memory import Once
+from symgrad.wgsl.solve import fits
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
@@ -53,6 +54,12 @@ CHUNK: Final = 250
 
 ENDED: Final = 99
 """The status of a problem that a callback ended."""
+
+UNROLLED: Final = 12
+"""Variables up to which least squares on a GPU are straight-line code: nothing is faster there.
+
+Its length grows with their cube: with 15 variables drivers take ten seconds, with 30 a minute.
+"""
 
 PARTS: Final = 20
 """Into how many parts the steps are divided at least where progress is shown."""
@@ -131,7 +138,8 @@ def minimize_from(
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
-    task = Task(problem, method, box, stop, options, count, blind)
+    stored = target.is_gpu and runner is None and _stored(problem, method)
+    task = Task(problem, method, box, stop, options, count, blind, stored)
     make = runner or (lambda made: runner_for(made, options, target))
     stages = [(make(made), count) for made, count in task.stages()]
     if not (target.is_gpu or runner or watched or progress or memory):
@@ -195,6 +203,12 @@ def retraced(kernel: Any) -> Callable[[Any], Any]:
 
     replay.__name__ = kernel.name
     return replay
+
+
+def _stored(problem: Problem, method: Method) -> bool:
+    """Whether a GPU is to keep the matrix of the normal equations, rather than expressions."""
+    many = problem.columns > 0 and problem.n > UNROLLED and fits(problem.n)
+    return many and can_be_stored(method)
 
 
 _loops: Once[Any, Runner] = Once(16)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import TraceError
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
@@ -17,8 +18,9 @@ from symgrad.expr.expression import Expr, lift
 from symgrad.expr.node import Graph, paused_gc
 from symgrad.expr.trace import describe, trace
 from symgrad.expr.verbs import grad, hessian, jacobian
-from symgrad.kernel.plan import Computation, Iteration, Reduction
+from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
+from symgrad.optimize.layout import LOSS, STATUS, Layout, flat, layout_of
 from symgrad.optimize.method import (
     Bounds,
     Evaluation,
@@ -28,6 +30,7 @@ from symgrad.optimize.method import (
     Tolerances,
     array_of,
 )
+from symgrad.optimize.normal import Calls, Stored
 from symgrad.pipeline import (
     KEPT,
     Options,
@@ -75,81 +78,39 @@ class Problem:
         return None if key is None else (key, self.n, self.shared, self.own, self.weight)
 
 
-COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where everything stands in the state of a problem.
-
-    The variables come first, then the method's memory, then the number of steps done, the limit,
-    the loss, the status (see `result.MESSAGES`), and the flag: whether the problem is not done.
-    `COUNT`, `LOSS`, `STATUS` and `FLAG` are places counted from the end.
-    """
-
-    n: int
-    memory: tuple[Any, ...]
-
-    @property
-    def kept(self) -> int:
-        """The numbers in the memory."""
-        return sum(np.size(part) for part in self.memory)
-
-    @property
-    def size(self) -> int:
-        """The numbers in a state."""
-        return self.n + self.kept + 5
-
-    def split(self, state: Any) -> tuple[Any, tuple[Any, ...], Any]:
-        """The state (..., size) as variables, memory, and (count, limit, loss, status, flag)."""
-        end = self.n + self.kept
-        parts, at = [], self.n
-        for part in self.memory:
-            shape = np.shape(part)
-            block = state[..., at : at + np.size(part)]
-            parts.append(block.reshape(state.shape[:-1] + shape) if shape else block[..., 0][()])
-            at += np.size(part)
-        return state[..., : self.n], tuple(parts), state[..., end : end + 5]
-
-    def first(self, steps: int, loss: float = 0.0) -> np.ndarray:
-        """The first state (size,) with so many steps to do; its variables are 0."""
-        memory = [np.ravel(np.asarray(part, float)) for part in self.memory]
-        return np.concatenate([np.zeros(self.n), *memory, [0.0, steps, loss, 0.0, 1.0]])
-
-
-def layout_of(method: Method, n: int) -> Layout:
-    """The layout of a method's states."""
-    memory = method.start(n)
-    if not isinstance(memory, tuple | list):
-        raise TraceError(
-            f"{type(method).__name__}.start returned {type(memory).__name__}: a tuple of numbers "
-            "and arrays is needed, () for no memory"
-        )
-    return Layout(n, tuple(memory))
-
-
 def needs_loss(method: Method, stop: Tolerances) -> bool:
     """Whether a method's steps depend on the loss, rather than on its gradient alone."""
     return type(method).advance is not Rule.advance or stop != Tolerances()
 
 
 def iteration(
-    problem: Problem, method: Method, bounds: Bounds, stop: Tolerances, options: Options
-) -> Iteration:
+    problem: Problem, method: Method, bounds: Bounds, stop: Tolerances, options: Options,
+    stored: bool = False,
+) -> Iteration:  # fmt: skip
     """The computation of one step, traced, differentiated and simplified.
+
+    Where ``stored``, of methods that are, the matrix of the normal equations is the kernel's.
 
     Raises:
         TraceError: if f returns what the method cannot minimise, or cannot be traced.
     """
     layout, eps = layout_of(method, problem.n), float(np.finfo(options.dtype).eps)
 
-    def step(state: Any, found: Any) -> list[Any]:
+    def step(state: Any, found: Any, calls: Calls | None = None) -> list[Any]:
         x, memory, (count, *_) = layout.split(state)
-        loss, gradient, curvature = _unpacked(found, problem.n, method.needs)
-        at = Evaluation(x, loss, gradient, curvature, count, bounds, eps)
+        unpack = partial(_stored, calls) if calls else partial(_unpacked, needs=method.needs)
+        at = Evaluation(x, *unpack(found, problem.n), count, bounds, eps)
         return _next(layout, state, method.advance(at, memory), bounds, stop, eps)
 
-    return _iteration(problem, layout, method, method.needs, step, options, (bounds, stop))
+    more = bounds, stop
+    if stored:
+        return _with_matrix(problem, layout, method, step, options, more)
+    return _iteration(problem, layout, method, method.needs, step, options, more)
+
+
+def can_be_stored(method: Method) -> bool:
+    """Whether a method takes a matrix that the kernel keeps: its own class says so."""
+    return bool(vars(type(method)).get("stored"))
 
 
 def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Options) -> Iteration:
@@ -169,7 +130,7 @@ def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Opt
         x = [where(going, a, b) for a, b in zip(trial, x, strict=True)]
         flag = where(going, 1.0, 0.0)
         tail = [count + flag, limit, loss, where(going, 0.0, -2.0), flag]
-        return [*x, *_flat(layout, move.memory), *tail]
+        return [*x, *flat(layout, move.memory), *tail]
 
     return _iteration(problem, layout, method, "slope", step, options, bounds)
 
@@ -203,7 +164,11 @@ def _iteration(
     Where it depends on the problem through sums over rows alone, it is traced once for all.
     """
     key = (method, needs, problem.n, options, more) if _is_pure(method) else None
-    made = partial(_made, problem, layout, needs, step, options, key)
+    return _once(problem, key, partial(_made, problem, layout, needs, step, options, key))
+
+
+def _once(problem: Problem, key: Any, made: Callable[[], Iteration]) -> Iteration:
+    """An iteration, made once for equal problems if it has a key."""
     known = key and problem.key
     return _iterations.get((key, known), made) if known else made()
 
@@ -234,24 +199,93 @@ def _made(
     return Iteration(computed, layout.size, rows, problem.shared)
 
 
+def _with_matrix(
+    problem: Problem, layout: Layout, method: Method, step: Callable[..., list[Any]],
+    options: Options, more: Hashable,
+) -> Iteration:  # fmt: skip
+    """A step over rows of a method whose matrix the kernel keeps; see `_iteration`."""
+    key = (method, "stored", problem.n, options, more) if _is_pure(method) else None
+    return _once(problem, key, partial(_made_with_matrix, problem, layout, step, options, key))
+
+
+def _made_with_matrix(
+    problem: Problem, layout: Layout, step: Callable[..., list[Any]], options: Options, key: Any
+) -> Iteration:
+    n = problem.n
+    half = n * (n + 1) // 2
+    names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(1 + n + half)]
+
+    def traced() -> tuple[Computation, tuple[Call, ...]]:
+        recorded: list[Calls] = []
+
+        def update(v: Any) -> list[Any]:
+            recorded.append(calls := Calls(v[0].graph))
+            with deriving(v[0].graph):
+                after = step(v[: layout.size], v[layout.size :], calls)
+            return [*after, *(a for arguments in calls.arguments for a in arguments)]
+
+        made, (calls,) = _computation(update, len(names), names, options), recorded
+        outputs = _cut(made, ["state", *(c.kind for c in calls.made)],
+                       [layout.size, *map(len, calls.arguments)])  # fmt: skip
+        return replace(made, outputs=outputs), tuple(calls.made)
+
+    computed, calls = _recorded.get(key, traced) if key else traced()
+    first = layout.start_of(half)
+    matrix = Matrix(n, first, problem.weight, calls)
+    rows = _normal_rows(problem, options)
+    return Iteration(computed, layout.size, rows, problem.shared, matrix)
+
+
+def _normal_rows(problem: Problem, options: Options) -> Reduction:
+    """Each residual of a row: its derivatives, and then itself."""
+
+    def row(v: Any) -> list[Any]:
+        x = v[: problem.n]
+        residuals = _residuals(x[0].graph, problem.f(x, v[problem.n :]), problem.f)
+        with deriving(x[0].graph):
+            slopes = jacobian(residuals, x).toarray()
+        return [v for r, line in zip(residuals, slopes, strict=True) for v in (*line, r)]
+
+    made = _row_computation(problem, row, options)
+    size = problem.n + 1
+    count = len(made.outputs[0].nodes) // size
+    outputs = _cut(made, [f"residual{k}" for k in range(count)], [size] * count)
+    return _hoisted.get((made, problem.n, "normal"), lambda: hoisted(
+        Reduction(made.name, made.graph, outputs, problem.n, (), normal=True)))  # fmt: skip
+
+
+def _cut(made: Computation, names: Sequence[str], sizes: Sequence[int]) -> tuple[Output, ...]:
+    """The columns of a computation as several outputs."""
+    columns = iter(made.outputs[0].nodes)
+    cut = zip(names, sizes, strict=True)
+    return tuple(Output(name, tuple(itertools.islice(columns, size))) for name, size in cut)
+
+
 def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
     """The sums over rows that a step of a method needs, as `evaluated` orders them."""
     n = problem.n
-    names = [f"x{k}" for k in range(n)] + [f"r{k}" for k in range(problem.columns)]
 
     def row(v: Any) -> list[Any]:
         return evaluated(problem.f, v[:n], (v[n:],), needs, problem.weight)
 
-    made = _computation(row, len(names), names, options)
+    made = _row_computation(problem, row, options)
     return _hoisted.get(
         (made, n), lambda: hoisted(Reduction(made.name, made.graph, made.outputs, n, ()))
     )
+
+
+def _row_computation(
+    problem: Problem, row: Callable[..., list[Any]], options: Options
+) -> Computation:
+    names = [f"x{k}" for k in range(problem.n)] + [f"r{k}" for k in range(problem.columns)]
+    return _computation(row, len(names), names, options)
 
 
 _simplified: Once[Any, Computation] = Once(32)
 _hoisted: Once[Any, Reduction] = Once(32)
 _stepped: Once[Any, Computation] = Once(32)
 _iterations: Once[Any, Iteration] = Once(32)
+_recorded: Once[Any, tuple[Computation, tuple[Call, ...]]] = Once(32)
 
 
 def _computation(
@@ -341,6 +375,12 @@ def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
     return flat[0], flat[1 : n + 1], flat[n + 1 :][np.maximum(index, index.T)]
 
 
+def _stored(calls: Calls, found: Any, n: int) -> tuple[Any, Any, Any]:
+    """The same, with a matrix that the kernel keeps."""
+    flat = array(list(found))
+    return flat[0], flat[1 : n + 1], Stored(calls, flat[n + 1 :])
+
+
 def _next(
     layout: Layout, state: Any, move: Move, bounds: Bounds, stop: Tolerances, eps: float
 ) -> list[Any]:
@@ -351,7 +391,7 @@ def _next(
     trial = bounds.project(move.trial)
     ahead = going if move.onward is False else going | move.onward
     x = [functions.where(ahead, a, b) for a, b in zip(trial, move.point, strict=True)]
-    memory = _flat(layout, move.memory)
+    memory = flat(layout, move.memory)
     count = count + functions.where(going, 1.0, 0.0)
     return [*x, *memory, count, limit, move.loss, status, functions.where(going, 1.0, 0.0)]
 
@@ -386,12 +426,3 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
     if move.flat is not False:
         status = where(move.flat & (status > 0.0), -3.0, status)
     return where(finite, status, -2.0)
-
-
-def _flat(layout: Layout, memory: tuple[Any, ...]) -> list[Any]:
-    """The memory as a list, its shapes checked: they stay those it began with."""
-    shapes = [np.shape(part) for part in layout.memory]
-    found = [np.shape(array_of(part)) for part in memory]
-    if shapes != found:
-        raise InputError(f"the method's memory began with shapes {shapes} and went on with {found}")
-    return [v for part in memory for v in np.asarray(array_of(part)).flat]

@@ -20,19 +20,14 @@ from symgrad.expr.trace import trace
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import loop as cpu
 from symgrad.llvm.memory import POOL
+from symgrad.optimize.layout import COUNT, FLAG, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Rule, Tolerances
 from symgrad.optimize.problem import (
-    COUNT,
-    FLAG,
-    LOSS,
-    STATUS,
-    Layout,
     Problem,
     Stage,
     blind_iteration,
     final_iteration,
     iteration,
-    layout_of,
 )
 from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options, Shaders, Wanted, simplify_outputs
@@ -49,7 +44,10 @@ Stages = Sequence[tuple[Any, int]]
 
 @dataclass(frozen=True)
 class Task:
-    """What is done for each problem; a ``blind`` task computes the loss in the end only."""
+    """What is done for each problem.
+
+    A ``blind`` task computes the loss in the end only; ``stored`` is as for `problem.iteration`.
+    """
 
     problem: Problem
     method: Method
@@ -58,6 +56,7 @@ class Task:
     options: Options
     steps: int
     blind: bool
+    stored: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -73,7 +72,7 @@ class Task:
         """The iterations, and the steps of each."""
         problem, method, options = self.problem, self.method, self.options
         if not self.blind:  # one more step evaluates the end and does not move
-            made = iteration(problem, method, self.bounds, self.stop, options)
+            made = iteration(problem, method, self.bounds, self.stop, options, self.stored)
             return [(made, self.steps + 1)]
         assert isinstance(method, Rule), "only rules can do without the loss"
         steps = blind_iteration(problem, method, self.bounds, options)

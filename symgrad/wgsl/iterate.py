@@ -80,16 +80,29 @@ def emit_iteration(
     return "\n".join(_Module(iteration, functions, form, style or Style()).lines()) + "\n"
 
 
-class _Stage(Writer):
+BINDINGS: Final = (
+    "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }",
+    "",
+    "@group(0) @binding(0) var<uniform> params: Params;  // count: the steps to do",
+    "@group(0) @binding(1) var<storage, read> own: array<f32>;",
+    "@group(0) @binding(2) var<storage, read_write> states: array<f32>;",
+    "@group(0) @binding(3) var<storage, read_write> progress: array<atomic<u32>>;  "
+    "// steps done, active, rows",
+    "@group(0) @binding(4) var<storage, read_write> table: array<f32>;",
+)
+"""What every kernel of an iteration begins with."""
+
+
+class Stage(Writer):
     """Some of a step's statements; values of the rows' graph have names of their own."""
 
     def __init__(
-        self, graph: Graph, order: Sequence[int], roots: Iterable[int], prefix: str,
+        self, graph: Graph, order: Sequence[int], roots: Sequence[int], prefix: str,
         functions: Mapping[Op, Function], style: Style,
     ) -> None:  # fmt: skip
         calls = {op: name_of(op) for op in functions}
-        super().__init__(graph, bind(graph, order, list(roots)), calls, style)
-        self.order, self._prefix = order, prefix
+        super().__init__(graph, bind(graph, order, roots), calls, style)
+        self.order, self.roots, self._prefix = order, roots, prefix
 
     def declare(self, i: int, name: str) -> str:
         """The left side of the statement that gives the value of node i its name."""
@@ -118,10 +131,10 @@ class _Module:
         update, state = iteration.update, iteration.state
         self.next = [i for o in update.outputs for i in o.nodes]
         order = [i for i in reachable(update.graph, self.next) if update.graph.nodes[i][0].arity]
-        self.update = _Stage(update.graph, order, self.next, "", functions, style)
+        self.update = Stage(update.graph, order, self.next, "", functions, style)
         self.update.name_inputs(lambda k: f"s{k}" if k < state else f"sum{k - state}")
-        self.once: _Stage | None = None
-        self.each: _Stage | None = None
+        self.once: Stage | None = None
+        self.each: Stage | None = None
         self.terms: list[int] = []
         self.summed: list[int] = []
         """The numbers of the terms that differ from row to row."""
@@ -134,9 +147,9 @@ class _Module:
         self.terms = [i for o in rows.outputs for i in o.nodes]
         self.factors = rows.factors
         once = [*split.carried, *rows.factors]
-        self.once = _Stage(rows.graph, split.once, once, "row_", self.functions, self.style)
+        self.once = Stage(rows.graph, split.once, once, "row_", self.functions, self.style)
         self.once.name_inputs(lambda k: f"s{k}" if k < parameters else f"c{k - parameters}")
-        self.each = _Stage(rows.graph, split.each, self.terms, "row_", self.functions, self.style)
+        self.each = Stage(rows.graph, split.each, self.terms, "row_", self.functions, self.style)
         varying = {*split.each, *row_inputs(rows)}
         self.summed = [k for k, i in enumerate(self.terms) if i in varying]
 
@@ -176,16 +189,7 @@ class _Module:
         yield ""
 
     def _preamble(self) -> Iterator[str]:
-        yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
-        yield ""
-        yield "@group(0) @binding(0) var<uniform> params: Params;  // count: the steps to do"
-        yield "@group(0) @binding(1) var<storage, read> own: array<f32>;"
-        yield "@group(0) @binding(2) var<storage, read_write> states: array<f32>;"
-        yield (
-            "@group(0) @binding(3) var<storage, read_write> progress: array<atomic<u32>>;  "
-            "// steps done, active, rows"
-        )
-        yield "@group(0) @binding(4) var<storage, read_write> table: array<f32>;"
+        yield from BINDINGS
         if self.form.workgroup:
             size = min(SUMS, len(self.summed))
             if size:
@@ -222,12 +226,12 @@ class _Module:
         yield "  workgroupBarrier();"
         yield f"  let problem = number * {WORKGROUP}u + local;"
         yield "  if (problem < problems) {"
-        yield from _indented(self._load())
+        yield from indented(self._load())
         yield "    var done = 0u;"
         yield f"    for (; done < params.count && {self._active}; done += 1u) {{"
-        yield from _indented(self._step("0u", "1u"), 2)
+        yield from indented(self._step("0u", "1u"), 2)
         yield "    }"
-        yield from _indented(self._store())
+        yield from indented(self._store())
         yield "    atomicAdd(&steps_done, done);"
         yield f"    if ({self._active}) {{ atomicAdd(&active_left, 1u); }}"
         yield "  }"
@@ -256,10 +260,10 @@ class _Module:
         yield "  for (; done < params.count; done += 1u) {"
         yield f"    if (local == 0u) {{ going = u32({self._active} && number < problems); }}"
         yield "    if (workgroupUniformLoad(&going) == 0u) { break; }"
-        yield from _indented(self._step("local", f"{WORKGROUP}u"))
+        yield from indented(self._step("local", f"{WORKGROUP}u"))
         yield "  }"
         yield "  if (local == 0u && number < problems) {"
-        yield from _indented(self._store())
+        yield from indented(self._store())
         yield "    atomicAdd(&progress[0], done);"
         yield f"    if ({self._active}) {{ atomicAdd(&progress[1], 1u); }}"
         yield "  }"
@@ -272,7 +276,7 @@ class _Module:
             if start:
                 yield "  workgroupBarrier();"
             for place, k in enumerate(part):
-                yield f"  tile[{place * length}u + local] = {_held(_both(k))};"
+                yield f"  tile[{place * length}u + local] = {held(_both(k))};"
             yield "  workgroupBarrier();"
             yield f"  if (local < {len(part)}u) {{"
             yield f"    let at = local * {length}u;"
@@ -318,9 +322,9 @@ class _Module:
             texts[k] = f"next{k}"
         for k, text in enumerate(texts):
             if text != f"s{k}":
-                yield f"  s{k} = {_held(text) if self.form.workgroup else text};"
+                yield f"  s{k} = {held(text) if self.form.workgroup else text};"
 
-    def _sum(self, once: _Stage, each: _Stage, first: str, stride: str) -> Iterator[str]:
+    def _sum(self, once: Stage, each: Stage, first: str, stride: str) -> Iterator[str]:
         step = str(BLOCK * (WORKGROUP if self.form.workgroup else 1)) + "u"
         for k in self.summed:
             yield f"  var high{k} = 0.0f; var low{k} = 0.0f;"
@@ -333,12 +337,12 @@ class _Module:
         body = [*each.lines()]
         body += [f"  add{k} += {each.text(self.terms[k])};" for k in self.summed]
         if not self.form.workgroup and len(each.bound) <= SHORT:
-            yield from _indented(self._together(body))
+            yield from indented(self._together(body))
         yield f"    for (; row < end; row += {stride}) {{"
-        yield from _indented([*self._row(), *body], 2)
+        yield from indented([*row_columns(self.iteration, self.form.workgroup), *body], 2)
         yield "    }"
         for k in self.summed:
-            yield from _indented(_two_sum(k))
+            yield from indented(_two_sum(k))
         yield "  }"
 
     def _together(self, body: Sequence[str]) -> Iterator[str]:
@@ -347,32 +351,34 @@ class _Module:
         yield f"  for (; row + {TOGETHER - 1}u < end; row += {TOGETHER}u) {{"
         yield "    // all loads come before the work"
         for k in range(TOGETHER):
-            yield from _indented(self._row(f"(row + {k}u)", f"_{k}"))
+            columns_of = row_columns(self.iteration, False, f"(row + {k}u)", f"_{k}")
+            yield from indented(columns_of)
         for k in range(TOGETHER):
             yield "    {"
             yield from (f"      let c{c} = c{c}_{k};" for c in columns)
-            yield from _indented(body, 2)
+            yield from indented(body, 2)
             yield "    }"
         yield "  }"
 
-    def _row(self, row: str = "row", suffix: str = "") -> Iterator[str]:
-        """A row's columns, those that are shared first."""
-        shared, own = self.iteration.shared, self.iteration.own
-        for c in range(shared):
-            yield f"  let c{c}{suffix} = table[{row} * {shared}u + {c}u];"
-        for c in range(own):
-            if self.form.workgroup:
-                at = f"(problem * rows + {row}) * {own}u + {c}u"
-            else:
-                at = f"({row} * {own}u + {c}u) * problems + problem"
-            yield f"  let c{shared + c}{suffix} = own[{at}];"
+
+def row_columns(
+    iteration: Iteration, workgroup: bool, row: str = "row", suffix: str = ""
+) -> Iterator[str]:
+    """A row's columns, those that are shared first."""
+    shared, own = iteration.shared, iteration.own
+    for c in range(shared):
+        yield f"  let c{c}{suffix} = table[{row} * {shared}u + {c}u];"
+    for c in range(own):
+        at = (f"(problem * rows + {row}) * {own}u + {c}u" if workgroup else
+              f"({row} * {own}u + {c}u) * problems + problem")  # fmt: skip
+        yield f"  let c{shared + c}{suffix} = own[{at}];"
 
 
 def _two_sum(k: int) -> Iterator[str]:
     """Add a block's sum to the k-th, and the rounding error of that to what is lost otherwise."""
-    yield f"  let sum{k} = {_held(f'high{k} + add{k}')};"
-    yield f"  let part{k} = {_held(f'sum{k} - high{k}')};"
-    yield f"  low{k} += (high{k} - {_held(f'sum{k} - part{k}')}) + (add{k} - part{k});"
+    yield f"  let sum{k} = {held(f'high{k} + add{k}')};"
+    yield f"  let part{k} = {held(f'sum{k} - high{k}')};"
+    yield f"  low{k} += (high{k} - {held(f'sum{k} - part{k}')}) + (add{k} - part{k});"
     yield f"  high{k} = sum{k};"
 
 
@@ -382,7 +388,7 @@ def _both(k: int) -> str:
     return f"select(high{k} + low{k}, high{k}, {lost})"
 
 
-def _held(text: str) -> str:
+def held(text: str) -> str:
     """A value that compilers round where it stands: they cannot take it apart."""
     return f"bitcast<f32>(bitcast<u32>({text}) ^ params.zero)"
 
@@ -391,5 +397,6 @@ def _times(value: str, factor: str) -> str:
     return value if factor == "1.0f" else f"{value} * ({factor})"
 
 
-def _indented(lines: Iterable[str], levels: int = 1) -> Iterator[str]:
+def indented(lines: Iterable[str], levels: int = 1) -> Iterator[str]:
+    """The lines, so many levels further to the right."""
     return (f"{'  ' * levels}{line}" for line in lines)

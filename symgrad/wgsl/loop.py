@@ -25,7 +25,9 @@ from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
+from symgrad.wgsl.matrix import emit_with_matrix
 from symgrad.wgsl.memory import Storage
+from symgrad.wgsl.solve import lanes, turns
 
 TURNS: Final = 60_000
 """Turns of all loops of an invocation in one dispatch, at most."""
@@ -117,8 +119,7 @@ class Loop:
         self.seconds = 0.0
         """How long it took to compile what has been run so far."""
         self._math = math
-        self._update = _weight(iteration.update)
-        self._row = _weight(iteration.rows) if iteration.rows else 0
+        self._update, self._row = _weights(iteration)
         self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
         self._pipelines: dict[Form, Any] = {}
         self._lock = threading.Lock()
@@ -129,6 +130,8 @@ class Loop:
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
+        if self.iteration.matrix:
+            return emit_with_matrix(self.iteration, functions(self._math), Style(self._math))
         return emit_iteration(self.iteration, functions(self._math), form, Style(self._math))
 
     # data -----------------------------------------------------------------------------------------
@@ -149,6 +152,8 @@ class Loop:
 
     def form(self, sizes: Problems) -> Form:
         """What suits problems of these sizes."""
+        if self.iteration.matrix:
+            return Form(True)
         few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= TOTALS
         return Form(few or self._turns(Form(False), sizes.rows) > TURNS)
 
@@ -277,6 +282,8 @@ class Loop:
 
     def _turns(self, form: Form, rows: int) -> int:
         """The turns of all loops that an invocation makes in a step."""
+        if self.iteration.matrix and self.iteration.rows:
+            return turns(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
         mine = -(-rows // WORKGROUP) if form.workgroup else rows
         sums = WORKGROUP // 4 if form.workgroup and rows else 0
         return 1 + mine + -(-mine // BLOCK) + sums
@@ -321,6 +328,16 @@ class Loop:
 def _even(now: int, steps: int) -> int:
     """The steps of a dispatch, so that the last one is no short one."""
     return -(-steps // -(-steps // now))
+
+
+def _weights(iteration: Iteration) -> tuple[int, int]:
+    """About the operations of a step, and of each row."""
+    rows = _weight(iteration.rows) if iteration.rows else 0
+    if iteration.matrix is None:
+        return _weight(iteration.update), rows
+    n = iteration.matrix.n
+    solves = sum(call.kind == "solve" for call in iteration.matrix.calls)
+    return lanes(n) * _weight(iteration.update) + solves * n**3 // 3, rows + n * n
 
 
 def _weight(computation: Computation) -> int:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matrices import Waves
 
 from symgrad.expr import functions
 from symgrad.expr.trace import trace
-from symgrad.kernel.interpret import compute, iterate, reduce_rows
+from symgrad.kernel.interpret import _solution, compute, iterate, reduce_rows
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 
 
@@ -60,3 +61,45 @@ def test_steps_see_the_sums_over_shared_and_own_columns() -> None:
     start = np.array([[7.0, 1.0], [0.0, 1.0]])
     found = iterate(Iteration(update, 2, rows, 1), start, 5, x, y)
     np.testing.assert_allclose(found[:, 0], [2.0, -1.5], rtol=1e-14)
+
+
+# matrices -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [(-np.inf, np.inf), (0.0, np.inf), (0.3, 0.8)])
+@pytest.mark.parametrize("residuals", [1, 2])
+def test_a_matrix_in_an_array_is_that_of_expressions(
+    residuals: int, bounds: tuple[float, float]
+) -> None:
+    case = Waves(6, 4, 30, bounds, 0.25, residuals, "float64")
+    stored = case.made()
+    kinds = [call.kind for call in stored.matrix.calls] if stored.matrix else []
+    more = ["product", "solve", "product"] if np.isfinite(bounds).any() else []
+    assert kinds == ["keep", "solve", *more]
+    for steps in (1, 2, 3):
+        np.testing.assert_allclose(
+            case.expected(steps), case.expected(steps, False), rtol=1e-7, atol=1e-9
+        )
+
+
+def test_solutions_of_systems() -> None:
+    draw = np.random.default_rng(0)
+    half = draw.normal(size=(3, 5, 5))
+    matrix = half @ half.transpose(0, 2, 1)
+    right, held = draw.normal(size=(3, 5)), np.array([0.0, 1.0, 0.0, 0.0, 1.0])
+    diagonal = matrix.diagonal(axis1=1, axis2=2) + 0.1
+    full = matrix + 0.1 * np.eye(5)
+    floors = np.zeros((3, 5))
+    free = _solution(matrix, np.stack([right, diagonal, floors], axis=1))
+    np.testing.assert_allclose(free, np.linalg.solve(full, right[:, :, None])[:, :, 0])
+    found = _solution(matrix, np.stack([right, diagonal, floors, np.tile(held, (3, 1))], axis=1))
+    inner = np.ix_(range(3), held == 0, held == 0)
+    want = np.linalg.solve(full[inner], right[:, held == 0, None])[:, :, 0]
+    np.testing.assert_allclose(found[:, held == 0], want)
+    np.testing.assert_allclose(found[:, held != 0], (right / diagonal)[:, held != 0])
+
+
+def test_pivots_have_floors() -> None:
+    singular, ones = np.ones((1, 2, 2)), np.ones(2)
+    found = _solution(singular, np.array([[[1.0, 3.0], ones, [0.0, 0.5]]]))
+    np.testing.assert_array_equal(found, [[-3.0, 4.0]])

@@ -13,13 +13,13 @@ import symgrad as sg
 HAS_GPU = any(d.is_gpu for d in sg.devices())
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.skipif(not HAS_GPU, reason="no GPU"))]
 
-ILL: Any = {("Lanczos3", 0): 1.4, ("Lanczos3", 1): 1.4, ("MGH17", 0): -np.inf}
-"""Digits of batches of fits where the rounding of the model to float32 decides.
+ILL: Any = {("Lanczos3", 0): 0.5, ("Lanczos3", 1): 3.5, ("MGH17", 0): None}
+"""Digits of batches of fits where the rounding of the model to float32 decides; None for no fit.
 
 Lanczos3 has residuals of 3e-5 and a Jacobian of condition 1e4, so that JᵀJ has none of the digits
-that matter: data rounded to float32 alone leave four, values rounded to it three. From its first
-start MGH17 leads into a valley where 122 times the difference of two exponentials is fitted, lost
-in the rounding of either.
+that matter: data rounded to float32 alone leave four, values rounded to it three, or by chance
+hardly one. From its first start MGH17 leads into a valley where 122 times the difference of two
+exponentials is fitted, lost in the rounding of either.
 """
 
 
@@ -43,13 +43,13 @@ def test_curve_fit_in_float32(name: str, start: int, digits: float, device: str)
 @pytest.mark.parametrize(
     ("name", "start", "digits"), every_fit(lambda *fit: ILL.get(fit, 4.0))
 )  # fmt: skip
-def test_fit_many_in_float32(name: str, start: int, digits: float, device: str) -> None:
+def test_fit_many_in_float32(name: str, start: int, digits: float | None, device: str) -> None:
     case = CASES[name]
     found = sg.fit_many(
         case.f, case.x, [case.y], case.starts[start], steps=500, device=device, dtype="float32"
     )
-    assert case.digits(found.x[0]) > digits
-    assert found.success[0]
+    assert found.success[0] == (digits is not None)
+    assert digits is None or case.digits(found.x[0]) > digits
 
 
 @pytest.mark.parametrize("device", DEVICES)

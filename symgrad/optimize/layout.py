@@ -1,0 +1,78 @@
+"""Where everything stands in the state of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.optimize.method import Method, array_of
+
+COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands in the state of a problem.
+
+    The variables come first, then the method's memory, then the number of steps done, the limit,
+    the loss, the status (see `result.MESSAGES`), and the flag: whether the problem is not done.
+    `COUNT`, `LOSS`, `STATUS` and `FLAG` are places counted from the end.
+    """
+
+    n: int
+    memory: tuple[Any, ...]
+
+    @property
+    def kept(self) -> int:
+        """The numbers in the memory."""
+        return sum(np.size(part) for part in self.memory)
+
+    @property
+    def size(self) -> int:
+        """The numbers in a state."""
+        return self.n + self.kept + 5
+
+    def split(self, state: Any) -> tuple[Any, tuple[Any, ...], Any]:
+        """The state (..., size) as variables, memory, and (count, limit, loss, status, flag)."""
+        end = self.n + self.kept
+        parts, at = [], self.n
+        for part in self.memory:
+            shape = np.shape(part)
+            block = state[..., at : at + np.size(part)]
+            parts.append(block.reshape(state.shape[:-1] + shape) if shape else block[..., 0][()])
+            at += np.size(part)
+        return state[..., : self.n], tuple(parts), state[..., end : end + 5]
+
+    def start_of(self, size: int) -> int:
+        """Where the only part of the memory with so many numbers begins."""
+        sizes = [np.size(part) for part in self.memory]
+        assert sizes.count(size) == 1, "which part it is can be seen by its size"
+        return self.n + sum(sizes[: sizes.index(size)])
+
+    def first(self, steps: int, loss: float = 0.0) -> np.ndarray:
+        """The first state (size,) with so many steps to do; its variables are 0."""
+        memory = [np.ravel(np.asarray(part, float)) for part in self.memory]
+        return np.concatenate([np.zeros(self.n), *memory, [0.0, steps, loss, 0.0, 1.0]])
+
+
+def layout_of(method: Method, n: int) -> Layout:
+    """The layout of a method's states."""
+    memory = method.start(n)
+    if not isinstance(memory, tuple | list):
+        raise TraceError(
+            f"{type(method).__name__}.start returned {type(memory).__name__}: a tuple of numbers "
+            "and arrays is needed, () for no memory"
+        )
+    return Layout(n, tuple(memory))
+
+
+def flat(layout: Layout, memory: tuple[Any, ...]) -> list[Any]:
+    """The memory as a list, its shapes checked: they stay those it began with."""
+    shapes = [np.shape(part) for part in layout.memory]
+    found = [np.shape(array_of(part)) for part in memory]
+    if shapes != found:
+        raise InputError(f"the method's memory began with shapes {shapes} and went on with {found}")
+    return [v for part in memory for v in np.asarray(array_of(part)).flat]

@@ -1,0 +1,83 @@
+"""Least-squares iterations whose matrix is expressions, or kept in an array, and their data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import symgrad as sg
+from symgrad.expr.array import array
+from symgrad.kernel.interpret import iterate
+from symgrad.kernel.plan import Iteration
+from symgrad.optimize.layout import Layout, layout_of
+from symgrad.optimize.method import Bounds
+from symgrad.optimize.problem import Problem, iteration
+from symgrad.pipeline import Options
+
+METHOD = sg.LevenbergMarquardt()
+
+
+def waves(x: Any, p: Any) -> Any:
+    """A decay and a Fourier series of len(p) parameters."""
+    found = p[0] * sg.exp(-p[1] * x)
+    for k, c in enumerate(p[2:]):
+        phase = (k // 2 + 1) * x
+        found = found + c * (sg.cos(phase) if k % 2 else sg.sin(phase))
+    return found
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Fits of waves to points: x is shared, y each problem's own."""
+
+    n: int
+    problems: int
+    points: int
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+    weight: float = 1.0
+    residuals: int = 1
+    dtype: str = "float32"
+
+    def made(self, stored: bool = True) -> Iteration:
+        """The iteration."""
+
+        def residual(p: Any, row: Any) -> Any:
+            first = waves(row[0], p) - row[1]
+            more = [0.5 * first * p[k] for k in range(self.residuals - 1)]
+            return array([first, *more])
+
+        options = Options("waves", "accurate", self.dtype, True, False)
+        box = Bounds.of(*self.bounds, self.n)
+        stop = METHOD.tolerances(float(np.finfo(self.dtype).eps))
+        problem = Problem(residual, self.n, 1, 1, self.weight)
+        return iteration(problem, METHOD, box, stop, options, stored)
+
+    @property
+    def layout(self) -> Layout:
+        return layout_of(METHOD, self.n)
+
+    @property
+    def x(self) -> np.ndarray:
+        """The shared data."""
+        return np.linspace(0.05, 6.0, self.points)[:, None]
+
+    @property
+    def y(self) -> np.ndarray:
+        """The data of each problem."""
+        draw = np.random.default_rng(self.n + self.points)
+        true = draw.uniform(0.2, 1.0, (self.problems, self.n))
+        clean = [[float(waves(v, p)) for v in self.x[:, 0]] for p in true]
+        clean = np.array(clean).reshape(self.problems, self.points)
+        return (clean + 0.01 * draw.normal(size=clean.shape))[:, :, None]
+
+    def states(self, steps: int = 100) -> np.ndarray:
+        """The first states."""
+        state = np.tile(self.layout.first(steps), (self.problems, 1))
+        state[:, : self.n] = 0.5
+        return state
+
+    def expected(self, steps: int, stored: bool = True, dtype: Any = np.float64) -> np.ndarray:
+        """The interpreter's answer."""
+        return iterate(self.made(stored), self.states(), steps, self.x, self.y, dtype)
