@@ -60,10 +60,10 @@ def falling(points: Array) -> Array:
 
 
 def of_logaddexp(points: Array) -> Array:
-    """A negative larger argument, and what the rounding of the difference does to a logarithm."""
+    """The larger of a negative larger argument and the logarithm that is added to it."""
     wide = points.astype(np.float64)
     most, apart = np.max(wide, axis=1), np.abs(wide[:, 0] - wide[:, 1])
-    return np.maximum(-most, 0.5 * apart * np.exp(-apart))
+    return np.where(most < 0.0, np.maximum(-most, np.log1p(np.exp(-apart))), 0.0)
 
 
 UNITS: Final[dict[tuple[str, int], Unit]] = {

@@ -134,6 +134,15 @@ def softplus(x: Expr) -> Expr:
 
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
-    """max(a, b) + log1p(exp(-|a - b|)), the difference 0 where a = b, infinite or not."""
+    """max(a, b) + log1p(exp(-|a - b|)), the difference 0 where a = b, infinite or not.
+
+    What the rounding of the difference loses is as large as a small value.
+    """
     apart = ops.where(a == b, 0.0, a - b)
-    return ops.maximum(a, b) + ops.log1p(ops.exp(-ops.abs(apart)))
+    e = ops.exp(-ops.abs(apart))
+    d = ops.opaque(a - b)
+    minus_b = ops.opaque(d - a)
+    rest = ops.opaque(a - ops.opaque(d - minus_b)) - ops.opaque(b + minus_b)
+    rest = ops.where(ops.isfinite(rest), rest, 0.0)
+    e = e + e * ops.where(a < b, rest, -rest)
+    return ops.maximum(a, b) + ops.log1p(e)
