@@ -25,7 +25,7 @@ from measure import report, save
 from pairs import pairs
 
 import symgrad as sg
-from symgrad.expr import ops
+from symgrad.expr import ops, reference
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
@@ -54,9 +54,15 @@ def constant(size: float) -> Unit:
     return lambda points: np.full(len(points), size)
 
 
-def falling(points: Array) -> Array:
-    """Two terms of the derivative of silu, which fall off on the left."""
-    return np.minimum(0.2, np.exp(np.minimum(points[:, 0], 0.0)))
+def falling(share: Callable[[Array], Array]) -> Unit:
+    """The smaller of two terms of a derivative that has a root, as both fall off on the left."""
+    return lambda points: np.minimum(0.2, share(np.minimum(points[:, 0].astype(np.float64), 0.0)))
+
+
+def gelu_tanh_share(x: Array) -> Array:
+    """The sigmoid that x is multiplied with."""
+    a, b = reference.GELU_TANH
+    return reference.sigmoid(a * (x + b * x**3))
 
 
 def of_logaddexp(points: Array) -> Array:
@@ -67,8 +73,8 @@ def of_logaddexp(points: Array) -> Array:
 
 
 UNITS: Final[dict[tuple[str, int], Unit]] = {
-    ("silu", 1): falling, ("gelu", 1): constant(0.2),
-    ("gelu_tanh", 1): constant(0.2), ("logistic", 1): constant(0.05),
+    ("silu", 1): falling(reference.sigmoid), ("gelu", 1): falling(reference.normal_cdf),
+    ("gelu_tanh", 1): falling(gelu_tanh_share), ("logistic", 1): constant(0.05),
     ("logaddexp", 0): of_logaddexp,
 }  # fmt: skip
 """Where a result is a sum of two terms that cancel, their size: the unit of errors below it."""
