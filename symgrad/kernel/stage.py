@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,19 +29,37 @@ class Stages:
 def stages(reduction: Reduction) -> Stages:
     """The operations of a reduction, by what they depend on."""
     graph = reduction.graph
-    nodes, roots = graph.nodes, [i for o in reduction.outputs for i in o.nodes]
+    nodes, roots = graph.nodes, _nodes_of(reduction.outputs)
     order = reachable(graph, roots)
-    rows = _varying(graph, order, reduction.parameters)
-    for i in reversed(order):  # conditions and words are cheap: they are made where they are used
-        if i in rows and nodes[i][0].arity:
-            rows.update(a for a in nodes[i][1:] if nodes[a][0].arity and graph.type(a) != "f")
+    rows = _at_rows(graph, order, reduction.parameters)
     each = [i for i in order if nodes[i][0].arity and i in rows]
     wanted = dict.fromkeys([*(a for i in each for a in nodes[i][1:]), *roots])
-    carried = sorted(
-        i for i in wanted if i not in rows and (nodes[i][0].arity or nodes[i][0] is INPUT)
-    )
+    carried = sorted(i for i in wanted if i not in rows and _is_computed_or_given(graph, i))
     once = [i for i in reachable(graph, [*carried, *reduction.factors]) if nodes[i][0].arity]
     return Stages(once, each, carried)
+
+
+def _nodes_of(outputs: Iterable[Output]) -> list[int]:
+    """The nodes of all columns, in their order."""
+    return [i for output in outputs for i in output.nodes]
+
+
+def _at_rows(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
+    """The nodes that depend on the row, and the conditions and words that they are made of.
+
+    The latter are cheap: they are made where they are used.
+    """
+    nodes = graph.nodes
+    found = _varying(graph, order, parameters)
+    for i in reversed(order):
+        if i in found and nodes[i][0].arity:
+            found.update(a for a in nodes[i][1:] if nodes[a][0].arity and graph.type(a) != "f")
+    return found
+
+
+def _is_computed_or_given(graph: Graph, i: int) -> bool:
+    """Whether a node is an operation or an input: no constant."""
+    return bool(graph.nodes[i][0].arity) or graph.nodes[i][0] is INPUT
 
 
 def _varying(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
@@ -63,37 +81,42 @@ def hoisted(reduction: Reduction) -> Reduction:
     A quotient by what no row changes becomes a product with its reciprocal, which is rounded once
     more; and a factor that no row changes, of a whole result, is applied to the sum.
     """
+    graph, new, fixed = _with_reciprocals(reduction)
+    outputs = [Output(o.name, tuple(new[i] for i in o.nodes)) for o in reduction.outputs]
+    count = len(reduction.summed)
+    summed, looked = outputs[:count], outputs[count:]
+    products = _products(graph, _nodes_of(outputs), _nodes_of(looked), fixed)
+    parts = [[products.get(i) or _Product(i) for i in o.nodes] for o in summed]
+    cores = [
+        Output(output.name, tuple(p.core for p in mine))
+        for output, mine in zip(summed, parts, strict=True)
+    ]
+    factors = tuple(p.factor(graph) for mine in parts for p in mine)
+    return replace(reduction, graph=graph, outputs=(*cores, *looked), factors=factors)
+
+
+def _with_reciprocals(reduction: Reduction) -> tuple[Graph, dict[int, int], set[int]]:
+    """A reduction's graph without quotients by what no row changes.
+
+    With it come the ids that the nodes have there, and those of the nodes that no row changes.
+    """
     old = reduction.graph
-    graph = _like(old)
-    roots = [i for o in reduction.outputs for i in o.nodes]
-    order = reachable(old, roots)
+    order = reachable(old, _nodes_of(reduction.outputs))
     varying = _varying(old, order, reduction.parameters)
+    graph = _like(old)
     for name in old.names:
         graph.input(name)
     new: dict[int, int] = {}
     for i in order:
         op, *args = old.nodes[i]
         graph.place = old.places[i]
-        if op is INPUT or not op.arity:
+        if not op.arity:
             new[i] = graph.intern(old.nodes[i])
         elif op is ops.div and args[0] in varying and args[1] not in varying:
             new[i] = graph.add(ops.mul, new[args[0]], graph.add(ops.reciprocal, new[args[1]]))
         else:
             new[i] = graph.add(op, *[new[a] for a in args])
-    fixed = set(range(len(graph))) - {new[i] for i in varying}
-    looked = [
-        Output(output.name, tuple(new[i] for i in output.nodes))
-        for output in reduction.outputs[len(reduction.summed) :]
-    ]
-    whole = [i for output in looked for i in output.nodes]
-    products = _products(graph, [new[i] for i in roots], whole, fixed)
-    summed: list[Output] = []
-    factors: list[int] = []
-    for output in reduction.summed:
-        parts = [products.get(new[i]) or _Product(new[i]) for i in output.nodes]
-        summed.append(Output(output.name, tuple(part.core for part in parts)))
-        factors += [part.factor(graph) for part in parts]
-    return replace(reduction, graph=graph, outputs=(*summed, *looked), factors=tuple(factors))
+    return graph, new, set(range(len(graph))) - {new[i] for i in varying}
 
 
 def _like(graph: Graph) -> Graph:
