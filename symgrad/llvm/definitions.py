@@ -39,51 +39,67 @@ def definitions(
     """The lines of the functions that these operations need."""
     calls = names_of(functions, shape)
     needed = closure(used, functions)
-    rare = [f for op in needed if (f := functions[op]).rare]
-    far = {f.graph.nodes[f.rare[1]][0] for f in rare}
+    far = {f.graph.nodes[f.rare[1]][0] for op in needed if (f := functions[op]).rare}
+    near = "alwaysinline" if inline else "noinline"
     for op in needed:
-        function = functions[op]
-        graph, root = function.graph, function.root
-        left_out = {root, *function.rare[1:]} if function.rare else set[int]()
-        order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
-        order = [i for i in order if i not in left_out]
-        names = {a: f"%{graph.names[graph.nodes[a][1]]}" for a in function.arguments}
-        parameters = ", ".join(
-            f"{shape.types[kind]} {names[a]}"
-            for a, kind in zip(function.arguments, op.signature, strict=False)
-        )
-        kept = graph.nodes[root][1:] if function.rare else [root]
-        products = lone_products(graph, order, kept) if shape.fused else frozenset[int]()
-        writer = Writer(graph, shape, calls, names, products)
-        for i in order:
-            writer.write(i)
-        result = shape.types[op.result]
-        hint = "noinline cold" if op in far else "alwaysinline" if inline else "noinline"
-        yield f"define internal {result} @{calls[op]}({parameters}) {hint} #0 {{"
-        if function.rare:
-            yield from _branching(function, shape, writer)
-            yield "}"
-            yield ""
-            continue
-        yield from writer.lines
-        if isfinite(function.bound):
-            yield from _beyond(function, shape, writer.operand(root))
-        else:
-            yield f"  ret {result} {writer.operand(root)}"
-        yield "}"
-        yield ""
+        hint = "noinline cold" if op in far else near
+        yield from _definition(functions[op], shape, calls, hint)
+
+
+def _definition(
+    function: Function, shape: Shape, calls: Mapping[Op, str], hint: str
+) -> Iterator[str]:
+    """The lines of a function, with what the compiler should do with calls of it."""
+    op, kinds = function.op, function.op.signature
+    names = {a: _argument(function, a) for a in function.arguments}
+    parameters = ", ".join(
+        f"{shape.types[kind]} {name}" for kind, name in zip(kinds, names.values(), strict=False)
+    )
+    writer = _written(function, shape, calls, names)
+    yield f"define internal {shape.types[op.result]} @{calls[op]}({parameters}) {hint} #0 {{"
+    yield from (_branching if function.rare else _straight)(function, shape, writer)
+    yield "}"
+    yield ""
+
+
+def _argument(function: Function, a: int) -> str:
+    """The name of an argument."""
+    return f"%{function.graph.names[function.graph.nodes[a][1]]}"
+
+
+def _written(
+    function: Function, shape: Shape, calls: Mapping[Op, str], names: dict[int, str]
+) -> Writer:
+    """What has written the body of a function, but for the choice of a rare call, and the call."""
+    graph, root = function.graph, function.root
+    left_out = {root, *function.rare[1:]} if function.rare else set[int]()
+    order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity and i not in left_out]
+    kept = graph.nodes[root][1:] if function.rare else [root]
+    products = lone_products(graph, order, kept) if shape.fused else frozenset[int]()
+    writer = Writer(graph, shape, calls, names, products)
+    for i in order:
+        writer.write(i)
+    return writer
+
+
+def _straight(function: Function, shape: Shape, writer: Writer) -> Iterator[str]:
+    """The body of a function that calls no other rarely."""
+    value = writer.operand(function.root)
+    yield from writer.lines
+    if isfinite(function.bound):
+        yield from _beyond(function, shape, value)
+    else:
+        yield f"  ret {shape.types[function.op.result]} {value}"
 
 
 def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str]:
-    """The end of a function that rarely calls another: where no lane has to, none does."""
+    """The body of a function that rarely calls another: where no lane has to, none does."""
     condition, call = function.rare
-    kind, truth = shape.types[function.op.result], shape.types["b"]
+    kind = shape.types[function.op.result]
     test, near = writer.operand(condition), writer.operand(function.graph.nodes[function.root][3])
     yield from writer.lines
     writer.lines.clear()
-    if shape.lanes > 1:
-        yield f"  %any = call i1 @llvm.vector.reduce.or.v{shape.lanes}i1({truth} {test})"
-    yield f"  br i1 {'%any' if shape.lanes > 1 else test}, label %rare, label %common"
+    yield from _where_any(shape, test, "rare", "common")
     yield "common:"
     yield f"  ret {kind} {near}"
     yield "rare:"
@@ -95,16 +111,23 @@ def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str
 
 def _beyond(function: Function, shape: Shape, near: str) -> Iterator[str]:
     """The end of a function that is right up to a bound only: the system's, for lanes beyond it."""
-    (x,) = (f"%{function.graph.names[function.graph.nodes[a][1]]}" for a in function.arguments)
+    (x,) = (_argument(function, a) for a in function.arguments)
     kind, truth, suffix = shape.float, shape.types["b"], shape.suffix
     yield f"  %size = call {kind} @llvm.fabs.{suffix}({kind} {x})"
     yield f"  %far = fcmp ogt {kind} %size, {shape.number(function.bound)}"
-    if shape.lanes > 1:
-        yield f"  %any = call i1 @llvm.vector.reduce.or.v{shape.lanes}i1({truth} %far)"
-    yield f"  br i1 {'%any' if shape.lanes > 1 else '%far'}, label %beyond, label %within"
+    yield from _where_any(shape, "%far", "beyond", "within")
     yield "within:"
     yield f"  ret {kind} {near}"
     yield "beyond:"
     yield f"  %system = {single(function.op, shape).format(x)}"
     yield f"  %both = select {truth} %far, {kind} %system, {kind} {near}"
     yield f"  ret {kind} %both"
+
+
+def _where_any(shape: Shape, test: str, some: str, none: str) -> Iterator[str]:
+    """Go to the block ``some`` if the condition holds in any lane, to ``none`` if in none."""
+    if shape.lanes > 1:
+        truth = shape.types["b"]
+        yield f"  %any = call i1 @llvm.vector.reduce.or.v{shape.lanes}i1({truth} {test})"
+        test = "%any"
+    yield f"  br i1 {test}, label %{some}, label %{none}"
