@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from symgrad.expr.node import Graph
+from symgrad.expr.node import INPUT, Graph
 from symgrad.kernel.layout import Layout
 
 
@@ -108,6 +108,12 @@ class Reduction(Computation):
     def columns(self) -> int:
         """The numbers in a row."""
         return len(self.graph.names) - self.parameters - sum(k.width for k in self.lookups)
+
+    @property
+    def row_inputs(self) -> list[int]:
+        """The nodes of the inputs that differ from row to row: columns, and what is looked up."""
+        found = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}
+        return [found[k] for k in range(self.parameters, len(self.graph.names))]
 
     @property
     def summed(self) -> tuple[Output, ...]:

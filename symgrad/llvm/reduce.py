@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from symgrad.expr.node import INPUT, Op, paused_gc, reachable
+from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
 from symgrad.llvm.body import Body, Masked, Source, module, write_parts
@@ -78,16 +78,10 @@ def _kept(
     graph = reduction.graph
     needed = set(reachable(graph, [i for o in outputs for i in o.nodes]))
     order = [i for i in split.each if i in needed]
-    places = {i: k for k, i in enumerate(_row_inputs(reduction))}
+    places = {i: k for k, i in enumerate(reduction.row_inputs)}
     carried = set(split.carried)
     made = Computation(reduction.name, graph, tuple(outputs))
     return Body(made, order, functions, shape, places, carried, Masked(columns), LONG_ROW)
-
-
-def _row_inputs(reduction: Reduction) -> list[int]:
-    """The input nodes that are columns, in order."""
-    found = {n[1]: i for i, n in enumerate(reduction.graph.nodes) if n[0] is INPUT}
-    return [found[k] for k in range(reduction.parameters, len(reduction.graph.names))]
 
 
 class _Once:
@@ -148,7 +142,7 @@ def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
     mask = _mask(write)
     columns = load_columns(write, _block(write, reduction.columns), reduction.columns)
     columns += load_lookups(write, reduction)
-    names |= dict(zip(_row_inputs(reduction), columns, strict=True))
+    names |= dict(zip(reduction.row_inputs, columns, strict=True))
     writer = body.writer(names)
     for i in body.order:
         writer.write(i)
@@ -232,7 +226,7 @@ def _memory_rooms(
     """Where everything stands; what is carried is behind the inputs."""
     lanes = body.shape.lanes
     size, count = body.shape.itemsize * lanes, len(reduction.factors)
-    start = len(_row_inputs(reduction)) * size
+    start = len(reduction.row_inputs) * size
     sizes = once.rooms()
     ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
     rooms, end = _placed({

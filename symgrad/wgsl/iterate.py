@@ -27,7 +27,6 @@ from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY
 from symgrad.wgsl.names import printable
-from symgrad.wgsl.reduce import row_inputs
 
 WORKGROUP: Final = 64
 """Invocations of a workgroup."""
@@ -150,7 +149,7 @@ class _Module:
         self.once = Stage(rows.graph, split.once, once, "row_", self.functions, self.style)
         self.once.name_inputs(lambda k: f"s{k}" if k < parameters else f"c{k - parameters}")
         self.each = Stage(rows.graph, split.each, self.terms, "row_", self.functions, self.style)
-        varying = {*split.each, *row_inputs(rows)}
+        varying = {*split.each, *rows.row_inputs}
         self.summed = [k for k, i in enumerate(self.terms) if i in varying]
 
     def _require_size(self) -> None:

@@ -31,7 +31,8 @@ from symgrad.wgsl.fold import FOLD
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, table_words
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.reduce import BLOCK, ROWS, WORKGROUP, Summation, emit_reduction
+from symgrad.wgsl.reduce import WORKGROUP, Summation, emit_reduction
+from symgrad.wgsl.reduce_tile import BLOCK, ROWS
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""

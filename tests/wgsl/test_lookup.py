@@ -22,7 +22,7 @@ from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm import dispatch as llvm
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import lookup_dispatch, reduce, reduce_dispatch
+from symgrad.wgsl import lookup_dispatch, reduce_dispatch, reduce_tile
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.lookup import ARRAYS, RUN, Place, emit_runs, quads
@@ -170,7 +170,7 @@ def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
 
 
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce, "TILE", (3, 3))
+    monkeypatch.setattr(reduce_tile, "TILE", (3, 3))
     for name in ("a hundred columns", "several of one index"):
         made, lines = CASES[name]
         modules = emitted(name)

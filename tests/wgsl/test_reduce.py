@@ -21,7 +21,7 @@ from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce, reduce_dispatch
+from symgrad.wgsl import reduce, reduce_dispatch, reduce_stages, reduce_tile
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.reduce import Summation, emit_reduction
@@ -138,7 +138,7 @@ def test_limits(name: str) -> None:
     for module in emitted(hoisted(CASES[name]())):
         tile = re.search(r"tile: array<f32, (\d+)>", module.source)
         assert (int(tile[1]) if tile else 0) <= 16_384 // 4
-        assert len(module.results) <= reduce.TILE[1]
+        assert len(module.results) <= reduce_tile.TILE[1]
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
@@ -232,7 +232,7 @@ def test_mathematics(math: str, swapped: bool, gpu: Gpu) -> None:
 def test_any_number_of_columns(
     columns: int, repeated: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "REPEATED", repeated)
+    monkeypatch.setattr(reduce_tile, "REPEATED", repeated)
     made = hoisted(reduction(polynomial(columns), 6, columns))
     for count in (1, 2, 3, 5, 1001):
         agree(gpu, made, *data(count, columns))
@@ -253,7 +253,7 @@ def test_a_network(gpu: Gpu) -> None:
 def test_many_parameters_are_read_at_every_row(
     f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "KEPT", 0)
+    monkeypatch.setattr(reduce_stages, "KEPT", 0)
     made = hoisted(reduction(f))
     assert "parameters[" in emitted(made)[0].source.split("fn add_row")[1].partition("\n}")[0]
     agree(gpu, made, *data(333))
@@ -417,7 +417,7 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
 def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "TILE", (16, 512))
+    monkeypatch.setattr(reduce_tile, "TILE", (16, 512))
     monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
     agree(gpu, powers(70), *data(25_000, 2, 1))
 
@@ -436,7 +436,7 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
 
 @pytest.mark.parametrize("busy", [8, 512])
 @pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
-@pytest.mark.parametrize("most", reduce.ROWS)
+@pytest.mark.parametrize("most", reduce_tile.ROWS)
 def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int, most: int) -> None:
     groups, each = workgroups(count, most, busy), reduce.WORKGROUP * most
     assert 1 <= groups <= 65_535

@@ -1,0 +1,111 @@
+"""A tile of the results of a sum over rows: what one module computes, and how it takes the rows."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.stage import stages
+from symgrad.wgsl.lookup import Quad, quads
+
+ROWS: Final = 32, 128
+"""Rows that an invocation adds up, at most: one by one, and in blocks."""
+
+BLOCK: Final = 8
+"""Rows of a block: where there are few results, an invocation's sums are sums of blocks."""
+
+FEW: Final = 32
+"""Results up to which sums have two levels, which takes two registers for each."""
+
+TILE: Final = 64, 512
+"""Results of a module, at most: so many in any case, and so many where there is much to do."""
+
+REPAID: Final = 16
+"""Operations at a row that are worth another sum in memory, for they are repeated in each tile."""
+
+REPEATED: Final = 400
+"""Operations up to which the code stands there once for each row of a load."""
+
+FLAT: Final = 64
+"""Operations up to which a whole block stands there without a loop, so that all of its loads can
+be on their way together."""
+
+
+def tiles(reduction: Reduction) -> list[Tile]:
+    """The results, and then the quads of slopes, in tiles of about one size."""
+    count = sum(len(o.nodes) for o in reduction.summed) + len(quads(reduction))
+    least, most = TILE
+    size = min(max(len(stages(reduction).each) // REPAID, least), most)
+    number = -(-count // size)
+    ends = [count * k // number for k in range(number + 1)]
+    return [Tile(reduction, range(a, b)) for a, b in itertools.pairwise(ends)]
+
+
+class Tile:
+    """The results of a reduction that one module sums, and the slopes that it writes.
+
+    ``reduction`` has these results alone, which ``split`` divides into what needs no row and what
+    is done at every one; ``whole`` is the reduction that has all results.
+    """
+
+    def __init__(self, whole: Reduction, cut: range) -> None:
+        """``cut`` numbers the results, and from their count on the quads of slopes."""
+        self.whole, self.cut = whole, cut
+        roots = [i for o in whole.summed for i in o.nodes]
+        self.results, self.slopes = _divided(cut, len(roots))
+        written = quads(whole)
+        self.written: dict[int, Quad] = {k: written[k] for k in self.slopes}
+        self.roots = {k: roots[k] for k in self.results}
+        self.stored = [s.node for quad in self.written.values() for s in quad]
+        nodes = (*self.roots.values(), *self.stored)
+        factors = whole.factors[self.results.start : self.results.stop]
+        self.reduction = replace(
+            whole, outputs=(Output("tile", nodes),), factors=factors, lookups=()
+        )
+        self.split = stages(self.reduction)
+        varying = {*self.split.each, *whole.row_inputs}
+        self.summed = [k for k in self.results if self.roots[k] in varying]
+        """The numbers of the results that depend on the rows."""
+
+    @cached_property
+    def load(self) -> int:
+        """Numbers that are read at once."""
+        k = self.whole.columns
+        if self.rows > 1:
+            return 4
+        return 4 if k and k % 4 == 0 else 2 if k and k % 2 == 0 else 1
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows that are read at once: several, if they are narrow and there is little to do."""
+        narrow = self.whole.columns in (1, 2) and len(self.split.each) <= REPEATED
+        return 4 // self.whole.columns if narrow and not self.whole.lookups else 1
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to do at a row."""
+        return bool(self.summed or self.slopes)
+
+    @property
+    def two_levels(self) -> bool:
+        """Whether an invocation sums blocks of rows."""
+        return len(self.summed) <= FEW
+
+    @property
+    def flat(self) -> bool:
+        """Whether a whole block stands there without a loop."""
+        return self.two_levels and not self.slopes and len(self.split.each) <= FLAT
+
+    @property
+    def most(self) -> int:
+        """Rows that an invocation may add up."""
+        return ROWS[self.two_levels]
+
+
+def _divided(cut: range, count: int) -> tuple[range, range]:
+    """The results among the numbers of a module, and the quads of slopes, from ``count`` on."""
+    results = range(min(cut.start, count), min(cut.stop, count))
+    return results, range(max(cut.start - count, 0), max(cut.stop - count, 0))
