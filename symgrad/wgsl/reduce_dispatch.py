@@ -12,8 +12,6 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,15 +21,15 @@ from symgrad.expr.node import Op
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.device import Gpu, Range
-from symgrad.wgsl.dispatch import ALIGNMENT, HOST_BYTES
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import HOST_BYTES
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.fold import FOLD
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, table_words
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.reduce import WORKGROUP, Summation, emit_reduction
+from symgrad.wgsl.reduce_part import Part
 from symgrad.wgsl.reduce_tile import BLOCK, ROWS
 
 PADDING = 16
@@ -51,7 +49,6 @@ WRITABLE = 2
 
 SLOPE_BYTES = 1 << 27
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
-
 
 FOLDED = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
@@ -162,75 +159,6 @@ class Sums:
         return found
 
 
-@dataclass(frozen=True)
-class _Dispatch:
-    """One module over one block of rows, whose numbers start at float ``first`` of the results.
-
-    ``partials`` takes them if there are many, to be added up first. Then the results have two
-    numbers for each sum, and the first of the partial numbers.
-    """
-
-    module: Summation
-    pipeline: Any
-    storage: Storage
-    block: int
-    rows: int
-    groups: int
-    first: int
-    partials: Storage | None
-
-    @cached_property
-    def size(self) -> int:
-        """Numbers that the module writes."""
-        return self.module.size(self.groups)
-
-    @property
-    def pairs(self) -> int:
-        """Numbers that those of the sums become."""
-        return 2 * len(self.module.summed)
-
-    @property
-    def end(self) -> int:
-        """The float of the results at which others may begin."""
-        size = self.pairs + self.module.head if self.partials else self.size
-        return self.first + -(-4 * max(size, 1) // ALIGNMENT) * ALIGNMENT // 4
-
-    def add_to(self, sums: np.ndarray, numbers: np.ndarray, gpu: Gpu) -> None:
-        """Add the sums among all numbers, in a fixed order and times their factors."""
-        mine, module = numbers[self.first : self.end], self.module
-        if self.partials:
-            head = mine[self.pairs :]
-            pairs = mine[: self.pairs].reshape(-1, 2)
-            found = pairs.sum(axis=1, dtype=np.float64)
-            if not np.isfinite(found).all():  # what float32 cannot hold, float64 may
-                found = self._added(self._downloaded(gpu))
-        else:
-            head, found = mine, self._added(mine)
-        count = len(module.results)
-        if len(module.summed) < count:
-            found = self._with_fixed(found, head[count : module.head])
-        sums[module.results.start : module.results.stop] += found * head[:count]
-
-    def _added(self, numbers: np.ndarray) -> np.ndarray:
-        """The partial sums of each result, added up."""
-        partial = numbers[self.module.head : self.size].reshape(-1, self.groups)
-        return partial.sum(axis=1, dtype=np.float64)
-
-    def _downloaded(self, gpu: Gpu) -> np.ndarray:
-        assert self.partials, "the partial sums are among the results"
-        numbers = np.empty(self.size, np.float32)
-        gpu.download(self.partials, numbers)
-        return numbers
-
-    def _with_fixed(self, found: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """All results: the sums, and those that have one value at every row."""
-        start = self.module.results.start
-        totals = np.empty(len(self.module.results))
-        totals[np.array(self.module.summed, int) - start] = found
-        totals[np.array(self.module.fixed, int) - start] = self.rows * values.astype(np.float64)
-        return totals
-
-
 class BoundSums:
     """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
 
@@ -243,8 +171,8 @@ class BoundSums:
         counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
         self._blocks = [(n, gpu.storage(_padded(n * columns))) for n in counts]
         self._parameters = gpu.storage(self._parameter_bytes)
-        self._dispatches = list(self._planned())
-        end = max((d.end for d in self._dispatches), default=0)
+        self._parts = list(self._planned())
+        end = max((part.end for part in self._parts), default=0)
         self._lookups: Lookups | None = None
         if sums.reduction.lookups and indices is not None:
             self._lookups = Lookups(
@@ -260,25 +188,25 @@ class BoundSums:
     def _parameter_bytes(self) -> int:
         return _padded(4 * self.sums.reduction.parameters)
 
-    def _planned(self) -> Iterator[_Dispatch]:
+    def _planned(self) -> Iterator[Part]:
         """Every module over every block of rows."""
         first = 0
         for block, (count, storage) in enumerate(self._blocks):
             for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                made = self._dispatch(module, pipeline, storage, block, count, first)
+                made = self._part(module, pipeline, storage, block, count, first)
                 first = made.end
                 yield made
 
-    def _dispatch(
+    def _part(
         self, module: Summation, pipeline: Any, storage: Storage, block: int, count: int, first: int
-    ) -> _Dispatch:
+    ) -> Part:
         """A module over a block of so many rows."""
         busy = module.summed or module.slopes
         groups = workgroups(count, module.most, self.sums.busy) if busy else 1
         partials = None
         if groups > 1 and groups * len(module.summed) > FOLDED:
             partials = self.sums.gpu.storage(4 * module.size(groups))
-        return _Dispatch(module, pipeline, storage, block, count, groups, first, partials)
+        return Part(module, pipeline, storage, block, count, groups, first, partials)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
@@ -306,8 +234,8 @@ class BoundSums:
         gpu.check()
         with self._lock, gpu.guard, np.errstate(invalid="ignore", over="ignore"):
             numbers = self._computed(parameters, words)
-            for dispatch in self._dispatches:
-                dispatch.add_to(found, numbers, gpu)
+            for part in self._parts:
+                part.add_to(found, numbers, gpu)
             return found, self._lookups.lines(tables, numbers) if self._lookups else []
 
     def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -328,48 +256,31 @@ class BoundSums:
     def _copies(self, target: Any) -> Iterator[Copy]:
         """The results, and what stands before partial sums that were added up."""
         yield Copy(self._results.buffer, 0, target, 0, self._nbytes)
-        for d in self._dispatches:
-            if d.partials:
-                yield Copy(d.partials.buffer, 0, target, 4 * (d.first + d.pairs), 4 * d.module.head)
+        for part in self._parts:
+            if part.partials:
+                place = 4 * (part.first + part.pairs)
+                yield Copy(part.partials.buffer, 0, target, place, 4 * part.module.head)
 
     def _planned_steps(self) -> Iterator[Step]:
         """Block by block what is computed at its rows, and then what is added to lines."""
-        for block, group in itertools.groupby(self._dispatches, lambda d: d.block):
-            for dispatch in group:
-                yield Step(dispatch.pipeline, self._bound(dispatch), dispatch.groups)
-                yield from self._folded(dispatch)
+        for block, group in itertools.groupby(self._parts, lambda part: part.block):
+            for part in group:
+                yield Step(part.pipeline, self._bound(part), part.groups)
+                yield from part.folded(self.sums.gpu, self._results)
             if self._lookups:
                 yield from self._lookups.steps(block, self._results)
 
-    def _folded(self, dispatch: _Dispatch) -> Iterator[Step]:
-        """The dispatch that adds up partial sums, if there are many."""
-        if dispatch.partials:
-            gpu = self.sums.gpu
-            arrays = [
-                (dispatch.partials.buffer, 0, 4 * dispatch.size),
-                (self._results.buffer, 4 * dispatch.first, 4 * dispatch.pairs),
-            ]
-            pipeline = gpu.pipeline(FOLD, 1)
-            yield Step(pipeline, gpu.bind(dispatch.groups, arrays), len(dispatch.module.summed))
-
-    def _bound(self, dispatch: _Dispatch) -> Any:
-        """The arrays of a dispatch."""
-        rows = _padded(dispatch.rows * _row_bytes(self.sums.reduction))
+    def _bound(self, part: Part) -> Any:
+        """The arrays of a part's dispatch."""
+        rows = _padded(part.rows * _row_bytes(self.sums.reduction))
         arrays = [
-            (dispatch.storage.buffer, 0, rows),
+            (part.storage.buffer, 0, rows),
             (self._parameters.buffer, 0, self._parameter_bytes),
-            self._target(dispatch),
+            part.target(self._results),
         ]
         if self._lookups:
-            arrays += self._lookups.arrays(dispatch.block)
-        return self.sums.gpu.bind(dispatch.rows, arrays)
-
-    def _target(self, dispatch: _Dispatch) -> Range:
-        """Where a dispatch's module writes."""
-        nbytes = 4 * max(dispatch.size, 1)
-        if dispatch.partials:
-            return dispatch.partials.buffer, 0, nbytes
-        return self._results.buffer, 4 * dispatch.first, nbytes
+            arrays += self._lookups.arrays(part.block)
+        return self.sums.gpu.bind(part.rows, arrays)
 
 
 def _row_bytes(reduction: Reduction) -> int:

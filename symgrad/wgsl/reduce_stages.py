@@ -58,9 +58,7 @@ class Stage(Writer):
 class Once(Stage):
     """What needs no row: what the rows need of it, and the factors."""
 
-    def __init__(
-        self, tile: Tile, names: list[str], calls: Mapping[Op, str], style: Style
-    ) -> None:
+    def __init__(self, tile: Tile, names: list[str], calls: Mapping[Op, str], style: Style) -> None:
         split, graph = tile.split, tile.reduction.graph
         self.fixed = [i for k, i in tile.roots.items() if k not in tile.summed]
         shown = {*tile.reduction.factors, *self.fixed}

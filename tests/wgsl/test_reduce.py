@@ -406,8 +406,8 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     made = hoisted(reduction(f))
     p, rows = data(40_000)
     bound = Sums(gpu, made, functions("accurate")).bind(rows)
-    assert [d.partials is not None for d in bound._dispatches] == [bool(d.module.summed) for d in
-                                                                   bound._dispatches]  # fmt: skip
+    folded = [part.partials is not None for part in bound._parts]
+    assert folded == [bool(part.module.summed) for part in bound._parts]
     found, want = bound.run(p), reduce_rows(made, p, rows)
     assert np.max(np.abs(found - want) / np.maximum(sizes(made, p, rows), 1e-30)) < 2e-7
     np.testing.assert_array_equal(bound.run(p), found)
