@@ -32,7 +32,7 @@ OPS_HEAD = f"""{NOTE}
 
 # Operations
 
-Every operation has one row in [the op table](../symgrad/expr/ops.py), from which this page is made.
+Every operation has one row in [the op table](../symgrad/expr/ops), from which this page is made.
 
 A signature reads `ff->f`: f is a float, b a condition, i a constant integer, u a word of 32 bits.
 The cost is in additions. A derivative is shown as the differentiator builds it, before it is
@@ -57,7 +57,7 @@ The simplifier rewrites the left side of a law into its right side. **Exact** la
 float32 bits for every input, ±0, infinities and NaN included, and are always used. **Real** laws
 are true of real numbers but may change rounding, a signed zero or the domain: they are used where
 their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
-operation stand in its row of [the op table](../symgrad/expr/ops.py), those between operations in
+operation stand in its row of [the op table](../symgrad/expr/ops), those between operations in
 [laws.py](../symgrad/expr/laws.py).
 
 """

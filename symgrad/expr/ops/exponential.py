@@ -1,0 +1,97 @@
+"""Exponentials and logarithms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import reference
+from symgrad.expr.law import positive, real
+from symgrad.expr.node import Op
+from symgrad.expr.ops.arithmetic import opaque, reciprocal, stop_gradient
+from symgrad.expr.ops.comparison import at_nan, isfinite, where
+from symgrad.expr.ops.hyperbolic import sigmoid
+
+LN2: Final = math.log(2.0)
+
+exp = Op(
+    name="exp", signature="f->f", reference=np.exp, meaning="e**x", cost=10,
+    llvm="call {f} @llvm.exp.{m}({f} {0})",
+    wgsl="exp({0})",
+    partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
+    laws=lambda x: (real(exp(log(x)), x, when=positive(x)),), points=((1.5,), (-2.0,)),
+)  # fmt: skip
+
+
+def _exp2_slope(y: Any, x: Any) -> Any:
+    """ln 2 * 2**x, which is finite a little beyond where 2**x is; x - 1 is exact there."""
+    return where(isfinite(y), LN2 * y, (2.0 * LN2) * exp2(x - 1.0))
+
+
+exp2 = Op(
+    name="exp2", signature="f->f", reference=np.exp2, meaning="2**x", cost=10,
+    llvm="call {f} @llvm.exp2.{m}({f} {0})",
+    wgsl="exp2({0})",
+    partials=lambda y, x: (_exp2_slope(y, x),), transcendental=True, latex="2^{{{0}}}",
+    points=((1.5,), (-2.0,)),
+)  # fmt: skip
+expm1 = Op(
+    name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
+    meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
+    edges="the derivative is exp(x) itself, not the value plus 1",
+    points=((1e-3,), (-2.0,), (1.5,)),
+)  # fmt: skip
+log = Op(
+    name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
+    llvm="call {f} @llvm.log.{m}({f} {0})",
+    wgsl="log({0})", partials=lambda y, x: (at_nan(x < 0.0, reciprocal(x)),),
+    transcendental=True, latex=r"\ln\left({0}\right)",
+    laws=lambda x: (real(log(exp(x)), x),),
+    domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative",
+    points=((2.0,), (0.3,)),
+)  # fmt: skip
+log2 = Op(
+    name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
+    llvm="call {f} @llvm.log2.{m}({f} {0})",
+    wgsl="log2({0})", partials=lambda y, x: (at_nan(x < 0.0, (1.0 / LN2) / x),),
+    transcendental=True, laws=lambda x: (real(log2(exp2(x)), x),),
+    domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+)  # fmt: skip
+log10 = Op(
+    name="log10", signature="f->f", reference=np.log10, meaning="the logarithm to base 10",
+    cost=11, partials=lambda y, x: (at_nan(x < 0.0, (1.0 / math.log(10.0)) / x),),
+    transcendental=True, domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+)  # fmt: skip
+log1p = Op(
+    name="log1p", signature="f->f", reference=np.log1p, cost=18, transcendental=True,
+    meaning="log(1 + x), accurate near 0",
+    partials=lambda y, x: (at_nan(x < -1.0, reciprocal(1.0 + x)),),
+    domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
+    points=((1e-3,), (2.0,), (-0.4,)),
+)  # fmt: skip
+
+
+def _logaddexp_partials(_: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """sigmoid(d + r) and sigmoid(-d - r), d = a - b rounded, r the rest (Knuth's two-sum)."""
+    d = opaque(a - b)
+    minus_b = opaque(d - a)
+    rest = opaque(a - opaque(d - minus_b)) - opaque(b + minus_b)
+    rest = stop_gradient(where(isfinite(rest), rest, 0.0))
+    d = where(a == b, 0.0, a - b)
+    first, second = sigmoid(d), sigmoid(-d)
+    return first * (1.0 + rest * second), second * (1.0 - rest * first)
+
+
+logaddexp = Op(
+    name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
+    meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
+    partials=_logaddexp_partials,
+    points=((1.5, -0.25), (30.0, 31.0)),
+)  # fmt: skip
+softplus = Op(
+    name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",
+    cost=32, partials=lambda y, x: (sigmoid(x),), transcendental=True,
+    points=((0.5,), (-30.0,), (100.0,)),
+)  # fmt: skip

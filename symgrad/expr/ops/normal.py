@@ -1,0 +1,36 @@
+"""The error function and the normal distribution."""
+
+from __future__ import annotations
+
+import math
+
+from symgrad.expr import reference
+from symgrad.expr.node import Op
+
+exp_neg_square = Op(
+    name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
+    meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (x * y),),
+    transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,)),
+)  # fmt: skip
+erf = Op(
+    name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
+    partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
+    latex=r"\mathrm{{erf}}\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip
+erfc = Op(
+    name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
+    meaning="1 - erf(x), accurate in the tail",
+    partials=lambda y, x: ((-2.0 / math.sqrt(math.pi)) * exp_neg_square(x),),
+    latex=r"\mathrm{{erfc}}\left({0}\right)", points=((0.5,), (-2.0,), (4.0,)),
+)  # fmt: skip
+bell = Op(
+    name="bell", signature="f->f", reference=reference.bell, cost=14,
+    meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(x * y),),
+    transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,)),
+)  # fmt: skip
+normal_cdf = Op(
+    name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
+    meaning="the normal distribution function, erfc(-x/sqrt(2))/2", transcendental=True,
+    partials=lambda y, x: ((1.0 / math.sqrt(2.0 * math.pi)) * bell(x),),
+    latex=r"\Phi\left({0}\right)", points=((0.5,), (-2.0,)),
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""What the float64 functions are made of: powers of two, and numbers cut to half their digits."""
+
+from __future__ import annotations
+
+from symgrad.expr import reference
+from symgrad.expr.node import Op
+
+scalb = Op(
+    name="scalb", signature="ff->f", reference=reference.scalb, cost=3,
+    meaning="x * 2**k, k a whole number of at most 2100 in absolute value",
+    llvm="h = fmul {f} {1}, {half}; i = call {f} @llvm.floor.{m}({f} {h}); "
+    "j = fsub {f} {1}, {i}; p = fadd {f} {i}, {biased}; q = fadd {f} {j}, {biased}; "
+    "pw = bitcast {f} {p} to {w}; qw = bitcast {f} {q} to {w}; "
+    "ps = shl {w} {pw}, {digits}; qs = shl {w} {qw}, {digits}; "
+    "pf = bitcast {w} {ps} to {f}; qf = bitcast {w} {qs} to {f}; y = fmul {f} {0}, {pf}; "
+    "fmul {f} {y}, {qf}",
+    wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
+)  # fmt: skip
+exponent = Op(
+    name="exponent", signature="f->f", reference=reference.exponent, cost=3,
+    meaning="floor(log2(|x|)) of a normal x", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {digits}; e = and {w} {s}, {exponents}; "
+    "o = or {w} {e}, {whole}; v = bitcast {w} {o} to {f}; fsub {f} {v}, {whole_bias}",
+    wgsl="f32(i32((bitcast<u32>({0}) >> 23u) & 0xffu) - 127)",
+)  # fmt: skip
+significand = Op(
+    name="significand", signature="f->f", reference=reference.significand, cost=2,
+    meaning="x / 2**exponent(x) of a normal x, in ±[1, 2)", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; d = and {w} {x}, {unscaled}; o = or {w} {d}, {one_word}; "
+    "bitcast {w} {o} to {f}",
+    wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x807fffffu) | 0x3f800000u)",
+)  # fmt: skip
+upper = Op(
+    name="upper", signature="f->f", reference=reference.upper,
+    meaning="x cut to half its digits, 26 of 53 bits (float32: 12 of 24): products are exact",
+    llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
+    wgsl="bitcast<f32>(bitcast<u32>({0}) & 0xfffff000u)", points=((1.5,), (-40.0 - 2.0**-40,)),
+)  # fmt: skip
