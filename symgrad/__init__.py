@@ -7,8 +7,9 @@
 """
 
 from symgrad.audit import Audit, Suspect
+from symgrad.bound_kernel import BoundKernel
 from symgrad.checking import Report, check
-from symgrad.data import BoundKernel, DataKernel, LeastSquaresKernel
+from symgrad.data import DataKernel, LeastSquaresKernel
 from symgrad.errors import (
     DeviceError,
     DeviceLostError,

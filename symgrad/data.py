@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from symgrad import targets
 from symgrad.audit import Audit
-from symgrad.errors import InputError, InputTypeError, PickleError, TraceError
-from symgrad.expr.gather import Block
+from symgrad.bound_kernel import BoundKernel
+from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.node import paused_gc
 from symgrad.expr.show import latex
 from symgrad.mathlib.define import functions
@@ -20,8 +20,9 @@ from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
 from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
 from symgrad.row_points import RowPoints
+from symgrad.row_table import Table, read_table, weight_of
 from symgrad.rows import blocks_of as tables_of
-from symgrad.rows import is_table, len_of, read
+from symgrad.rows import is_table, len_of
 from symgrad.screen import open_screen
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -274,7 +275,7 @@ class DataKernel:
         flat = self._parameters.flat(params)
         with np.errstate(over="ignore"):
             numbers = table.numbers.astype(dtype)
-        divisor = self._divisor(self._weight(numbers))
+        divisor = self._divisor(weight_of(numbers, self._traced))
         return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
     # what happens to a table ---------------------------------------------------------------------
@@ -285,29 +286,13 @@ class DataKernel:
         count = -(-len_of(rows) // BLOCK) if is_table(rows) else 0
         return open_screen().progress(tables, count, lambda table: f"{len_of(table):,} rows")
 
-    def _read(self, table: Any, own: bool = False) -> _Table:
+    def _read(self, rows: Any, own: bool = False) -> Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user."""
-        columns = self._traced.columns
-        policy = self.request.nan_policy
-        numbers, indices = read(table, columns, str(self.dtype), policy, own)
-        for position, k in enumerate(columns.indices):
-            blocks = [g.block for g in self._traced.gathers if g.column == k]
-            indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
-        if columns.indices:
-            numbers = np.ascontiguousarray(numbers[:, columns.numbers])
-        small = np.ascontiguousarray(indices, np.int32)
-        return _Table(numbers, small, len(numbers), self._weight(numbers))
-
-    def _weight(self, numbers: np.ndarray) -> float:
-        """What the rows weigh together, or their number."""
-        if self._traced.weight is None:
-            return float(len(numbers))
-        column = self._traced.columns.numbers.index(self._traced.weight)
-        return float(numbers[:, column].sum(dtype=np.float64))
+        return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own)
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def _total(self, flat: np.ndarray, table: _Table, bound: Any = None) -> Totals:
+    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
         """The sums over one table."""
         uniform, tables = self._split(flat)
         lines: list[np.ndarray] = []
@@ -319,7 +304,7 @@ class DataKernel:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(lines), table.weight)
 
-    def _resident(self, table: _Table) -> Any:
+    def _resident(self, table: Table) -> Any:
         """The table where it is needed; None if it stays where it is, for there are indices."""
         if not self._traced.gathers:
             return self._sums.bind(table.numbers)
@@ -385,64 +370,6 @@ class LeastSquaresKernel(DataKernel):
         return float(sums[0]), slopes, jtj.astype(self.dtype)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table as a device takes it: numbers (N, columns) and indices (N, count)."""
-
-    numbers: np.ndarray
-    indices: np.ndarray
-    count: int
-    weight: float
-
-
-class BoundKernel:
-    """A kernel with its data: only parameters go in, and only the loss and gradient come out."""
-
-    def __init__(
-        self, kernel: DataKernel, rows: int, run: Callable[[Any], tuple[float, Any]]
-    ) -> None:
-        self.kernel, self._rows, self._run = kernel, rows, run
-
-    def __reduce__(self) -> NoReturn:
-        raise PickleError(
-            "a kernel with its rows stays in its process: pickle bound.kernel, and bind the rows "
-            "again where it arrives"
-        )
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def __repr__(self) -> str:
-        return f"{self.kernel!r} with {len(self):,} rows"
-
-    def run(self, params: Any) -> tuple[float, Any]:
-        """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
-        return self._run(params)
-
-    __call__ = run
-
-    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
-        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``.
-
-        x and the gradient are all parameters in a row, however they are nested.
-
-        Example:
-            >>> import scipy.optimize
-            >>> import symgrad as sg
-            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
-            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
-            >>> fun = kernel.bind([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]).as_scipy()
-            >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
-            [1.0, 2.0]
-        """
-
-        def fun(x: Any) -> tuple[float, np.ndarray]:
-            loss, gradient, *_ = self.run(np.asarray(x, float))
-            return loss, self.kernel.in_a_row(gradient).astype(float)
-
-        return fun
-
-
 def _whole(rows: Any) -> Any:
     """One table, rather than an iterator of blocks."""
     if not is_table(rows):
@@ -471,23 +398,3 @@ def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
     require_request(request)
     with paused_gc():
         return LeastSquaresKernel(request, device, traced_squares(request))
-
-
-def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:
-    """The indices, negative ones counted from the end as in NumPy; an error beyond a block."""
-    smallest = min(blocks, key=lambda b: b.shape[0])
-    lines = smallest.shape[0]
-    wrong = (indices < -lines) | (indices >= lines)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InputError(
-            f"{column} is {indices[row]} at row {row}: {smallest.name} has {lines} lines"
-        )
-    negative = indices < 0
-    if negative.any() and len({b.shape[0] for b in blocks}) > 1:
-        names = ", ".join(b.name for b in blocks)
-        raise InputError(
-            f"{column} is {indices[negative][0]} at row {int(np.argmax(negative))}, and {names} "
-            "have different numbers of lines: count from the start"
-        )
-    return np.where(negative, indices + lines, indices)
