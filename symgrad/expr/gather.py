@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, NameUnknownError, TraceError
-from symgrad.expr.array import ExprArray, apply_function, apply_ufunc
+from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
+from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import resolve_places
 from symgrad.expr.trace import Structure, describe, flatten_result
 

@@ -11,9 +11,11 @@ import pytest
 
 from symgrad.errors import SymgradError, TraceError
 from symgrad.expr import functions, verbs
-from symgrad.expr.array import FUNCTIONS, MOVES, UFUNCS, ExprArray, array, balanced
+from symgrad.expr.array import ExprArray, array, balanced
 from symgrad.expr.expression import Condition, Expr
 from symgrad.expr.node import Graph, Handle
+from symgrad.expr.numpy_calls import UFUNCS
+from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
 from symgrad.expr.trace import trace
 
 A = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]])

@@ -1,0 +1,204 @@
+"""NumPy's calls with expressions: what becomes of them, and that everything else is an error.
+
+NumPy hands its calls over through ``__array_ufunc__`` and ``__array_function__``. What is known to
+mean the same for expressions is mapped to the op table; everything else is an error, since NumPy's
+loops over objects would compare or convert expressions, or go wrong silently.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.array import (
+    ExprArray,
+    accumulate,
+    array,
+    element,
+    map_elements,
+    matmul,
+    plain,
+    reduce,
+)
+from symgrad.expr.expression import Expr, located
+from symgrad.expr.node import Handle, Op
+from symgrad.expr.numpy_functions import FUNCTIONS, MOVES, clip
+
+NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
+"""What NumPy hands on for an argument that the user did not give."""
+
+UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
+    row.reference: row
+    for row in ops.TABLE.values()
+    if isinstance(row.reference, np.ufunc) and (row.partials or row.vjp or row.result == "b")
+    if "u" not in row.signature
+} | {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.power: operator.pow,
+    np.float_power: operator.pow,
+    np.floor_divide: operator.floordiv,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.absolute: operator.abs,
+    np.fabs: operator.abs,
+    np.positive: operator.pos,
+    np.square: lambda x: x * x,
+    np.rint: ops.round,
+    np.deg2rad: lambda x: x * (np.pi / 180),
+    np.radians: lambda x: x * (np.pi / 180),
+    np.rad2deg: lambda x: x * (180 / np.pi),
+    np.degrees: lambda x: x * (180 / np.pi),
+    np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_,
+    np.bitwise_xor: operator.xor,
+    np.invert: operator.invert,
+    np.conjugate: operator.pos,
+}
+
+REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    np.add: operator.add,
+    np.multiply: operator.mul,
+    np.maximum: ops.maximum,
+    np.minimum: ops.minimum,
+    np.logical_and: operator.and_,
+    np.logical_or: operator.or_,
+    np.logaddexp: ops.logaddexp,
+}
+
+
+def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Any) -> Any:
+    """A NumPy ufunc, or one of its methods, on expressions."""
+    target = options.pop("out", None)
+    return _into(target, _result(ufunc, method, inputs, _given(ufunc, options)))
+
+
+def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the user gave, and that matter to expressions."""
+    given = {k: v for k, v in options.items() if v is not NOT_GIVEN and k != "dtype"}
+    if given.get("initial", 0) is None:
+        del given["initial"]
+    if given.pop("where", True) is not True:
+        raise TraceError(
+            located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions")
+        )
+    return given
+
+
+def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the ufunc, or its method, makes of expressions."""
+    match method:
+        case "reduce" if ufunc in REDUCTIONS:
+            return reduce(REDUCTIONS[ufunc], *inputs, **options)
+        case "accumulate" if ufunc in REDUCTIONS:
+            return accumulate(REDUCTIONS[ufunc], *inputs, **options)
+        case "outer" if ufunc in UFUNCS:
+            a, b = (plain(v) for v in inputs)
+            return map_elements(UFUNCS[ufunc], a.reshape(a.shape + (1,) * b.ndim), b)
+        case "__call__" if ufunc is np.matmul:
+            return matmul(*inputs)
+        case "__call__" if ufunc in UFUNCS:
+            return map_elements(functools.partial(_apply, UFUNCS[ufunc]), *inputs)
+        case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
+            return clip(*inputs)
+    called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    raise TraceError(located(f"np.{called} is not defined for expressions"))
+
+
+def _apply(function: Callable[..., Any], *arguments: Any) -> Any:
+    if isinstance(function, Op) and not any(isinstance(a, Handle) for a in arguments):
+        return element(function, *arguments)
+    return function(*arguments)
+
+
+def _into(target: Any, result: Any) -> Any:
+    """Put the result where an in-place operation or ``out=`` wants it."""
+    if target is None:
+        return result
+    if target[0].dtype != object:
+        raise TraceError(
+            located("an array of numbers cannot hold expressions; begin with sg.array(a) instead")
+        )
+    target[0][...] = result
+    return target[0]
+
+
+def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function that is no ufunc, on expressions."""
+    if func in FUNCTIONS:
+        kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not NOT_GIVEN}
+        return _called(func, args, kwargs)
+    if func in MOVES:
+        return _as_expressions(func(*_demote(args), **_demote(kwargs)))
+    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    raise TraceError(located(f"{name} is not defined for expressions"))
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        inspect.signature(FUNCTIONS[func]).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TraceError(located(f"np.{func.__name__} of expressions: {error}")) from error
+    return FUNCTIONS[func](*args, **kwargs)
+
+
+def _demote(value: Any) -> Any:
+    """The arguments with arrays of expressions as ordinary object arrays."""
+    if isinstance(value, Handle):
+        return np.asarray(array(value))
+    if isinstance(value, ExprArray):
+        return value.view(np.ndarray)
+    if isinstance(value, dict):
+        return {k: _demote(v) for k, v in value.items()}
+    return type(value)([_demote(v) for v in value]) if type(value) in (list, tuple) else value
+
+
+def _as_expressions(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return value.view(ExprArray)
+    return (
+        type(value)([_as_expressions(v) for v in value]) if type(value) in (list, tuple) else value
+    )
+
+
+# --- arrays and single expressions take part ------------------------------------------------------
+
+
+def _array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    return apply_ufunc(ufunc, method, inputs, options)
+
+
+def _array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    return apply_function(func, args, kwargs)
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Expr, *others: Any) -> Any:
+        return function(self, *others)
+
+    return method
+
+
+def install() -> None:
+    """Give NumPy's protocols to `ExprArray` and `Expr`.
+
+    `Expr` also gets the methods that NumPy's loops over objects look for.
+    """
+    for kind in (ExprArray, Expr):
+        kind.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
+        kind.__array_function__ = _array_function  # type: ignore[attr-defined]
+    for ufunc, function in UFUNCS.items():
+        if not hasattr(Expr, ufunc.__name__):
+            setattr(Expr, ufunc.__name__, _method(function))
+
+
+install()
