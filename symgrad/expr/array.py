@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr.expression import located
+from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
 
 

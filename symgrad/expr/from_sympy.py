@@ -16,7 +16,8 @@ import sympy
 
 from symgrad.errors import InputTypeError
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr, as_float, located, power
+from symgrad.expr.expression import Expr, as_float, power
+from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
 from symgrad.expr.variables import var
 

@@ -10,7 +10,8 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import call
-from symgrad.expr.expression import Expr, as_float, lift, located, power
+from symgrad.expr.expression import Expr, as_float, lift, power
+from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
 
 

@@ -27,7 +27,8 @@ from symgrad.expr.array import (
     plain,
     reduce,
 )
-from symgrad.expr.expression import Expr, located
+from symgrad.expr.expression import Expr
+from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES, clip
 

@@ -12,7 +12,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import accumulate, array, call, map_elements, matmul, plain, reduce
-from symgrad.expr.expression import located
+from symgrad.expr.misuse import located
 
 
 def _dot(a: Any, b: Any) -> Any:

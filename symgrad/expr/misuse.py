@@ -1,0 +1,51 @@
+"""The messages of misuse: what went wrong in a traced function, on which line, and the remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NoReturn
+
+from symgrad.errors import TraceError
+from symgrad.expr.place import caller
+
+MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
+"""Functions of math that symgrad has by another name."""
+
+
+def located(message: str) -> str:
+    """The message with the user's line below it."""
+    found = caller()
+    return f"{message}\n  at {found[0]}" if found else message
+
+
+def refuse_bool() -> NoReturn:
+    """Raise the error of asking whether an expression is true."""
+    found = caller()
+    part = found[1] if found else ""
+    if re.search(r"\b(min|max)\(", part):
+        remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
+    elif re.search(r"\b(sorted|sort|argsort)\(", part):
+        remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"
+    elif re.search(r"\bin\b", part) and "for " not in part:
+        remedy = "`in` compares values; use sg.where on comparisons joined by |"
+    elif found and re.search(r"\b(and|or|not)\b", found[0].text):
+        remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
+    else:
+        remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
+    raise TraceError(
+        located(f"an expression is neither true nor false while f is traced: {remedy}")
+    )
+
+
+def refuse_number(kind: str) -> NoReturn:
+    """Raise the error of asking for the value of an expression."""
+    found = caller()
+    called = re.search(r"\bmath\.(\w+)\(", found[1] if found else "")
+    if called:
+        name = MATH_NAMES.get(called[1], called[1])
+        remedy = f"use sg.{name} instead of math.{called[1]}"
+    elif kind == "index":
+        remedy = "an index or a range must be known before; use plain Python integers"
+    else:
+        remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
+    raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))
