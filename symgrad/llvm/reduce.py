@@ -8,7 +8,7 @@ with the number of rows. What depends on the parameters alone is computed once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
@@ -19,6 +19,7 @@ from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
 from symgrad.llvm.skeletons import Lines, add_wide, load_columns
 from symgrad.llvm.tiles import Products, products_of, write_tiles
+from symgrad.llvm.workspace import LINE, Workspace
 from symgrad.mathlib.define import Function
 
 EMPTIED = {"float32": 8, "float64": 32}
@@ -28,9 +29,6 @@ errors of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, o
 
 LONG_ROW = 3_000
 """Operations a row up to which compiling with effort pays: sums are computed again and again."""
-
-LINE = 64
-"""Bytes of a line of the cache."""
 
 KEPT = 2**18
 """Bytes of factors that blocks leave behind, which have to stay in the cache; if they are many, of
@@ -116,52 +114,53 @@ def _sums(count: int, shape: Shape) -> dict[str, int]:
     return {"acc": size, "wide": wide, "lost": wide if shape.dtype == "float64" else 0}
 
 
-def _placed(rooms: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Where each room begins, at whole lines of the cache, and where the last one ends."""
-    found: dict[str, int] = {}
-    end = 0
-    for name, size in rooms.items():
-        found[name] = end
-        end += -(-size // LINE) * LINE
-    return found, end
-
-
 def _in_registers(reduction: Reduction, body: Body, once: _Once) -> Source:
-    shape, lanes = body.shape, body.shape.lanes
-    roots = [i for o in reduction.summed for i in o.nodes]
-    count = len(roots)
+    """Columns, results and accumulators as values, for which the compiler finds room."""
+    shape, lanes, count = body.shape, body.shape.lanes, len(reduction.factors)
     write = Lines(shape)
-    names: dict[int, str] = {}
-    spread: list[str] = []
-    for k, i in enumerate(once.carried):
-        names[i] = f"%c{i}"
-        spread += _splat(f"c{i}", "%carried", str(k), shape)
+    _register_block(write, reduction, body, once.carried)
+    block = write.taken()
     for k in range(count):
+        write.store(f"%a{k}.next", "%acc", k * lanes, True)
+    rooms = Workspace(once.rooms() | _sums(count, shape))
+    spread = [_splat(f"c{i}", "%carried", str(k), shape) for k, i in enumerate(once.carried)]
+    prepared = [*once.calls, *itertools.chain.from_iterable(spread)]
+    blocks = EMPTIED[shape.dtype]
+    lines = _function(reduction, write, rooms, prepared, block, blocks, range(count))
+    return module([*once.lines, *body.definitions(), *lines], rooms.size, body.effort)
+
+
+def _register_block(write: Lines, reduction: Reduction, body: Body, carried: Sequence[int]) -> None:
+    """What is done for a block of rows: results are added to values that the loop hands on."""
+    shape = write.shape
+    roots = [i for o in reduction.summed for i in o.nodes]
+    for k in range(len(roots)):
         write.do(f"%a{k} = phi {shape.float} [ {shape.number(0.0)}, %outer ], "
                  f"[ %a{k}.next, %next ]")  # fmt: skip
     mask = _mask(write)
+    value = _computed(write, reduction, body, carried)
+    for k, i in enumerate(roots):
+        total = write.value(f"fadd {shape.float} %a{k}, {value(i)}")
+        write.do(f"%a{k}.next = select <{shape.lanes} x i1> {mask}, {shape.float} {total}, "
+                 f"{shape.float} %a{k}")  # fmt: skip
+    added = [value(i) for o in reduction.outputs[len(reduction.summed) :] for i in o.nodes]
+    add_lookups(write, reduction, mask, added)
+    write.do("br label %next")
+
+
+def _computed(
+    write: Lines, reduction: Reduction, body: Body, carried: Sequence[int]
+) -> Callable[[int], str]:
+    """Write what is computed at the rows of a block; what is returned knows each value's name."""
     columns = load_columns(write, _block(write, reduction.columns), reduction.columns)
     columns += load_lookups(write, reduction)
+    names = {i: f"%c{i}" for i in carried}
     names |= dict(zip(reduction.row_inputs, columns, strict=True))
     writer = body.writer(names)
     for i in body.order:
         writer.write(i)
     write.lines += writer.lines
-    for k, i in enumerate(roots):
-        total = write.value(f"fadd {shape.float} %a{k}, {writer.operand(i)}")
-        write.do(f"%a{k}.next = select <{lanes} x i1> {mask}, {shape.float} {total}, "
-                 f"{shape.float} %a{k}")  # fmt: skip
-    added = [writer.operand(i) for o in reduction.outputs[len(reduction.summed) :] for i in o.nodes]
-    add_lookups(write, reduction, mask, added)
-    write.do("br label %next")
-    block = write.taken()
-    for k in range(count):
-        write.store(f"%a{k}.next", "%acc", k * lanes, True)
-    rooms, end = _placed(once.rooms() | _sums(count, shape))
-    prepared = [*once.calls, *spread]
-    blocks = EMPTIED[shape.dtype]
-    lines = _function(reduction, write, rooms, prepared, block, blocks, range(count))
-    return module([*once.lines, *body.definitions(), *lines], end, body.effort)
+    return writer.operand
 
 
 def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:
@@ -184,7 +183,7 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     blocks = EMPTIED[shape.dtype]
     if stride:
         blocks = max(FEWEST, min(blocks, KEPT // stride))
-    rooms, end = _memory_rooms(reduction, body, once, blocks * stride)
+    rooms = _memory_rooms(reduction, body, once, blocks * stride)
     write = Lines(shape)
     _memory_block(write, reduction, body, stride)
     block = write.taken()
@@ -195,7 +194,7 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     lines = _function(reduction, write, rooms, once.calls, block, blocks, others)
     parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
     parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
-    return module([*once.lines, *body.definitions(), *parts, *lines], end, body.effort)
+    return module([*once.lines, *body.definitions(), *parts, *lines], rooms.size, body.effort)
 
 
 def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -> None:
@@ -220,20 +219,19 @@ def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -
     write.do("br label %next")
 
 
-def _memory_rooms(
-    reduction: Reduction, body: Body, once: _Once, kept: int
-) -> tuple[dict[str, int], int]:
+def _memory_rooms(reduction: Reduction, body: Body, once: _Once, kept: int) -> Workspace:
     """Where everything stands; what is carried is behind the inputs."""
     lanes = body.shape.lanes
     size, count = body.shape.itemsize * lanes, len(reduction.factors)
     start = len(reduction.row_inputs) * size
     sizes = once.rooms()
     ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
-    rooms, end = _placed({
+    rooms = Workspace({
         "in": start + sizes.pop("carried"), **sizes, **_sums(count, body.shape), "kept": kept,
         "ends": ends * size, "frame": len(body.slots) * size,
     })  # fmt: skip
-    return rooms | {"carried": rooms["in"] + start}, end
+    rooms.within("carried", "in", start)
+    return rooms
 
 
 def _each(write: Lines, name: str, count: int, after: str) -> list[str]:
@@ -270,7 +268,7 @@ def _mask(write: Lines) -> str:
 
 
 def _function(
-    reduction: Reduction, write: Lines, rooms: Mapping[str, int], prepared: Sequence[str],
+    reduction: Reduction, write: Lines, rooms: Workspace, prepared: Sequence[str],
     block: Sequence[str], blocks: int, others: Sequence[int],
 ) -> list[str]:  # fmt: skip
     """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end.
@@ -285,7 +283,7 @@ def _function(
         f"@others = private constant [{len(others)} x i64] [{numbers}]",
         "define void @run(ptr %p, ptr %x, ptr %sums, ptr %workspace, i64 %first, i64 %end"
         f"{lookups}) #0 {{",
-        *[f"  %{k} = getelementptr i8, ptr %workspace, i64 {v}" for k, v in rooms.items()],
+        *rooms.addresses(),
         *prepared,
         *_cleared(write, count),
         *_stretches(write.shape, block, blocks),
