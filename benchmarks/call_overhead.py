@@ -128,7 +128,8 @@ def main() -> None:
         bar("time of a call over by hand, map_sync", ours.wall / documented, 1.3),
         bar("time of a call over the quickest by hand", ours.wall / quickest, 1.3),
     ]
-    report("call_overhead", rows, bars, device=str(kernel.device))
+    kind = "gpu" if kernel.device.is_real_gpu else "software"
+    report(f"call_overhead_{kind}", rows, bars, device=str(kernel.device))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from copy_kernel import BINDINGS, COPY, copy_workgroups
 from measure import bar, report
 
 import symgrad as sg
@@ -76,15 +77,6 @@ def symgrad_peer(points: np.ndarray, math: str, device: Any) -> Peer:
     return Peer(f"symgrad math={math}", "(B, n)", lambda: kernel.run(x), marker.numpy, result)
 
 
-COPY = """
-@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> copied: array<vec4<f32>>;
-@compute @workgroup_size(256)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  for (var i = id.x; i < arrayLength(&source); i += groups.x * 256u) { copied[i] = source[i]; }
-}
-"""
-
 COPIES_A_SUBMIT = 8
 
 
@@ -98,9 +90,10 @@ def wgpu_peers(half: int, name: str) -> list[Peer]:
     module = device.create_shader_module(code=COPY)
     stage = {"module": module, "entry_point": "main"}
     pipeline = device.create_compute_pipeline(layout="auto", compute=stage)
-    entries = [{"binding": k, "resource": {"buffer": b}} for k, b in enumerate(buffers)]
+    places = zip(BINDINGS, buffers, strict=True)
+    entries = [{"binding": k, "resource": {"buffer": b}} for k, b in places]
     group = device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
-    workgroups = min(-(-half // 4096), 65_535)
+    workgroups = copy_workgroups(half)
     seed = np.random.default_rng(1).random(half // 4, dtype=np.float32)
     device.queue.write_buffer(buffers[0], 0, seed)
 

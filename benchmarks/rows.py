@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from copy_kernel import COPY, copy_workgroups
 from measure import bar, interleaved, report
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -174,22 +175,12 @@ def torch(work: Work, device: Any) -> dict[str, Call]:
     return {"torch.compile": call}
 
 
-COPY = """
-@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> copied: array<vec4<f32>>;
-@compute @workgroup_size(256)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  for (var i = id.x; i < arrayLength(&source); i += groups.x * 256u) { copied[i] = source[i]; }
-}
-"""
-
-
 def alone(work: Work, device: int, rounds: int) -> tuple[list[Any], list[Any]]:
     """The kernels over rows alone, queued many times, and the bandwidth of a copy on this GPU."""
     gpu, nbytes = open_gpu(device), work.table.nbytes
     buffers = [gpu.storage(nbytes) for _ in range(2)]
     bound = gpu.bind(0, [(b.buffer, 0, nbytes // 16 * 16) for b in buffers])
-    queues = {"a copy": [Step(gpu.pipeline(COPY, 1), bound, min(-(-nbytes // 4096), 65_535))]}
+    queues = {"a copy": [Step(gpu.pipeline(COPY, 1), bound, copy_workgroups(nbytes))]}
     kept = []
     for math in work.kinds:
         kernel = sg.fused_forward_backward(
