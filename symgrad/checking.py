@@ -75,14 +75,14 @@ class Report:
     def __str__(self) -> str:
         head = f"{self.kernel}: {self.points} {self.unit} against SymPy with {DIGITS} digits"
         where = "  worst at point" if self.unit == "points" else ""
-        table = [f"{'output':16} {'absolute':>10} {'relative':>10} {'ULP':>10}{where}"]
+        title = f"{'output':16} {'absolute':>10} {'relative':>10} {'ULP':>10}{where}"
         order = sorted(range(len(self.lines)), key=lambda k: -self.lines[k].relative)
-        for line in [self.lines[k] for k in order]:
-            table.append(
-                f"{line.output:16} {line.absolute:10.2e} {line.relative:10.2e} {line.ulp:10.3g}"
-                + (f"  {line.point}" if where else "")
-            )
-        return "\n".join([head, *table, *self._device_table(order)])
+        table = [
+            f"{line.output:16} {line.absolute:10.2e} {line.relative:10.2e} {line.ulp:10.3g}"
+            + (f"  {line.point}" if where else "")
+            for line in (self.lines[k] for k in order)
+        ]
+        return "\n".join([head, title, *table, *self._device_table(order)])
 
     __repr__ = __str__
 

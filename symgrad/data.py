@@ -229,7 +229,8 @@ class DataKernel:
             asked.f, asked.n, traced.blocks, traced.columns, traced.weight, asked.reduce,
             asked.nan_policy, isinstance(self, LeastSquaresKernel),
         )  # fmt: skip
-        return minimize_over_data(self, loss, starts, method, steps, tol, data, options)
+        options |= {"steps": steps, "tol": tol}
+        return minimize_over_data(self, loss, starts, method, data, options)
 
     def in_a_row(self, params: Any) -> np.ndarray:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""

@@ -17,7 +17,6 @@ from symgrad.audit import Audit, labels
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import latex
 from symgrad.expressions import Expressions
-from symgrad.kernel.plan import Computation
 from symgrad.optimize.minimize import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import Built, Options, Shaders
@@ -42,22 +41,22 @@ class Kernel:
     """
 
     def __init__(
-        self, computation: Computation, shaders: Shaders, results: tuple[Result, ...],
-        inputs: Inputs, expressions: Expressions, options: Options,
-        device: targets.Device, seconds: dict[str, float], single: bool,
+        self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
+        expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
     ) -> None:  # fmt: skip
-        self._computation, self._shaders, self._results = computation, shaders, results
-        self._inputs, self._expressions, self._options = inputs, expressions, options
+        self._shaders, self._results = shaders, results
+        self._computation, self._options = shaders.computation, shaders.options
+        self._inputs, self._expressions = inputs, expressions
         self._seconds, self._single = dict(seconds), single
         self.device = device
         self._program: Any = None
         self._bound: Bound | None = None
         self._lock, self._local = threading.Lock(), threading.local()
-        self._dtype = np.dtype(options.dtype)
+        self._dtype = np.dtype(self._options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
         self._point_shape = None if device.is_gpu else (inputs.total,)
         if device.is_gpu:
-            targets.require_gpu_dtype(device, options.dtype)
+            targets.require_gpu_dtype(device, self._options.dtype)
 
     # running -------------------------------------------------------------------------------------
 
@@ -205,8 +204,8 @@ class Kernel:
     def to(self, device: Any) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
-            self._computation, self._shaders, self._results, self._inputs, self._expressions,
-            self._options, targets.choose(device), self._seconds, self._single,
+            self._shaders, self._results, self._inputs, self._expressions,
+            targets.choose(device), self._seconds, self._single,
         )  # fmt: skip
 
     def audit(self, *arrays: Any, least: float = 64.0) -> Audit:
@@ -377,7 +376,6 @@ def assemble(
     """The kernel of what the pipeline built."""
     expressions = Expressions(built.traced.graph, tuple(w.nodes for w in built.wanted))
     return Kernel(
-        built.computation, Shaders(built.computation, options, title),
-        tuple(w.result for w in built.wanted), inputs, expressions, options,
-        targets.choose(device), built.seconds, single,
+        Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
+        inputs, expressions, targets.choose(device), built.seconds, single,
     )  # fmt: skip

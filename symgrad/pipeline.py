@@ -114,20 +114,20 @@ class Shaders:
     """The WGSL of a computation, made when it is first asked for."""
 
     def __init__(self, computation: Computation, options: Options, title: str) -> None:
-        self._computation, self._options, self._title = computation, options, title
+        self.computation, self.options, self._title = computation, options, title
         self._clock = Clock()
 
     @cached_property
     def plan(self) -> Plan:
         """What stands in which shader, and in which order."""
-        c = self._computation
+        c = self.computation
         with paused_gc():
             return self._clock.time("schedule", lambda: schedule(c.name, c.graph, c.outputs))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
         """The sources, in the order in which they run."""
-        plan, options = self.plan, self._options
+        plan, options = self.plan, self.options
         style = Style(options.math, options.comments, self._title)
         with paused_gc():
             return self._clock.time("emit", lambda: emit(plan, functions(options.math), style))

@@ -125,8 +125,7 @@ def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
     graph = made.graph
     slopes = [_slopes(made, r, n) for r in made.outputs]
     values = [Expr(graph, r) for r in made.outputs]
-    weight = weight_column(request)
-    scale: Any = 1.0 if weight is None else Expr(graph, made.columns[weight])
+    scale = _scale(request, made)
     squares = [r * r for r in values]
     sums = [
         squares,
@@ -137,6 +136,12 @@ def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
     ]  # fmt: skip
     zero = graph.constant(0.0)
     return [(scale * sum(terms)).id if terms else zero for terms in sums]
+
+
+def _scale(request: Request, made: RowTrace) -> Any:
+    """What the squares of a row are multiplied by: its weight, or 1."""
+    weight = weight_column(request)
+    return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
 
 
 def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:

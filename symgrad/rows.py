@@ -43,6 +43,10 @@ def columns_of(row: Any, columns: Any) -> Columns:
         return Columns(int(row))
     if row is not None:
         raise InputError("row= and columns= say the same: give one of them")
+    return _named_columns(columns)
+
+
+def _named_columns(columns: Any) -> Columns:
     names = tuple(columns) if not isinstance(columns, str) else (columns,)
     if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"columns={columns!r}: names of columns, each an identifier")

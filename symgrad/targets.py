@@ -65,6 +65,12 @@ def _cpu(index: int) -> Device:
     return Device(index, f"{cpu.name}, {cpu.threads} cores", "cpu", "LLVM")
 
 
+def _preferred() -> str | int | None:
+    """The environment variable SYMGRAD_DEVICE."""
+    device = os.environ.get("SYMGRAD_DEVICE") or None
+    return int(device) if device and device.isdecimal() else device
+
+
 def choose(device: Any = None) -> Device:
     """The device that ``device=`` names: "gpu", "cpu", an index, a `Device`, or None.
 
@@ -73,9 +79,7 @@ def choose(device: Any = None) -> Device:
     Raises:
         DeviceError: if there is no such device. InputError: for a name that is none.
     """
-    if device is None:
-        device = os.environ.get("SYMGRAD_DEVICE") or None
-        device = int(device) if device and device.isdecimal() else device
+    device = _preferred() if device is None else device
     if isinstance(device, Device):
         return device
     if device == "cpu":

@@ -60,10 +60,6 @@ class Expr(Handle):
     __slots__ = ()
     type: ClassVar[str] = "f"
 
-    def __init__(self, graph: Graph, i: int) -> None:
-        self.graph = graph
-        self.id = i
-
     def __getstate__(self) -> Any:
         resolve_places(self.graph)  # a pickle holds lines of text, but no code
         return None, {"graph": self.graph, "id": self.id}
@@ -263,10 +259,6 @@ class Integer(Handle):
 
     __slots__ = ()
 
-    def __init__(self, graph: Graph, i: int) -> None:
-        self.graph = graph
-        self.id = i
-
     @property
     def number(self) -> int:
         """Its value."""
@@ -277,10 +269,6 @@ class Word(Handle):
     """An unsigned 32-bit integer expression, from which mathlib builds floats bit by bit."""
 
     __slots__ = ()
-
-    def __init__(self, graph: Graph, i: int) -> None:
-        self.graph = graph
-        self.id = i
 
     build = Expr.build
 

@@ -73,8 +73,7 @@ def _write(pattern: Pattern, fixed: Collection[int]) -> tuple[str, dict[str, Any
     arguments = [f"x{k}" for k in range(len(pattern) - 1)]
     for name, part in zip(arguments, pattern[1:], strict=True):
         _write_part(part, name, lines, constants, variables)
-    for v in fixed:
-        lines.append(f"if nodes[{variables[v]}][0] is not CONST: return None")
+    lines += [f"if nodes[{variables[v]}][0] is not CONST: return None" for v in fixed]
     constants["CONST"] = CONST
     bound = ", ".join(variables.get(v, "None") for v in range(max(variables, default=-1) + 1))
     lines.append(f"return ({bound},)")

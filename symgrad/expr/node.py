@@ -85,8 +85,9 @@ class Handle:
 
     __slots__ = ("graph", "id")
 
-    graph: Graph
-    id: int
+    def __init__(self, graph: Graph, i: int) -> None:
+        self.graph = graph
+        self.id = i
 
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)`` in this handle's graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,16 +138,19 @@ def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Struct
             return flatten_result(graph, result.item(), f)
         return [_output(graph, r) for r in result.flat], Structure("array", result.shape)
     if isinstance(result, Mapping):
-        parts = [flatten_result(graph, r, f) for r in result.values()]
-        kind, keys = "dict", tuple(result)
-    elif isinstance(result, (list, tuple)):
-        parts = [flatten_result(graph, r, f) for r in result]
-        kind, keys = type(result), ()
-    else:
-        hint = "does it lack a return statement? " if result is None else ""
-        raise TraceError(
-            f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"
-        )
+        return _flatten_parts(graph, result.values(), f, "dict", tuple(result))
+    if isinstance(result, (list, tuple)):
+        return _flatten_parts(graph, result, f, type(result), ())
+    hint = "does it lack a return statement? " if result is None else ""
+    raise TraceError(
+        f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"
+    )
+
+
+def _flatten_parts(
+    graph: Graph, results: Iterable[Any], f: Any, kind: Any, keys: tuple[Any, ...]
+) -> tuple[list[int], Structure]:
+    parts = [flatten_result(graph, r, f) for r in results]
     ids = [i for part, _ in parts for i in part]
     return ids, Structure(kind, keys, tuple(s for _, s in parts))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from symgrad.expr.node import Graph, reachable
 from symgrad.kernel.cut import Cutter, Limits, sums
 from symgrad.kernel.plan import Output, Piece, Plan, Store
+
+T = TypeVar("T")
 
 MAX_FOLDED = 12
 """Operations in one statement, at most."""
@@ -96,14 +99,10 @@ def _plan(
     home = {i: g for g, group in enumerate(groups) for i in group}
     foreign = _from_elsewhere(cutter, groups)
     rows = _scratch_rows(cutter, foreign, home)
+    made = [s for s in stores if s.node in home]
+    spills = _sorted_out(range(len(rows)), [home[row[0]] for row in rows], len(groups))
+    stored = _sorted_out(made, [home[s.node] for s in made], len(groups))
     row_of = {i: r for r, row in enumerate(rows) for i in row}
-    spills: list[list[int]] = [[] for _ in groups]
-    for r, row in enumerate(rows):
-        spills[home[row[0]]].append(r)
-    stored: list[list[Store]] = [[] for _ in groups]
-    for s in stores:
-        if s.node in home:
-            stored[home[s.node]].append(s)
     pieces: list[Piece] = []
     start = 0
     for g, group in enumerate(groups):
@@ -115,6 +114,14 @@ def _plan(
     leaf_stores = [s for s in stores if s.node not in home]
     pieces = _with_leaf_stores(pieces, leaf_stores, cutter.limits)
     return Plan(name, cutter.graph, tuple(outputs), bound, tuple(pieces), tuple(rows))
+
+
+def _sorted_out(things: Iterable[T], homes: Iterable[int], count: int) -> list[list[T]]:
+    """The things of each shader, in their order; ``homes`` are the numbers of theirs."""
+    found: list[list[T]] = [[] for _ in range(count)]
+    for thing, home in zip(things, homes, strict=True):
+        found[home].append(thing)
+    return found
 
 
 def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Store], limits: Limits) -> list[Piece]:

@@ -18,6 +18,9 @@ LONG = 2_000
 LONG_BATCH = 800
 """The same for vectors, whose compilation takes longer, and gains less."""
 
+LONG_ROW = 3_000
+"""The same for rows that are summed up, again and again: for them compiling with effort pays."""
+
 FUNCTION = 300
 """Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
 
@@ -58,15 +61,14 @@ class Body:
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
     lane: behind those places stands a copy for each use, so that none takes a register for long.
-    More than ``long`` operations are cut up.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Container[int] = (), masked: Masked | None = None, long: int = 0,
+        single: Container[int] = (), masked: Masked | None = None,
     ) -> None:  # fmt: skip
-        self.long = long or (LONG if shape.lanes == 1 else LONG_BATCH)
+        self.long = LONG_ROW if masked else LONG if shape.lanes == 1 else LONG_BATCH
         self.places, self.single, self.masked = places, single, masked
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
@@ -81,8 +83,7 @@ class Body:
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
-        uses = [(i, a) for i in self.order for a in self.needs[i] if a in single]
-        self.copies = list(dict.fromkeys([*uses, *((i, i) for i in self.stored if i in single)]))
+        self.copies = self._copies()
         """The uses of single numbers, (by, number), in the order in which their copies stand."""
 
     def _needs(self, i: int) -> Sequence[int]:
@@ -130,6 +131,11 @@ class Body:
             for column, i in zip(columns, output.nodes, strict=True):
                 found.setdefault(i, []).append((o, column))
         return found
+
+    def _copies(self) -> list[tuple[int, int]]:
+        uses = [(i, a) for i in self.order for a in self.needs[i] if a in self.single]
+        stored = [(i, i) for i in self.stored if i in self.single]
+        return list(dict.fromkeys([*uses, *stored]))
 
     def place(self, i: int) -> int | None:
         """Where in ``%in`` a value stands that is there from the start."""

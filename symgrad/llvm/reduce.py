@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
-from symgrad.llvm.body import Body, Masked, Source, module, write_parts
+from symgrad.llvm.body import LONG_ROW, Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
@@ -26,9 +26,6 @@ EMPTIED = {"float32": 8, "float64": 32}
 """Blocks of rows after which accumulators are added to float64. Rows that are all the same have
 errors of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, of 16 up to 2.7e-7.
 """
-
-LONG_ROW = 3_000
-"""Operations a row up to which compiling with effort pays: sums are computed again and again."""
 
 KEPT = 2**18
 """Bytes of factors that blocks leave behind, which have to stay in the cache; if they are many, of
@@ -79,7 +76,7 @@ def _kept(
     places = {i: k for k, i in enumerate(reduction.row_inputs)}
     carried = set(split.carried)
     made = Computation(reduction.name, graph, tuple(outputs))
-    return Body(made, order, functions, shape, places, carried, Masked(columns), LONG_ROW)
+    return Body(made, order, functions, shape, places, carried, Masked(columns))
 
 
 class _Once:

@@ -47,10 +47,10 @@ def products_of(reduction: Reduction, each: Iterable[int]) -> Products:
     """
     roots, varying = [i for o in reduction.summed for i in o.nodes], set(each)
     found = {k: t for k, i in enumerate(roots) if (t := _terms(reduction.graph, i, varying))}
-    uses = Counter(a for terms in found.values() for pair in terms for a in pair)
+    uses = Counter(_factors(found))
     shared = {k: t for k, t in found.items() if all(uses[a] + uses[b] > 2 for a, b in t)}
     taken = _needed(roots, shared)
-    kept = dict.fromkeys(a for terms in taken.values() for pair in terms for a in pair)
+    kept = dict.fromkeys(_factors(taken))
     if len(kept) >= len(shared):
         return Products({}, ())
     alone = {k: ((i, ALONE),) for k, i in enumerate(roots) if i in kept}
@@ -69,6 +69,11 @@ def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Term
             taken[k] = shared[k]
             kept.update(a for pair in shared[k] for a in pair)
     return {k: taken[k] for k in shared if k in taken}
+
+
+def _factors(found: Mapping[int, Terms]) -> Iterator[int]:
+    """The factors of all products, as often as they occur."""
+    return (a for terms in found.values() for pair in terms for a in pair)
 
 
 def _terms(graph: Graph, i: int, varying: Container[int]) -> Terms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
@@ -43,9 +44,12 @@ def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
     return a * scale, b * scale, ops.where(small, 2.0**-80, ops.where(large, 4.0, 1.0))
 
 
-def _modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, in [0, b), of scaled a, b >= 0; NaN where three reductions do not get there."""
-    r = _take(_take(_take(a, b), b), b)
+def modulus(a: Expr, b: Expr, take: Callable[[Expr, Expr], Expr]) -> Expr:
+    """a modulo b, in [0, b), for a, b >= 0; NaN where three reductions do not get there.
+
+    ``take(r, b)`` is r less b times the leading digits of r/b, without a rounding error.
+    """
+    r = take(take(take(a, b), b), b)
     r = ops.where(r < 0.0, r + b, r)
     r = ops.where(r >= b, r - b, r)
     r = ops.where(a < b, a, r)
@@ -55,13 +59,13 @@ def _modulus(a: Expr, b: Expr) -> Expr:
 def fmod(a: Expr, b: Expr) -> Expr:
     """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**45; NaN or exact beyond."""
     dividend, divisor, back = _scaled(a, b)
-    r = _modulus(dividend, divisor) * back
+    r = modulus(dividend, divisor, _take) * back
     return keep_nan(ops.copysign(r, a), a, b)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**45; beyond as fmod."""
     dividend, divisor, back = _scaled(a, b)
-    r = _modulus(dividend, divisor)
+    r = modulus(dividend, divisor, _take)
     across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
     return keep_nan(ops.copysign(ops.where(across, divisor - r, r) * back, b), a, b)

@@ -111,22 +111,27 @@ def _sides(bounds: Any, n: int) -> tuple[Any, Any]:
         return bounds.lb, bounds.ub
     pairs = list(bounds)
     if len(pairs) == n and all(np.shape(pair) == (2,) for pair in pairs):
-        open_ends = any(end is None for pair in pairs for end in pair)
-        if n == 2 and not open_ends and (isinstance(bounds, list) or _are_tuples(pairs)):
+        if n != 2 or _is_open(pairs):
+            return _lows_and_highs(pairs)
+        if isinstance(bounds, list) or all(isinstance(pair, tuple) for pair in pairs):
             raise InputError(
                 f"bounds={bounds!r} might be pairs of two variables or (low, high): use "
                 "scipy.optimize.Bounds(low, high), or a tuple of two lists or arrays"
             )
-        if n != 2 or open_ends:
-            ends = ((-np.inf, np.inf) if p is None else (p, p) for pair in pairs for p in pair)
-            flat = np.array(list(ends), float).reshape(n, 2, 2)
-            return flat[:, 0, 0], flat[:, 1, 1]
     low, high = pairs
     return low, high
 
 
-def _are_tuples(pairs: list[Any]) -> bool:
-    return all(isinstance(pair, tuple) for pair in pairs)
+def _lows_and_highs(pairs: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the second ends of pairs, None for an open one."""
+    ends = ((-np.inf, np.inf) if p is None else (p, p) for pair in pairs for p in pair)
+    flat = np.array(list(ends), float).reshape(len(pairs), 2, 2)
+    return flat[:, 0, 0], flat[:, 1, 1]
+
+
+def _is_open(pairs: list[Any]) -> bool:
+    """Whether an end of a pair is None: then the pairs are those of variables."""
+    return any(end is None for pair in pairs for end in pair)
 
 
 def parameters_of(f: Callable[..., Any]) -> int:

@@ -250,6 +250,17 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     if method not in METHODS:
         raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
     n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    box = _box(bounds, n)
+    if method == "lm" and box.bounded:
+        raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
+    p = start_within(box.low, box.high) if p0 is None else np.array(real(p0, "p0")).ravel()
+    if (p < box.low).any() or (p > box.high).any():
+        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
+    return p, box
+
+
+def _box(bounds: Any, n: int) -> Box:
+    """SciPy's bounds of n parameters."""
     try:
         low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
         box = Box(_side(low, n), _side(high, n))
@@ -257,12 +268,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
         raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error
     if not (box.low < box.high).all():
         raise InputError("bounds: each lower bound must be strictly less than each upper bound")
-    if method == "lm" and box.bounded:
-        raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
-    p = start_within(box.low, box.high) if p0 is None else np.array(real(p0, "p0")).ravel()
-    if (p < box.low).any() or (p > box.high).any():
-        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
-    return p, box
+    return box
 
 
 def _side(values: Any, n: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from symgrad.optimize.arguments import (
 from symgrad.optimize.curves import Curves, curves_of
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
-from symgrad.optimize.minimize import minimize_from, target_of
+from symgrad.optimize.minimize import minimize_from, on_host, target_of
 from symgrad.targets import Device
 from symgrad.wgsl.dispatch import DeviceArray
 
@@ -84,20 +84,15 @@ def fit_many(
     kind = dtype or ("float32" if target.is_gpu else "float64")
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
-    seen = Y if isinstance(Y, DeviceArray) else real(Y, "Y", kind)
-    if seen.ndim != 2:
-        raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
+    seen = _observed(Y, kind)
     if target.is_gpu and kind == "float64":
         given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
         given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy} | options
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind)
     n = starts.shape[1]
-    x = real(x, "x", kind)
-    if x.ndim == 2 and x.shape == seen.shape and _takes_a_number(f, n):
-        curves = curves_of(x[:, None, :], seen, sigma, nan_policy, kind, plain=True)
-    else:
-        curves = curves_of(x, seen, sigma, nan_policy, kind, plain=x.ndim == 1)
+    x, plain = _places(f, real(x, "x", kind), seen, n)
+    curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
     first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
     if first is not None:
         _require_rowwise(f, curves, first)
@@ -106,7 +101,7 @@ def fit_many(
     result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
     if covariance:
         half = _normal_matrices(_residual(f, curves), result.x, data)
-        result.cov = _covariances(half, np.asarray(_on_host(result.fun)), n, curves.kept,
+        result.cov = _covariances(half, np.asarray(on_host(result.fun)), n, curves.kept,
                                   absolute_sigma)  # fmt: skip
     return result
 
@@ -154,11 +149,22 @@ def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], 
     return loss
 
 
-def _on_host(array: Any) -> Any:
-    return array.numpy() if isinstance(array, DeviceArray) else array
-
-
 # --- arguments ------------------------------------------------------------------------------------
+
+
+def _observed(Y: Any, dtype: str) -> Any:
+    """The curves, (S, M), on the device if they are there."""
+    seen = Y if isinstance(Y, DeviceArray) else real(Y, "Y", dtype)
+    if seen.ndim != 2:
+        raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
+    return seen
+
+
+def _places(f: Callable[..., Any], x: np.ndarray, seen: Any, n: int) -> tuple[np.ndarray, bool]:
+    """x as `curves_of` takes it, and whether the model is given it as one number."""
+    if x.ndim == 2 and x.shape == seen.shape and _takes_a_number(f, n):
+        return x[:, None, :], True
+    return x, x.ndim == 1
 
 
 def _starts(f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str) -> Any:

@@ -129,7 +129,7 @@ class Descent(Method):
         enough = (enough & (slope <= 0.0) & functions.isfinite(at.loss)) | first
         open_end = high == 0.0
         short = self._short(at, slope, slope_there, length, low, high, open_end) & enough & ~first
-        fitted = _parabola(at.loss - loss, slope, length, low)
+        fitted = _parabola(at.loss - loss, slope, length)
         accepted = enough & ~short
         low, high = functions.where(short, length, low), functions.where(enough, high, length)
         tried = functions.where(high == 0.0, 2.0 * length, functions.where(
@@ -167,7 +167,7 @@ def _slight(small: Any, promised: Any, loss: Any, known: Any) -> Callable[[float
     return within
 
 
-def _parabola(rise: Any, slope: Any, length: Any, low: Any) -> Any:
+def _parabola(rise: Any, slope: Any, length: Any) -> Any:
     """The length at which the parabola through both losses and the slope is lowest."""
     curved = rise - slope
     part = functions.clip(-0.5 * slope / functions.where(curved > 0.0, curved, 1.0), 0.1, 0.5)

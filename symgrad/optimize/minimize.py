@@ -126,10 +126,8 @@ def minimize_from(
                [1., 0.]], dtype=float32)
     """
     require_method(method)
-    count, every = (
-        whole(steps, "steps", 0, MOST_STEPS - 1),
-        whole(history, "history", 0, MOST_STEPS),
-    )
+    count = whole(steps, "steps", 0, MOST_STEPS - 1)
+    every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
     data = _data(shared, own, dtype)
     problem = _problem(loss, n, data, reduce)
@@ -147,10 +145,9 @@ def minimize_from(
     states = _states(task, stages, begin, data, target)
     losses, ended = _run(states, stages, _asked(callback), every, progress)
     result = result_of(_ended(states.ends()) if ended else states.ends())
-    if memory:
-        result.memory = states.memory()
-    if every:
-        result.history = np.array(losses)
+    more = {"memory": states.memory()} if memory else {}
+    more |= {"history": np.array(losses)} if every else {}
+    result.update(more)
     return result
 
 
@@ -244,10 +241,11 @@ def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device)
     lead = stages[0][0]
     if isinstance(lead, gpu.Loop):
         return DeviceStates(task, lead, starts, data, target)
-    return HostStates(task, _on_host(starts), Data(_on_host(data.shared), _on_host(data.own)))
+    return HostStates(task, on_host(starts), Data(on_host(data.shared), on_host(data.own)))
 
 
-def _on_host(array: Any) -> Any:
+def on_host(array: Any) -> Any:
+    """An array of NumPy's, wherever it was."""
     return array.numpy() if isinstance(array, DeviceArray) else array
 
 

@@ -54,9 +54,8 @@ class RowLoss:
 
 
 def minimize_over_data(
-    kernel: Any, of: RowLoss, starts: Any, method: Method, steps: int, tol: Any, data: Any,
-    options: dict[str, Any],
-) -> Any:  # fmt: skip
+    kernel: Any, of: RowLoss, starts: Any, method: Method, data: Any, options: dict[str, Any]
+) -> Any:
     """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
     require_method(method)
     if method.needs == "squares" and not of.squares:
@@ -70,7 +69,7 @@ def minimize_over_data(
     given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
     given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     f = of.residuals if method.needs == "squares" else of.loss
-    return minimize_from(f, kernel.n_inputs, starts, method, steps, tol, **given)
+    return minimize_from(f, kernel.n_inputs, starts, method, **given)
 
 
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:

@@ -334,10 +334,7 @@ def evaluated(
 
 def _squares(graph: Graph, residuals: list[Expr], x: Any, weight: float) -> list[Any]:
     """Half the sum of squares, Jᵀr, and the lower half of JᵀJ, without structural zeros."""
-    n, matrix = len(x), jacobian(residuals, x)
-    rows: dict[int, dict[int, Expr]] = {}
-    for r, c, entry in zip(matrix.rows, matrix.columns, matrix.entries, strict=True):
-        rows.setdefault(r, {})[c] = entry
+    n, rows = len(x), _jacobian_rows(residuals, x)
     terms: list[list[Any]] = [[0.5 * r * r for r in residuals]]
     terms += [[row[i] * residuals[r] for r, row in rows.items() if i in row] for i in range(n)]
     terms += [
@@ -347,6 +344,15 @@ def _squares(graph: Graph, residuals: list[Expr], x: Any, weight: float) -> list
     ]
     sums = [np.sum(array(t)) if t else lift(graph, 0.0) for t in terms]
     return sums if weight == 1.0 else [s * weight for s in sums]
+
+
+def _jacobian_rows(residuals: list[Expr], x: Any) -> dict[int, dict[int, Expr]]:
+    """The entries of the Jacobian that are not structurally 0, by row and column."""
+    matrix = jacobian(residuals, x)
+    rows: dict[int, dict[int, Expr]] = {}
+    for r, c, entry in zip(matrix.rows, matrix.columns, matrix.entries, strict=True):
+        rows.setdefault(r, {})[c] = entry
+    return rows
 
 
 def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:

@@ -58,13 +58,7 @@ def minimize(
         array([1., 1.])
     """
     start = np.atleast_1d(real(x0, "x0"))
-    if start.ndim != 1:
-        raise InputError(f"x0 has shape {start.shape}: (n,) is needed")
-    if isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method)):
-        raise InputTypeError(
-            f"method={method!r}: sg.minimize runs SciPy's methods; sg.minimize_from(f, "
-            f"{len(start)}, x0, method) runs symgrad's"
-        )
+    _require_scipys(start, method)
     args = args if isinstance(args, tuple) else (args,)
     target = choose(device if device is not None else "cpu")
     chosen = {"device": target, "dtype": dtype or ("float32" if target.is_gpu else "float64")}
@@ -73,15 +67,29 @@ def minimize(
     fun = as_scipy(fused_forward_backward(len(start), loss, **chosen))
     if not callable(hess) and hessp is None and name in SECOND:
         hess = _hessian(fused_hessian(len(start), loss, **chosen))
-    jac, hess, hessp = (_with_args(g, args) for g in (jac, hess, hessp))
-    given = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
-    if name in WITHOUT:
-        given = {}
+    given = {} if name in WITHOUT else _derivatives(jac, hess, hessp, args)
     value = fun if given.get("jac") is True else lambda x: fun(x)[0]
     return scipy_optimize().minimize(
         value, start, method=method, bounds=bounds, constraints=constraints, tol=tol,
         callback=callback, options=options, **given,
     )  # fmt: skip
+
+
+def _require_scipys(start: np.ndarray, method: Any) -> None:
+    """Refuse starts of another shape, and methods that are symgrad's own."""
+    if start.ndim != 1:
+        raise InputError(f"x0 has shape {start.shape}: (n,) is needed")
+    if isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method)):
+        raise InputTypeError(
+            f"method={method!r}: sg.minimize runs SciPy's methods; sg.minimize_from(f, "
+            f"{len(start)}, x0, method) runs symgrad's"
+        )
+
+
+def _derivatives(jac: Any, hess: Any, hessp: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+    """What SciPy is told of derivatives: functions of the user's own, or that f returns them."""
+    jac, hess, hessp = (_with_args(g, args) for g in (jac, hess, hessp))
+    return {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
 
 
 def _loss_of(f: Callable[..., Any], args: tuple[Any, ...], with_gradient: bool) -> Any:

@@ -217,12 +217,10 @@ def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) 
                     stack.append(a)
                 elif a in bound or nodes[a][0] is INPUT:
                     loads.append(a)
-    return _loads_first(sorted(found), graph, set(loads), bound)
+    return _loads_first(sorted(found), graph, set(loads))
 
 
-def _loads_first(
-    order: Sequence[int], graph: Graph, outside: set[int], bound: frozenset[int]
-) -> list[int]:
+def _loads_first(order: Sequence[int], graph: Graph, outside: set[int]) -> list[int]:
     """The nodes in order, each value from outside just before the first that needs it."""
     result: list[int] = []
     for i in order:

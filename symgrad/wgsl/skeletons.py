@@ -176,14 +176,19 @@ def _stores(skeleton: Skeleton) -> Iterator[str]:
     for number, runs in enumerate(skeleton.rounds):
         if number:
             yield "  workgroupBarrier();"
-        for c, s in enumerate(s for run in runs for s in run):
-            value = _held_name(s) if number else skeleton.text(s.node)
-            yield f"  tile[{_row(skeleton)} + {c}u] = {value};"
+        yield from _fill(skeleton, runs, held=number > 0)
         yield "  workgroupBarrier();"
         start = 0
         for run in runs:
             yield from _drain(skeleton, run, start, names[run[0].output], widths[run[0].output])
             start += len(run)
+
+
+def _fill(skeleton: Skeleton, runs: Iterable[Sequence[Store]], held: bool) -> Iterator[str]:
+    """The lines that write the columns of a round to the tile."""
+    for c, s in enumerate(s for run in runs for s in run):
+        value = _held_name(s) if held else skeleton.text(s.node)
+        yield f"  tile[{_row(skeleton)} + {c}u] = {value};"
 
 
 def _held(skeleton: Skeleton, s: Store) -> str:

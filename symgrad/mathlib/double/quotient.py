@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan
+from symgrad.mathlib.quotient import modulus
 
 
 def _take(r: Expr, b: Expr) -> Expr:
@@ -16,23 +15,14 @@ def _take(r: Expr, b: Expr) -> Expr:
     return (r - q * high) - q * (b - high)
 
 
-def _modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, in [0, b), for a, b >= 0; NaN where three reductions do not get there."""
-    r = _take(_take(_take(a, b), b), b)
-    r = ops.where(r < 0.0, r + b, r)
-    r = ops.where(r >= b, r - b, r)
-    r = ops.where(a < b, a, r)
-    return ops.where((r >= 0.0) & (r < b) & ops.isfinite(a), r, math.nan)
-
-
 def fmod(a: Expr, b: Expr) -> Expr:
     """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**72; NaN or exact beyond."""
-    return keep_nan(ops.copysign(_modulus(ops.abs(a), ops.abs(b)), a), a, b)
+    return keep_nan(ops.copysign(modulus(ops.abs(a), ops.abs(b), _take), a), a, b)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**72; beyond as fmod."""
     divisor = ops.abs(b)
-    r = _modulus(ops.abs(a), divisor)
+    r = modulus(ops.abs(a), divisor, _take)
     across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
     return keep_nan(ops.copysign(ops.where(across, divisor - r, r), b), a, b)
