@@ -145,9 +145,7 @@ def minimize_from(
     states = _states(task, stages, begin, data, target)
     losses, ended = _run(states, stages, _asked(callback), every, progress)
     result = result_of(_ended(states.ends()) if ended else states.ends())
-    more = {"memory": states.memory()} if memory else {}
-    more |= {"history": np.array(losses)} if every else {}
-    result.update(more)
+    result.update(_kept(states if memory else None, losses if every else None))
     return result
 
 
@@ -271,6 +269,12 @@ def _run(
     for runner, count in last:
         states.advance(runner, count)
     return losses, False
+
+
+def _kept(states: States | None, losses: list[np.ndarray] | None) -> dict[str, Any]:
+    """What the result has besides where the problems ended, if it is wanted."""
+    found = {} if states is None else {"memory": states.memory()}
+    return found if losses is None else found | {"history": np.array(losses)}
 
 
 def _asked(callback: Callable[..., Any] | None) -> Callable[[Any], bool] | None:
