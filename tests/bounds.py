@@ -41,6 +41,9 @@ SINGULAR: Final = {
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
 
 COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
+TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
+"""What has its largest value at this multiple of pi, and its least half a turn later."""
+
 WRAPPED: Final = {ops.fmod: np.trunc, ops.remainder: np.floor}
 """Remainders, and the whole quotient that they take away."""
 
@@ -120,9 +123,26 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
     values = np.array([_value(op, xs) for xs in product(*map(_samples, arguments))])
     known = known & (np.isnan(values).all(axis=0) | ~np.isnan(values).any(axis=0))
     low, high = values.min(axis=0), values.max(axis=0)
+    if op in TURNING:
+        low, high = _turned(op, arguments[0], low, high)
+    if op is ops.tan:  # a pole may lie between
+        known = known & (_turns(arguments[0].low, 0.5, 1.0) == _turns(arguments[0].high, 0.5, 1.0))
     if op.result == "f":
         low, high = _widened(op, low, high, arguments)
     return _interval(low, high, known, arguments)
+
+
+def _turned(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
+    """The range of a sine or cosine, with the extremes that lie between the ends."""
+    peak = TURNING[op]
+    peaks = _turns(x.low, peak, 2.0) < _turns(x.high, peak, 2.0)
+    troughs = _turns(x.low, peak + 1.0, 2.0) < _turns(x.high, peak + 1.0, 2.0)
+    return np.where(troughs, -1.0, low), np.where(peaks, 1.0, high)
+
+
+def _turns(x: Any, start: float, length: float) -> Any:
+    """The periods of length*pi that have passed at x, the first of which begins at start*pi."""
+    return np.floor((x / np.pi - start) / length)
 
 
 def _value(op: Op, arguments: Sequence[Any]) -> Any:
@@ -160,6 +180,9 @@ def _error(op: Op, size: Any, arguments: list[Interval]) -> Any:
         size = np.maximum(size, 0.5)
     if op is ops.logaddexp:  # a sum of the larger argument and something positive
         size = np.maximum(size, np.max([np.abs(a.low) for a in arguments], axis=0))
+    if op is ops.fma:  # whose product is rounded where a device does not have it
+        first, second = (np.maximum(np.abs(a.low), np.abs(a.high)) for a in arguments[:2])
+        flushed = flushed + 2.0**-24 * first * second
     extreme = (size < 1e-30) | (size > 1e30)
     return np.where(extreme, EXTREME, ULPS * 2.0**-23) * size + flushed
 

@@ -205,7 +205,7 @@ PROGRAM = """
 import numpy as np
 from symgrad.expr import functions as sg
 from symgrad.expr import differentiate
-from symgrad.pipeline import Options, Shaders, Wanted, build
+from symgrad.pipeline import Derivation, Options, Shaders, Wanted, build
 from symgrad.results import Array, Scalar
 
 def f(v):
@@ -220,7 +220,7 @@ def derive(t):
     g = differentiate.vjp(t.graph, {loss: t.graph.constant(1.0)}, t.inputs)
     return [Wanted("loss", (loss,), Scalar()), Wanted("grad", tuple(g), Array((4,)))]
 
-computation = build(f, 4, derive, Options("f")).computation
+computation = build(f, 4, Derivation("slopes", derive), Options("f")).computation
 for module in Shaders(computation, Options("f"), "f").modules:
     print(module)
 """
