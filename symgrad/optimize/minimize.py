@@ -61,6 +61,9 @@ UNROLLED: Final = 12
 Its length grows with their cube: with 15 variables drivers take ten seconds, with 30 a minute.
 """
 
+STORED_ROWS: Final = 100_000
+"""Rows up to which the kernel keeps their matrix: for more, its loops have too many turns."""
+
 PARTS: Final = 20
 """Into how many parts the steps are divided at least where progress is shown."""
 
@@ -136,7 +139,7 @@ def minimize_from(
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
-    stored = target.is_gpu and runner is None and _stored(problem, method)
+    stored = target.is_gpu and runner is None and _stored(problem, method, data.rows)
     task = Task(problem, method, box, stop, options, count, blind, stored)
     make = runner or (lambda made: runner_for(made, options, target))
     stages = [(make(made), count) for made, count in task.stages()]
@@ -200,9 +203,9 @@ def retraced(kernel: Any) -> Callable[[Any], Any]:
     return replay
 
 
-def _stored(problem: Problem, method: Method) -> bool:
+def _stored(problem: Problem, method: Method, rows: int) -> bool:
     """Whether a GPU is to keep the matrix of the normal equations, rather than expressions."""
-    many = problem.columns > 0 and problem.n > UNROLLED and fits(problem.n)
+    many = 0 < rows <= STORED_ROWS and problem.n > UNROLLED and fits(problem.n)
     return many and can_be_stored(method)
 
 
