@@ -337,7 +337,8 @@ class DataKernel:
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
-        gradient *= scale
+        if scale != 1.0:
+            gradient *= scale
         return float(total.sums[0] * scale), self._parameters.nested(gradient)
 
 

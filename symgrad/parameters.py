@@ -45,10 +45,9 @@ class Nest:
 
     def nested(self, flat: np.ndarray) -> Any:
         """As the user has them, in fresh arrays; a number for a shape of ()."""
+        parts = (flat[b.start : b.start + b.size].reshape(b.shape) for b in self.blocks)
         with np.errstate(over="ignore"):
-            flat = flat.astype(self.dtype)
-        parts = (flat[b.start : b.start + b.size].reshape(b.shape).copy()[()] for b in self.blocks)
-        return nested(self.n, parts)
+            return nested(self.n, iter([p.astype(self.dtype)[()] for p in parts]))
 
 
 def _leaves(n: Any, params: Any, name: str) -> Iterator[Any]:
