@@ -72,7 +72,7 @@ def segments(indices: np.ndarray) -> Segments:
     while True:
         starts, bounds = _cut(bounds)
         levels.append(Runs(order.astype(np.uint32), starts.astype(np.uint32)))
-        if levels[-1].count <= max(2 * len(lines), ENOUGH):
+        if levels[-1].count <= max(len(lines), ENOUGH):
             return Segments(tuple(levels), lines, bounds[:-1])
         order = np.arange(levels[-1].count)
 
