@@ -18,7 +18,7 @@ from symgrad.optimize.arguments import (
     start_within,
 )
 from symgrad.optimize.curves import Curves, curves_of
-from symgrad.optimize.least_squares import LevenbergMarquardt
+from symgrad.optimize.least_squares import MATRIX, LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, on_host, target_of
 from symgrad.targets import Device
@@ -219,9 +219,9 @@ def _require_rowwise(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> No
 
 def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str, Any]) -> Any:
     """The lower halves of JᵀJ at these parameters: a first evaluation keeps them."""
-    n = x.shape[1]
-    at = minimize_from(residual, n, x, LevenbergMarquardt(), 0, memory=True, **data)
-    return next(m for m in at.memory if m.shape[1:] == (n * (n + 1) // 2,))
+    method = LevenbergMarquardt()
+    at = minimize_from(residual, x.shape[1], x, method, 0, memory=True, **data)
+    return at.memory[MATRIX]
 
 
 def _covariances(

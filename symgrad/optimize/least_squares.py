@@ -39,6 +39,9 @@ BLIND: Final = 2.0
 SMALLEST: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
+MATRIX: Final = 3
+"""Which part of the memory is the lower half of JᵀJ."""
+
 
 @dataclass(frozen=True)
 class LevenbergMarquardt(Method):

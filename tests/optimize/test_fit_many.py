@@ -74,6 +74,15 @@ def test_several_predictors_and_bounds() -> None:
     np.testing.assert_allclose(held.x, [want, [1.0, 3.0]], atol=1e-8)
 
 
+def test_one_parameter_has_curve_fits_covariance() -> None:
+    model = lambda x, b: np.exp(-b * x)  # noqa: E731
+    noise = 0.01 * np.random.default_rng(4).normal(size=(3, len(X)))
+    curves = model(X, np.array([[0.5], [1.0], [2.0]])) + noise
+    found = sg.fit_many(model, X, curves, [1.0], covariance=True, device="cpu")
+    want = [sg.curve_fit(model, X, y, [1.0])[1] for y in curves]
+    np.testing.assert_allclose(found.cov, want, rtol=1e-6)
+
+
 def test_a_singular_fit_has_no_covariance() -> None:
     found = sg.fit_many(lambda x, a, b: (a + b) * x, X, Y, [1, 1], covariance=True, device="cpu")
     assert np.isinf(found.cov).all()
