@@ -24,7 +24,7 @@ class Table:
     weight: float
 
 
-def read_table(rows: Any, traced: Traced, dtype: str, policy: str, own: bool = False) -> Table:
+def read_table(rows: Any, traced: Traced, dtype: str, policy: str, own: bool) -> Table:
     """The table of rows of a traced loss; ``own`` if nothing may be shared with the user.
 
     Raises:

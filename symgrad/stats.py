@@ -14,8 +14,8 @@ class Stats:
     """The size of a kernel and what it took to make it.
 
     ``flops`` count each operation at its cost in additions (a division 4, an exponential 10, ...);
-    ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage.
-    Over data, a point is a row.
+    ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage,
+    of the first kernel where several have the same trace. Over data, a point is a row.
     """
 
     nodes: int

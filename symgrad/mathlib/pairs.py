@@ -19,7 +19,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.expression import WRAP, Expr
-from symgrad.expr.node import Op, reachable
+from symgrad.expr.node import Graph, Op, reachable
 from symgrad.mathlib.bits import polynomial
 
 Pair = tuple[Any, Any]
@@ -259,11 +259,11 @@ def in_pairs(roots: Sequence[Expr], given: Mapping[int, Pair]) -> list[Pair]:
         elif not op.arity:
             made[i] = WRAP[op.result](graph, i)
         else:
-            made[i] = _applied(graph, i, op, [made[a] for a in arguments], arguments)
+            made[i] = _applied(graph, op, [made[a] for a in arguments], arguments)
     return [made[r.id] for r in roots]
 
 
-def _applied(graph: Any, i: int, op: Op, values: list[Any], arguments: Sequence[int]) -> Any:
+def _applied(graph: Graph, op: Op, values: list[Any], arguments: Sequence[int]) -> Any:
     """An operation on pairs; one whose result is no float is one on their high parts."""
     if op is ops.integer_pow:
         return _power(values[0], graph.nodes[arguments[1]][1])

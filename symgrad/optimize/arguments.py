@@ -29,7 +29,7 @@ def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
         return np.ascontiguousarray(found, dtype) if found.ndim else found.astype(dtype)
 
 
-def real_matrix(values: Any, name: str, n: int, dtype: str = "float64") -> np.ndarray:
+def real_matrix(values: Any, name: str, n: int, dtype: str) -> np.ndarray:
     """The values as an array (S, n); a single row may stand alone."""
     found = np.atleast_2d(real(values, name, dtype))
     if found.ndim != 2 or found.shape[1] != n:

@@ -63,7 +63,8 @@ def curve_fit(
         dtype: "float64" by default. "float32" evaluates the model and its derivatives to the end on
             the device, as pairs of float32: data and parameters keep the digits they have in
             float64, and sums, products, powers, exponentials, logarithms, sines, cosines and arc
-            tangents about 13 of them; others have float32's own. Steps are the CPU's.
+            tangents about 13 of them; others have float32's own, as have models that need all of x
+            at once. Steps are the CPU's.
         kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
             tolerances (ftol, xtol, gtol) and the like are taken, but the fit always goes on until
             rounding ends it; of its losses ``loss="linear"`` alone.

@@ -84,7 +84,7 @@ class LevenbergMarquardt(Method):
         """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, promise and size.
 
         The promise is by how much the quadratic model says that the step lowers the loss; the size
-        is the sum of squares of |J x|, by which rounding changes the model.
+        is the sum of squares of the columns of J times their variables, which rounding goes with.
         """
         half = np.zeros(n * (n + 1) // 2)
         return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, 0.0, 0.0
@@ -261,7 +261,7 @@ def _orthogonal(gradient: Any, diagonal: Any, loss: Any, promised: Any) -> Calla
 
 def _slight(
     gradient: Any, diagonal: Any, loss: Any, size: Any, eps: float
-) -> Callable[[float], Any]:  # fmt: skip
+) -> Callable[[float], Any]:
     """Whether a change of a single variable, by its column alone, would hardly lower the loss.
 
     It would by g**2 / 2d. Rounding of the variables moves the residuals by some |J| eps |x|.

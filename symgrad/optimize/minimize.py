@@ -110,10 +110,10 @@ def minimize_from(
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
         message (S,), and on the host ``best``, the index of the lowest loss, or None without
-        starts. ``success`` is only
-        where the gradient is within its tolerance, or where the loss or the steps no longer change
-        by more than theirs and the gradient is small for that too: see `Tolerances`. Where it is
-        not small, and no step leads on, the status is -1. Methods that do not need the loss
+        starts. ``success`` is only where the gradient is within its tolerance, or where the loss or
+        the steps no longer change by more than theirs and the gradient is small for that too: see
+        `Tolerances`. Where it is not small, and no step leads on, the status is -1; where least
+        squares have run into a flat part of the model, it is -3. Methods that do not need the loss
         compute it at the end only: from where it has no value they go on as long as the gradient
         has one.
 

@@ -30,7 +30,7 @@ from symgrad.optimize.method import (
     Tolerances,
     array_of,
 )
-from symgrad.optimize.normal import Calls, Stored
+from symgrad.optimize.normal import Calls, Stored, unpacked
 from symgrad.pipeline import (
     KEPT,
     Options,
@@ -376,9 +376,7 @@ def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
     flat = array(list(found))
     if needs == "gradient":
         return flat[0], flat[1 : n + 1], None
-    index = np.zeros((n, n), int)
-    index[np.tril_indices(n)] = np.arange(n * (n + 1) // 2)
-    return flat[0], flat[1 : n + 1], flat[n + 1 :][np.maximum(index, index.T)]
+    return flat[0], flat[1 : n + 1], unpacked(flat[n + 1 :])
 
 
 def _stored(calls: Calls, found: Any, n: int) -> tuple[Any, Any, Any]:
