@@ -17,7 +17,7 @@ from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Inputs, Kernel, assemble
-from symgrad.pipeline import Derivation, Options, Wanted, build
+from symgrad.pipeline import Derivation, Options, Wanted, build, dtype_name
 from symgrad.results import Array, Nested, Result, Scalar, Sparse
 from symgrad.row_loss import Request
 from symgrad.rows import columns_of
@@ -306,11 +306,8 @@ def options_of(
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
-    try:
-        kind = str(np.dtype(dtype))
-    except TypeError:
-        kind = str(dtype)
-    return Options(name or getattr(f, "__name__", "f"), math, kind, simplify, comments)
+    title = name or getattr(f, "__name__", "f")
+    return Options(title, math, dtype_name(dtype), simplify, comments)
 
 
 def _kernel(

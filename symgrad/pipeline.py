@@ -152,10 +152,24 @@ def simplify_outputs(
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
 
 
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype that kernels compute in, however it is given.
+
+    Raises:
+        InputError: for any other.
+    """
+    try:
+        name = str(np.dtype(dtype))
+    except TypeError:
+        name = str(dtype)
+    if name not in DTYPES:
+        raise InputError(f"dtype={name!r} is not a choice: use {' or '.join(DTYPES)}")
+    return name
+
+
 def require_options(options: Options) -> None:
     """Refuse a dtype or a level of simplification that does not exist."""
-    if options.dtype not in DTYPES:
-        raise InputError(f"dtype={options.dtype!r} is not a choice: use {' or '.join(DTYPES)}")
+    dtype_name(options.dtype)
     if options.simplify not in (True, False, "real"):
         raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')
 

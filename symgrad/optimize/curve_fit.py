@@ -9,11 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.optimize.arguments import parameters_of, real, start_within
+from symgrad.optimize.arguments import parameters_of, real, start_within, whole
 from symgrad.optimize.levenberg import averaged, minimum
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.optimize.rows import Rows, Shape
+from symgrad.pipeline import dtype_name
 from symgrad.targets import choose
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
@@ -26,6 +27,9 @@ IGNORED: Final = frozenset(
      "diff_step", "jac_sparsity", "tr_solver", "tr_options", "f_scale"}
 )  # fmt: skip
 """What SciPy's methods take and this one does not need."""
+
+MOST: Final = 2**31 - 1
+"""The most evaluations that may be asked for."""
 
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum."""
@@ -90,10 +94,10 @@ def curve_fit(
     start, box = _start(f, p0, bounds, method)
     _require_rows(len(y), len(start), box, method)
     target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
+    kind = "float64" if dtype is None else dtype_name(dtype)
     if target.is_gpu and dtype is None:
         coarse = Rows(f, x, y, scale, len(start), shape, target, "float32")
         start, target = _near(coarse, start, box, limit), choose("cpu")
-    kind = dtype or "float64"
     rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32")
     end = _fit(rows, start, box, limit)
     _require_minimum(end, box, kind, rows, limit)
@@ -296,4 +300,4 @@ def _limit(options: dict[str, Any], jac: Any) -> int:
         raise InputTypeError(
             f"curve_fit does not know {', '.join(sorted(others))}: it minimises the sum of squares"
         )
-    return int(limit)
+    return whole(limit, "maxfev", 1, MOST)

@@ -21,6 +21,7 @@ from symgrad.optimize.curves import Curves, curves_of
 from symgrad.optimize.least_squares import MATRIX, LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, on_host, target_of
+from symgrad.pipeline import dtype_name
 from symgrad.targets import Device
 from symgrad.wgsl.dispatch import DeviceArray
 
@@ -81,7 +82,7 @@ def fit_many(
         array([0.5, 1. , 2. ])
     """
     target = target_of(device, Y, p0)
-    kind = dtype or ("float32" if target.is_gpu else "float64")
+    kind = dtype_name(dtype or ("float32" if target.is_gpu else "float64"))
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
     seen = _observed(Y, kind)

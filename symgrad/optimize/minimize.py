@@ -37,7 +37,7 @@ from symgrad.optimize.states import (
     Task,
     streamed,
 )
-from symgrad.pipeline import Options
+from symgrad.pipeline import Options, dtype_name
 from symgrad.screen import open_screen
 from symgrad.targets import Device, choose, devices, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
@@ -129,6 +129,7 @@ def minimize_from(
                [1., 0.]], dtype=float32)
     """
     require_method(method)
+    dtype = dtype_name(dtype)
     count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
@@ -378,4 +379,4 @@ def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:
 def _options(loss: Callable[..., Any], math: str, dtype: str, target: Device) -> Options:
     if target.is_gpu:
         require_gpu_dtype(target, dtype)
-    return Options(getattr(loss, "__name__", "loss"), math, str(np.dtype(dtype)), True, False)
+    return Options(getattr(loss, "__name__", "loss"), math, dtype, True, False)

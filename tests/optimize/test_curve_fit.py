@@ -113,6 +113,33 @@ def test_a_model_whose_constants_change_between_calls() -> None:
     assert sg.curve_fit(model, X, 6 * X)[0] == pytest.approx([3.0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes_are_names_or_numpys(dtype: str) -> None:
+    y, kind = decay(X, 2.5, 1.3, 0.5), np.dtype(dtype)
+    for given in (kind, kind.type):
+        popt, _ = sg.curve_fit(decay, X, y, [1, 1, 1], dtype=given)
+        np.testing.assert_array_equal(popt, sg.curve_fit(decay, X, y, [1, 1, 1], dtype=dtype)[0])
+        found = sg.fit_many(decay, X, [y], [1, 1, 1], device="cpu", dtype=given)
+        assert found.x.dtype == kind
+
+
+@pytest.mark.parametrize("dtype", ["float16", "nonsense", 3])
+def test_other_dtypes_are_refused(dtype: Any) -> None:
+    y, message = decay(X, 2.5, 1.3, 0.5), f"dtype='{dtype}' is not a choice: use float32 or float64"
+    with pytest.raises(sg.InputError, match=message):
+        sg.curve_fit(decay, X, y, [1, 1, 1], dtype=dtype)
+    with pytest.raises(sg.InputError, match=message):
+        sg.fit_many(decay, X, [y], [1, 1, 1], dtype=dtype)
+    with pytest.raises(sg.InputError, match=message):
+        sg.minimize_from(lambda v: v @ v, 1, [[1.0]], sg.LBFGS(), dtype=dtype)
+
+
+def test_limits_are_whole_numbers() -> None:
+    for limit in ("many", 2.5, -1):
+        with pytest.raises((sg.InputError, TypeError), match="maxfev="):
+            sg.curve_fit(decay, X, decay(X, 1, 1, 1), [1, 1, 1], maxfev=limit)
+
+
 def test_results_are_no_arrays_of_the_users() -> None:
     p0 = np.array([2.5, 1.3, 0.5])
     popt, _ = sg.curve_fit(decay, X, decay(X, *p0), p0, bounds=(0.0, 10.0))
