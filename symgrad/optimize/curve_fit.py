@@ -32,7 +32,7 @@ MOST: Final = 2**31 - 1
 """The most evaluations that may be asked for."""
 
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
-"""The relative offset from which an end is no minimum."""
+"""The relative offset from which an end is no minimum; pairs of float32 have float64's."""
 
 
 def curve_fit(
@@ -100,7 +100,7 @@ def curve_fit(
         start, target = _near(coarse, start, box, limit), choose("cpu")
     rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32")
     end = _fit(rows, start, box, limit)
-    _require_minimum(end, box, kind, rows, limit)
+    _require_minimum(end, box, rows, limit)
     pcov = covariance(end, len(y), absolute_sigma)
     if not full_output:
         return end.p, pcov
@@ -147,12 +147,12 @@ def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int) -> Point:
         return averaged(rows.at, end, box, limit) if rows.dtype == "float32" else end
 
 
-def _require_minimum(end: Point, box: Box, dtype: str, rows: Rows, limit: int) -> None:
+def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:
     left = offset(end, box)
-    if left <= TOLERANCE[dtype]:
+    if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
         return
     # residuals as small as the rounding of the model have no direction
-    noise = np.finfo(dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
+    noise = np.finfo(rows.dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
     if left * np.sqrt(end.cost) > 100.0 * noise:
         raise FitError(
             "Optimal parameters not found: no minimum was reached in "

@@ -54,7 +54,7 @@ class Rows:
     device: Any
     dtype: str
     pairs: bool = False
-    """Whether float32 is used in pairs."""
+    """Whether float32 is used in pairs, for a model that is traced at one row."""
     calls: int = 0
     _kernel: Any = field(default=None, init=False)
     _paired: Any = field(default=None, init=False)
@@ -90,6 +90,11 @@ class Rows:
             return self._agrees(p)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
             return False  # what is wrong with it for one x may be right for all of them
+
+    @property
+    def paired(self) -> bool:
+        """Whether the model is evaluated in pairs: it is not where it needs all of x at once."""
+        return self.pairs and self._rowwise
 
     def linear(self) -> Sequence[int]:
         """Parameters that, together, the model is linear in, as far as is known."""

@@ -134,6 +134,13 @@ def test_other_dtypes_are_refused(dtype: Any) -> None:
         sg.minimize_from(lambda v: v @ v, 1, [[1.0]], sg.LBFGS(), dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_end_short_of_the_minimum_is_none(dtype: str) -> None:
+    """Of one step, which leaves a relative offset of 0.017, in pairs of float32 as in float64."""
+    with pytest.raises(sg.FitError, match="no minimum was reached"):
+        sg.curve_fit(decay, X, noisy(0, 0.01), [1.0, 1.0, 0.0], dtype=dtype, maxfev=1)
+
+
 def test_limits_are_whole_numbers() -> None:
     for limit in ("many", 2.5, -1):
         with pytest.raises((sg.InputError, TypeError), match="maxfev="):
