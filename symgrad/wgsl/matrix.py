@@ -51,7 +51,7 @@ from symgrad.wgsl.solve import (
 def emit_with_matrix(
     iteration: Iteration, functions: Mapping[Op, Function], style: Style | None = None
 ) -> str:
-    """The module of an iteration with a matrix; entry point "main", of `LANES` invocations.
+    """The module of an iteration with a matrix; entry point "main", of `lanes` invocations.
 
     Raises:
         InputError: the iteration is too long for a kernel, or its matrix too large.

@@ -7,11 +7,11 @@ source for each front end and save nothing: with this tree four Gaussians over 1
 47 us on an H200, at 70 % of a copy's bandwidth.)
 
 Rounding errors stay those of short sums: there are so many workgroups that an invocation has at
-most `ROWS` rows. Where there are few results it adds them in blocks of `BLOCK`, and the sums of the
-blocks after that; where there are many, one by one, and fewer of them. What depends on the
-parameters alone is computed before the loop. Many results are cut into tiles, of a module each,
-that read the same rows. What a row adds to lines of tables, its slopes, is written as it is: see
-`lookup`.
+most `reduce_tile.ROWS` rows. Where there are few results it adds them in blocks of `BLOCK`, and
+the sums of the blocks after that; where there are many, one by one, and fewer of them. What depends
+on the parameters alone is computed before the loop. Many results are cut into tiles, of a module
+each, that read the same rows. What a row adds to lines of tables, its slopes, is written as it is:
+see `lookup`.
 """
 
 from __future__ import annotations

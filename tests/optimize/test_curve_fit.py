@@ -116,7 +116,8 @@ def test_a_model_whose_constants_change_between_calls() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dtypes_are_names_or_numpys(dtype: str) -> None:
     y, kind = decay(X, 2.5, 1.3, 0.5), np.dtype(dtype)
-    for given in (kind, kind.type):
+    givens: list[Any] = [kind, kind.type]
+    for given in givens:
         popt, _ = sg.curve_fit(decay, X, y, [1, 1, 1], dtype=given)
         np.testing.assert_array_equal(popt, sg.curve_fit(decay, X, y, [1, 1, 1], dtype=dtype)[0])
         found = sg.fit_many(decay, X, [y], [1, 1, 1], device="cpu", dtype=given)
