@@ -18,7 +18,7 @@ from symgrad.optimize.arguments import (
     start_within,
 )
 from symgrad.optimize.curves import Curves, curves_of
-from symgrad.optimize.least_squares import MATRIX, LevenbergMarquardt
+from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, on_host, target_of
 from symgrad.pipeline import dtype_name
@@ -222,7 +222,8 @@ def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str
     """The lower halves of JᵀJ at these parameters: a first evaluation keeps them."""
     method = LevenbergMarquardt()
     at = minimize_from(residual, x.shape[1], x, method, 0, memory=True, **data)
-    return at.memory[MATRIX]
+    assert method.stored is not None, "JᵀJ is a part of the memory"
+    return at.memory[method.stored]
 
 
 def _covariances(

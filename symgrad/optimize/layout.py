@@ -46,11 +46,9 @@ class Layout:
             at += np.size(part)
         return state[..., : self.n], tuple(parts), state[..., end : end + 5]
 
-    def start_of(self, size: int) -> int:
-        """Where the only part of the memory with so many numbers begins."""
-        sizes = [np.size(part) for part in self.memory]
-        assert sizes.count(size) == 1, "which part it is can be seen by its size"
-        return self.n + sum(sizes[: sizes.index(size)])
+    def start_of(self, part: int) -> int:
+        """Where this part of the memory begins."""
+        return self.n + sum(np.size(p) for p in self.memory[:part])
 
     def first(self, steps: int, loss: float = 0.0) -> np.ndarray:
         """The first state (size,) with so many steps to do; its variables are 0."""

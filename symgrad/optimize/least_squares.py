@@ -39,9 +39,6 @@ BLIND: Final = 2.0
 SMALLEST: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
-MATRIX: Final = 3
-"""Which part of the memory is the lower half of JᵀJ."""
-
 
 @dataclass(frozen=True)
 class LevenbergMarquardt(Method):
@@ -74,7 +71,7 @@ class LevenbergMarquardt(Method):
     damping: float = 1e-3
     needs: ClassVar[str] = "squares"
     pure: ClassVar[bool] = True
-    stored: ClassVar[bool] = True
+    stored: ClassVar[int | None] = 3
 
     def __post_init__(self) -> None:
         if not number(self.damping, "LevenbergMarquardt(damping)") > 0:

@@ -135,7 +135,7 @@ class Evaluation:
     """What a method is told of a point: expressions, and the numbers that it may depend on.
 
     ``hessian``, (n, n), is that of the loss for methods that need it, JᵀJ for those that minimise
-    a sum of squares, else None; methods that are ``stored`` may be given a `normal.Stored` matrix.
+    a sum of squares, else None; methods with a ``stored`` part may be given a `normal.Stored` one.
     ``step`` counts the steps done; ``eps`` is that of the dtype.
     """
 
@@ -199,9 +199,10 @@ class Method(ABC):
     numbers and words, it is traced once, and over data whatever the loss. Subclasses say so anew.
     """
 
-    stored: ClassVar[bool] = False
-    """Whether ``advance`` does with JᵀJ only what a `normal.Stored` matrix can. Subclasses say so
-    anew."""
+    stored: ClassVar[int | None] = None
+    """The part of the memory that is the lower half of JᵀJ, if ``advance`` does with that only what
+    a `normal.Stored` matrix can; else None. Subclasses say so anew.
+    """
 
     @abstractmethod
     def start(self, n: int) -> Memory:

@@ -110,7 +110,7 @@ def iteration(
 
 def can_be_stored(method: Method) -> bool:
     """Whether a method takes a matrix that the kernel keeps: its own class says so."""
-    return bool(vars(type(method)).get("stored"))
+    return vars(type(method)).get("stored") is not None
 
 
 def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Options) -> Iteration:
@@ -205,13 +205,17 @@ def _with_matrix(
 ) -> Iteration:  # fmt: skip
     """A step over rows of a method whose matrix the kernel keeps; see `_iteration`."""
     key = (method, "stored", problem.n, options, more) if _is_pure(method) else None
-    return _once(problem, key, partial(_made_with_matrix, problem, layout, step, options, key))
+    return _once(
+        problem, key, partial(_made_with_matrix, problem, layout, method, step, options, key)
+    )
 
 
 def _made_with_matrix(
-    problem: Problem, layout: Layout, step: Callable[..., list[Any]], options: Options, key: Any
-) -> Iteration:
-    n = problem.n
+    problem: Problem, layout: Layout, method: Method, step: Callable[..., list[Any]],
+    options: Options, key: Any,
+) -> Iteration:  # fmt: skip
+    n, part = problem.n, method.stored
+    assert part is not None, "the method cannot do with a matrix that is kept"
     half = n * (n + 1) // 2
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(1 + n + half)]
 
@@ -230,8 +234,7 @@ def _made_with_matrix(
         return replace(made, outputs=outputs), tuple(calls.made)
 
     computed, calls = _recorded.get(key, traced) if key else traced()
-    first = layout.start_of(half)
-    matrix = Matrix(n, first, problem.weight, calls)
+    matrix = Matrix(n, layout.start_of(part), problem.weight, calls)
     rows = _normal_rows(problem, options)
     return Iteration(computed, layout.size, rows, problem.shared, matrix)
 
