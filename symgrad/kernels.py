@@ -136,7 +136,9 @@ class Kernel:
             return out
         call = program.bind(points, rooms)
         call()
-        if len(arrays) == 1 and np.may_share_memory(arrays[0], points):  # it was taken as it is
+        # x was taken as it is, and out is what it was: a list may hold other arrays next time
+        fixed = isinstance(out, (tuple, np.ndarray))
+        if fixed and len(arrays) == 1 and np.may_share_memory(arrays[0], points):
             self._bound = Bound(arrays[0], out, call)
         return out
 

@@ -29,6 +29,15 @@ def test_results_cannot_be_written_to_one_place() -> None:
         kernel.run(np.eye(2), out=(flat[:2], flat[1:5].reshape(2, 2)))
 
 
+def test_a_list_of_results_may_get_other_arrays_between_calls() -> None:
+    kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+    x, out = np.array([2, 3], np.float32), [np.empty((), np.float32), np.empty(2, np.float32)]
+    kernel.run(x, out=out)
+    out[1] = np.zeros(2, np.float32)
+    kernel.run(x, out=out)
+    assert out[1].tolist() == [3.0, 2.0]
+
+
 @pytest.mark.parametrize("f", [np.sum, np.linalg.norm, sum])
 def test_functions_written_in_c_are_run_too(f: Any) -> None:
     loss, _ = sg.forward_backward(f, [3.0, 4.0])
