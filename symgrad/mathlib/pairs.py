@@ -210,6 +210,26 @@ def _below(a: Pair, b: Pair) -> Any:
     return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
 
 
+def _not_above(a: Pair, b: Pair) -> Any:
+    """Whether a is at most b."""
+    return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] <= b[1]))
+
+
+def _equal(a: Pair, b: Pair) -> Any:
+    """Whether a is b."""
+    return (a[0] == b[0]) & (a[1] == b[1])
+
+
+def whole(op: Op) -> Callable[[Pair], Pair]:
+    """Floor or ceil: that of the low part counts where the high one is whole."""
+
+    def rounded(a: Pair) -> Pair:
+        high = op(a[0])
+        return tidy(high, ops.where(high == a[0], op(a[1]), 0.0), high)
+
+    return rounded
+
+
 def smaller(a: Pair, b: Pair) -> Pair:
     """The smaller; NaN where one is."""
     found = _select(_below(b, a), b, a)
@@ -227,6 +247,7 @@ RULES: Final[Mapping[Op, Callable[..., Pair]]] = {
     ops.neg: lambda a: (-a[0], -a[1]),
     ops.abs: lambda a: _select(a[0] < 0.0, (-a[0], -a[1]), a), ops.where: _select,
     ops.minimum: smaller, ops.maximum: larger, ops.clip: lambda a, b, c: smaller(larger(a, b), c),
+    ops.floor: whole(ops.floor), ops.ceil: whole(ops.ceil),
     ops.relu: lambda a: _select(a[0] < 0.0, constant(0.0, a[0]), a),
     ops.reciprocal: lambda a: over(constant(1.0, a[0]), a),
     ops.fma: lambda a, b, c: plus(times(a, b), c),
@@ -243,6 +264,11 @@ RULES: Final[Mapping[Op, Callable[..., Pair]]] = {
     ),
 }  # fmt: skip
 """Operations on pairs; any other is float32's, with its derivatives."""
+
+CONDITIONS: Final[Mapping[Op, Callable[[Pair, Pair], Any]]] = {
+    ops.lt: _below, ops.le: _not_above, ops.eq: _equal, ops.ne: lambda a, b: ~_equal(a, b),
+}  # fmt: skip
+"""Comparisons of pairs: whether two numbers differ may be in their low parts alone."""
 
 
 def in_pairs(roots: Sequence[Expr], given: Mapping[int, Pair]) -> list[Pair]:
@@ -267,8 +293,8 @@ def _applied(graph: Graph, op: Op, values: list[Any], arguments: Sequence[int]) 
     """An operation on pairs; one whose result is no float is one on their high parts."""
     if op is ops.integer_pow:
         return _power(values[0], graph.nodes[arguments[1]][1])
-    if op in RULES:
-        return RULES[op](*values)
+    if op in RULES or op in CONDITIONS:
+        return (RULES.get(op) or CONDITIONS[op])(*values)
     plain = [v[0] if isinstance(v, tuple) else v for v in values]
     result = op(*plain)
     return (result, _passed_on(op, result, plain, values)) if op.result == "f" else result

@@ -59,6 +59,28 @@ def test_digits(name: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_numbers_that_differ_in_their_low_parts_are_told_apart(device: str) -> None:
+    def compared(a: Any, b: Any) -> Any:
+        bits = [a < b, a <= b, a == b, a != b, a > b, a >= b]
+        return sum(2.0**k * sg.where(bit, 1.0, 0.0) for k, bit in enumerate(bits))
+
+    less, equal, more = 0b001011, 0b100110, 0b111000
+    points = np.array([[2400000, 2400000, 0.1, 0.125], [1, 1, 0, 0], [7, 7, 0, -1e-7],
+                       [np.nan, 1, 0, 0], [np.inf, np.inf, 0, 0]])  # fmt: skip
+    found = np.asarray(paired(compared, device).run(points), float)[0]
+    assert found.tolist() == [less, equal, more, 0b001000, equal]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_whole_number_is_not_rounded_up_from_below_it(device: str) -> None:
+    kernel = paired(lambda a, b: np.floor(a) + 1000.0 * np.ceil(b), device)
+    points = np.array([[9, 9, -1e-8, -1e-8], [9, 9, 1e-8, 1e-8], [-2.5, -2.5, 1e-8, 0],
+                       [2.0**24, 0, -0.5, 0], [-7, -7, 0, 0]])  # fmt: skip
+    found = np.asarray(kernel.run(points), float).sum(axis=0)
+    assert found.tolist() == [9008, 10009, -2003, 2**24 - 1, -7007]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_beyond_its_range_a_pair_is_float32s(device: str) -> None:
     kernel = paired(lambda a, b: 1.0 / (1.0 + np.exp(a)) + b, device)
     points = np.array([[200.0, 1.0, 0, 0], [-200.0, 0.0, 0, 0], [95.0, 2.0, 0, 0]])
