@@ -151,8 +151,10 @@ def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:
     left = offset(end, box)
     if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
         return
-    # residuals as small as the rounding of the model have no direction
+    # residuals as small as the rounding of the model have no direction, nor have those that the
+    # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
     noise = np.finfo(rows.dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
+    noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
     if left * np.sqrt(end.cost) > 100.0 * noise:
         raise FitError(
             "Optimal parameters not found: no minimum was reached in "

@@ -290,3 +290,14 @@ def test_the_linear_loss_and_rows_left_out_by_their_deviation() -> None:
     sigma = np.where(x == 4, np.inf, 1.0)
     popt, _ = sg.curve_fit(lambda x, a, b: a * x + b, x, y, sigma=sigma, loss="linear", f_scale=2.0)
     np.testing.assert_allclose(popt, [2.0, 1.0], rtol=1e-9)
+
+
+def test_a_peak_far_from_zero_is_fitted_as_well_as_rounding_lets_it() -> None:
+    x = 2.4e6 + np.arange(40) * 0.01  # as days are counted
+    y = 2.0 * np.exp(-(((x - 2.4e6 - 0.2) / 0.1) ** 2))
+    y += 1e-3 * np.random.default_rng(0).normal(size=40)
+    peak = lambda x, a, b: a * np.exp(-(((x - b) / 0.1) ** 2))  # noqa: E731
+    found, covariance = sg.curve_fit(peak, x, y, [1.0, 2.4e6 + 0.22])
+    near, _ = sg.curve_fit(peak, x - 2.4e6, y, [1.0, 0.22])
+    assert abs(found[1] - 2.4e6 - near[1]) < 1e-2 * covariance[1, 1] ** 0.5
+    assert found[0] == pytest.approx(near[0], rel=1e-6)
