@@ -230,6 +230,27 @@ def whole(op: Op) -> Callable[[Pair], Pair]:
     return rounded
 
 
+def _trunc(a: Pair) -> Pair:
+    """What is left without the digits behind the point."""
+    return _select(a[0] < 0.0, whole(ops.ceil)(a), whole(ops.floor)(a))
+
+
+def _round(a: Pair) -> Pair:
+    """The nearest whole number; only a number without a low part can be half way."""
+    near = whole(ops.floor)(plus(a, constant(0.5, a[0])))
+    return _select(a[1] == 0.0, (ops.round(a[0]), 0.0), near)
+
+
+def left_of(op: Op, wholes: Callable[[Pair], Pair]) -> Callable[[Pair, Pair], Pair]:
+    """A remainder: what whole multiples leave; of infinities float32's."""
+
+    def left(a: Pair, b: Pair) -> Pair:
+        found = minus(a, times(b, wholes(over(a, b))))
+        return _select(ops.isfinite(found[0]), found, (op(a[0], b[0]), 0.0))
+
+    return left
+
+
 def smaller(a: Pair, b: Pair) -> Pair:
     """The smaller; NaN where one is."""
     found = _select(_below(b, a), b, a)
@@ -247,7 +268,9 @@ RULES: Final[Mapping[Op, Callable[..., Pair]]] = {
     ops.neg: lambda a: (-a[0], -a[1]),
     ops.abs: lambda a: _select(a[0] < 0.0, (-a[0], -a[1]), a), ops.where: _select,
     ops.minimum: smaller, ops.maximum: larger, ops.clip: lambda a, b, c: smaller(larger(a, b), c),
-    ops.floor: whole(ops.floor), ops.ceil: whole(ops.ceil),
+    ops.floor: whole(ops.floor), ops.ceil: whole(ops.ceil), ops.round: _round,
+    ops.trunc: _trunc, ops.fmod: left_of(ops.fmod, _trunc),
+    ops.remainder: left_of(ops.remainder, whole(ops.floor)),
     ops.relu: lambda a: _select(a[0] < 0.0, constant(0.0, a[0]), a),
     ops.reciprocal: lambda a: over(constant(1.0, a[0]), a),
     ops.fma: lambda a, b, c: plus(times(a, b), c),

@@ -31,6 +31,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], float]] = {
     "atan": (lambda a, b: np.arctan(a), 1e-13),
     "|a|": (lambda a, b: abs(a) + np.maximum(a, b) ** 2 + np.clip(a, -1.0, b * b), 1e-11),
     "min": (lambda a, b: np.minimum(a, b) - 20.0, 1e-13),
+    "mod": (lambda a, b: np.mod(1e5 * a, 1.7) + 9.0, 1e-9),
+    "fmod": (lambda a, b: np.fmod(1e5 * a, 1.7) + 9.0, 1e-9),
+    "trunc": (lambda a, b: np.trunc(1e7 * a) + np.round(1e7 * b) + 0.5, 1e-13),
     "tanh": (lambda a, b: np.tanh(a) + 3.0, 3e-7),  # float32's own
 }
 
