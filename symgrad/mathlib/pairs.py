@@ -152,8 +152,16 @@ def log(x: Pair) -> Pair:
     return tidy(y, (z + rest) - 0.5 * z * z, y)
 
 
+def _without_turns(x: Pair) -> Pair:
+    """A large x less its whole turns, as far as they can be counted: it keeps a pair's digits."""
+    far = (ops.abs(x[0]) >= 8192.0) & (ops.abs(x[0]) < 2.0**24)
+    k = ops.round(ops.where(far, x[0], 0.0) * (0.5 / math.pi))
+    return _select(far, minus(x, times((k, 0.0), constant(2.0 * math.pi, k))), x)
+
+
 def sine_and_cosine(x: Pair) -> tuple[Pair, Pair]:
     """Both, from the series at what whole quarters of a turn leave of x."""
+    x = _without_turns(x)
     inside = ops.abs(x[0]) < 8192.0
     k = ops.round(ops.where(inside, x[0], 0.0) * (2.0 / math.pi))
     r = _reduced(x, k, QUARTER)

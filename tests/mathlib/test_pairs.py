@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], float]] = {
     "exp": (lambda a, b: np.exp(a) + np.exp2(b), 1e-12),
     "log": (lambda a, b: np.log(abs(a) + 2) * np.log2(b * b + 2) + np.log10(b * b + 2), 1e-13),
     "sin": (lambda a, b: 2 + np.sin(20 * a), 1e-11),
+    "sin of many turns": (lambda a, b: 3 + np.sin(2e5 * a) + np.cos(1e4 * b), 1e-7),
     "cos": (lambda a, b: 2 + np.cos(20 * a), 1e-11),
     "tan": (lambda a, b: np.tan(0.1 * a), 1e-12),
     "atan": (lambda a, b: np.arctan(a), 1e-13),
