@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,12 @@ SMALL = {
     "07_single_molecules.py": ("--spots", "20000"),
     "08_basins_of_minimize.py": ("--side", "60"),
     "09_network_from_disk.py": ("--rows", "60000", "--batch", "500", "--epochs", "5"),
+    "10_torch_and_optax.py": (),
 }
 """The arguments that make an example quick."""
+
+EITHER = {"10_torch_and_optax.py": ("torch", "optax")}
+"""Examples with packages of which one must be there."""
 
 DEVICES = sorted({"gpu" if d.is_gpu else "cpu" for d in sg.devices()})
 
@@ -35,6 +40,8 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", SMALL)
 def test_example(name: str, device: str, tmp_path: Path) -> None:
+    if name in EITHER and not any(map(find_spec, EITHER[name])):
+        pytest.skip(f"none of {', '.join(EITHER[name])} is installed")
     picture = tmp_path / "picture.png"
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / name, *SMALL[name],
