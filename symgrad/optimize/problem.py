@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import TraceError
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
-from symgrad.expr.expression import Expr, lift
-from symgrad.expr.node import Graph, paused_gc
-from symgrad.expr.trace import describe, trace
-from symgrad.expr.verbs import grad, hessian, jacobian
+from symgrad.expr.node import paused_gc
+from symgrad.expr.trace import trace
+from symgrad.expr.verbs import jacobian
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
+from symgrad.optimize.evaluation import evaluated, residuals_of
 from symgrad.optimize.layout import LOSS, STATUS, Layout, flat, layout_of
 from symgrad.optimize.method import (
     Bounds,
@@ -28,7 +27,6 @@ from symgrad.optimize.method import (
     Move,
     Rule,
     Tolerances,
-    array_of,
 )
 from symgrad.optimize.normal import Calls, Stored, unpacked
 from symgrad.pipeline import (
@@ -244,7 +242,7 @@ def _normal_rows(problem: Problem, options: Options) -> Reduction:
 
     def row(v: Any) -> list[Any]:
         x = v[: problem.n]
-        residuals = _residuals(x[0].graph, problem.f(x, v[problem.n :]), problem.f)
+        residuals = residuals_of(x[0].graph, problem.f(x, v[problem.n :]), problem.f)
         with deriving(x[0].graph):
             slopes = jacobian(residuals, x).toarray()
         return [v for r, line in zip(residuals, slopes, strict=True) for v in (*line, r)]
@@ -308,70 +306,6 @@ def _computation(
 
         key = tuple(traced.graph.nodes), tuple(traced.outputs), tuple(names), options
         return _simplified.get(key, simplified)
-
-
-def evaluated(
-    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float = 1.0
-) -> list[Any]:
-    """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
-
-    Of a "loss" it is the loss alone, of a "slope" the gradient alone.
-    """
-    graph = x[0].graph
-    outcome = f(x, *others)
-    with deriving(graph):
-        if needs == "squares":
-            return _squares(graph, _residuals(graph, outcome, f), x, weight)
-        loss = _scalar(graph, outcome, f)
-        loss = loss if weight == 1.0 else loss * weight
-        if needs == "loss":
-            return [loss]
-        found = [loss, *grad(loss, x)]
-        if needs == "slope":
-            return found[1:]
-        if needs == "hessian":
-            second = hessian(loss, x).toarray()
-            found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
-        return found
-
-
-def _squares(graph: Graph, residuals: list[Expr], x: Any, weight: float) -> list[Any]:
-    """Half the sum of squares, Jᵀr, and the lower half of JᵀJ, without structural zeros."""
-    n, rows = len(x), _jacobian_rows(residuals, x)
-    terms: list[list[Any]] = [[0.5 * r * r for r in residuals]]
-    terms += [[row[i] * residuals[r] for r, row in rows.items() if i in row] for i in range(n)]
-    terms += [
-        [row[i] * row[j] for row in rows.values() if i in row and j in row]
-        for i in range(n)
-        for j in range(i + 1)
-    ]
-    sums = [np.sum(array(t)) if t else lift(graph, 0.0) for t in terms]
-    return sums if weight == 1.0 else [s * weight for s in sums]
-
-
-def _jacobian_rows(residuals: list[Expr], x: Any) -> dict[int, dict[int, Expr]]:
-    """The entries of the Jacobian that are not structurally 0, by row and column."""
-    matrix = jacobian(residuals, x)
-    rows: dict[int, dict[int, Expr]] = {}
-    for r, c, entry in zip(matrix.rows, matrix.columns, matrix.entries, strict=True):
-        rows.setdefault(r, {})[c] = entry
-    return rows
-
-
-def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
-    if np.ndim(array_of(outcome)) != 0:
-        raise TraceError(
-            f"{describe(f)} returned {np.size(array_of(outcome))} values: this method minimises "
-            "one scalar; LevenbergMarquardt and GaussNewton minimise a sum of squares"
-        )
-    return lift(graph, array_of(outcome)[()])
-
-
-def _residuals(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
-    values = list(np.asarray(array_of(outcome)).flat)
-    if not values:
-        raise TraceError(f"{describe(f)} returned no residuals")
-    return [lift(graph, v) for v in values]
 
 
 def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
