@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import os
+import re
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +20,17 @@ from typing import Any, Final
 from symgrad.llvm.body import Source
 from symgrad.llvm.instruction import BITS, Shape
 
-FORMAT: Final = "1"
-"""Changes when what is kept on disk does."""
+HEADER: Final = b"symgrad's compiled code, format 2\n"
+"""How every file on disk begins; changes when what follows does: a SHA-256 and what it is of."""
+
+NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
+"""The names of files on disk: a key, and a mark where the file is not finished yet."""
 
 CACHE_BYTES: Final = 256 * 2**20
-"""The most that is kept on disk; the files used longest ago go first."""
+"""The most that is kept on disk, beyond what was just written; what was used longest ago goes."""
+
+RECENT_SECONDS: Final = 60
+"""How long a file is kept after it was used, whatever its size."""
 
 
 @dataclass(frozen=True)
@@ -124,20 +133,21 @@ def _key(source: Source) -> str:
     llvm, cpu = _llvm(), host()
     version = ".".join(map(str, llvm.llvm_version_info))
     where = (version, llvm.get_process_triple(), cpu.name, cpu.features)
-    parts = (FORMAT, *where, str(source.effort), source.text)
+    parts = (*where, str(source.effort), source.text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Where compiled code is kept: SYMGRAD_CACHE, or the system's folder for such; None for "".
+    """Where compiled code is kept: symgrad's own folder within that of SYMGRAD_CACHE.
 
-    Nothing is kept where the folder cannot be made.
+    By default that is the system's folder for such; with "" nothing is kept, and nothing where the
+    folder cannot be made. What else lies in these folders is left alone.
     """
     chosen = os.environ.get("SYMGRAD_CACHE")
     if chosen == "":
         return None
-    folder = Path(chosen) if chosen else _system_cache() / "symgrad"
+    folder = (Path(chosen) if chosen else _system_cache()) / "symgrad" / "code"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -158,35 +168,83 @@ def _read(key: str) -> bytes | None:
     folder = cache_folder()
     if folder is None:
         return None
-    path = folder / key
+    path = folder / f"{key}.code"
     try:
         content = path.read_bytes()
-        os.utime(path)
     except OSError:
         return None
-    digest, compiled = content[:32], content[32:]
-    return compiled if hashlib.sha256(compiled).digest() == digest else None
+    compiled = content[len(HEADER) + 32 :]
+    if content != HEADER + hashlib.sha256(compiled).digest() + compiled:
+        return None
+    with contextlib.suppress(OSError):  # a disk that can only be read
+        os.utime(path)
+    return compiled
 
 
 def _write(key: str, compiled: bytes) -> None:
+    """Keep code under a key: whole or not at all, whoever else writes it at the same time."""
     folder = cache_folder()
     if folder is None:
         return
+    content = HEADER + hashlib.sha256(compiled).digest() + compiled
+    with contextlib.suppress(OSError):
+        unfinished = _unfinished(folder, key, content)
+        try:
+            os.replace(unfinished, folder / f"{key}.code")
+        except OSError:
+            os.unlink(unfinished)
+        if _is_turn(key, len(content)):
+            _prune(folder)
+
+
+def _unfinished(folder: Path, key: str, content: bytes) -> str:
+    """A file with this content under a name that nobody reads."""
+    handle, path = tempfile.mkstemp(prefix=f"{key}.", suffix=".code", dir=folder)
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(hashlib.sha256(compiled).digest() + compiled)
-        os.replace(file.name, folder / key)
-        _prune(folder)
+        with open(handle, "wb") as file:
+            file.write(content)
     except OSError:
-        return
+        os.unlink(path)
+        raise
+    return path
+
+
+def _is_turn(key: str, size: int) -> bool:
+    """Whether to prune after this write, which takes a look at every file.
+
+    Once in ``CACHE_BYTES / 16`` bytes that all processes together write, on average: keys are
+    hashes, so those below a number are drawn at random. A write thus looks at 16 files on average,
+    however many there are.
+    """
+    return int(key[:8], 16) * CACHE_BYTES < 16 * size << 32
 
 
 def _prune(folder: Path) -> None:
-    """Delete what was used longest ago, where too much is kept."""
-    files = [(p.stat(), p) for p in folder.iterdir() if p.is_file()]
-    total = sum(s.st_size for s, _ in files)
-    for s, path in sorted(files, key=lambda entry: entry[0].st_mtime):
-        if total <= CACHE_BYTES:
+    """Delete what was used longest ago of the files written here, where too much is kept.
+
+    What was used within ``RECENT_SECONDS`` stays, since another process may be about to read it.
+    """
+    with os.scandir(folder) as entries:
+        ours = [e for e in entries if NAME.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
+    files = sorted((s.st_mtime, s.st_size, e.path) for e in ours if (s := _state(e)))
+    total, now = sum(size for _, size, _ in files), time.time()
+    for used, size, path in files:
+        if total <= CACHE_BYTES or used > now - RECENT_SECONDS:
             break
-        path.unlink(missing_ok=True)
-        total -= s.st_size
+        with contextlib.suppress(OSError):
+            if _is_written_here(path) and os.stat(path).st_mtime == used:
+                os.unlink(path)
+        total -= size
+
+
+def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """The size and the time of a file, or None where another process has deleted it."""
+    with contextlib.suppress(OSError):
+        return entry.stat(follow_symlinks=False)
+    return None
+
+
+def _is_written_here(path: str) -> bool:
+    """Whether a file begins as those of this cache do."""
+    with open(path, "rb") as file:
+        return file.read(len(HEADER)) == HEADER

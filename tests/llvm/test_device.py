@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +47,7 @@ def test_code_is_kept_in_memory(folder: Path) -> None:
 
 def test_code_is_read_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device.compile_source(SOURCE)
-    assert len(list(folder.iterdir())) == 1
+    assert len(list(kept(folder).iterdir())) == 1
     monkeypatch.setattr(device, "_compiled", lambda source: pytest.fail("it was on disk"))
     assert device.compile_source(SOURCE).address
 
@@ -52,23 +56,136 @@ def test_code_is_read_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_broken_file_is_compiled_anew(folder: Path, damage: object) -> None:
     made, points = chain(20), np.ones((3, 3), np.float32)
     want = run(made, ONE, points)
-    (path,) = folder.iterdir()
+    (path,) = kept(folder).iterdir()
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     np.testing.assert_array_equal(run(made, ONE, points)[0], want[0])
+
+
+def kept(folder: Path) -> Path:
+    """Where compiled code lies within the folder that the user named."""
+    return folder / "symgrad" / "code"
+
+
+def write(folder: Path, *numbers: int) -> list[Path]:
+    """Files of 1000 bytes and a little as the cache writes them, used at these times."""
+    files = [kept(folder) / f"{k:064x}.code" for k in numbers]
+    for k, file in zip(numbers, files, strict=True):
+        device._write(file.stem, bytes(1000))  # pyright: ignore[reportPrivateUsage]
+        os.utime(file, (k, k))
+    return files
 
 
 def test_what_was_used_longest_ago_goes_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.mkdir()
-    for k in range(4):
-        (folder / f"{k}").write_bytes(bytes(1000))
-        os.utime(folder / f"{k}", (k, k))
+    files = write(folder, 3, 1, 2, 0)
     monkeypatch.setattr(device, "CACHE_BYTES", 3000)
     device.compile_source(SOURCE)
-    left = {p.name for p in folder.iterdir()}
-    assert {"0", "1"}.isdisjoint(left)
-    assert "3" in left
+    assert [file.exists() for file in files] == [True, False, False, False]
+    assert len(list(kept(folder).iterdir())) == 2
+
+
+def test_what_was_just_written_is_not_deleted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
+    now = int(time.time())
+    assert all(file.exists() for file in write(folder, now - 5, now - 4, now - 3, now - 2, now - 1))
+    device.compile_source(SOURCE)
+    assert len(list(kept(folder).iterdir())) == 6
+
+
+def test_a_file_that_is_used_while_others_are_pruned_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write(folder, 0, 1, 2, 3)
+    is_written_here = device._is_written_here  # pyright: ignore[reportPrivateUsage]
+
+    def meanwhile(path: str) -> bool:
+        os.utime(files[0])  # another process reads it
+        return is_written_here(path)
+
+    monkeypatch.setattr(device, "_is_written_here", meanwhile)
+    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
+    device.compile_source(SOURCE)
+    assert [file.exists() for file in files] == [True, False, False, True]
+
+
+def test_files_of_others_are_never_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "CACHE_BYTES", 1000)
+    code = kept(folder)
+    code.mkdir(parents=True)
+    hashed = f"{0:064x}"
+    foreign = [folder / "thesis.tex", folder / hashed, folder / f"{hashed}.code"]
+    foreign += [code / "data.csv", code / hashed, code / f"{hashed}.code", code / "1.code"]
+    for file in foreign:
+        file.write_bytes(b"years of work" * 1000)
+        os.utime(file, (0, 0))
+    (code / f"{1:064x}.code").symlink_to(folder / "thesis.tex")
+    (code / f"{2:064x}.code").mkdir()
+    before = {p: (p.lstat().st_ino, p.lstat().st_mtime) for p in [*foreign, *code.iterdir()]}
+    (old,) = write(folder, 3)
+    device.compile_source(SOURCE)
+    assert not old.exists()
+    assert all((p.lstat().st_ino, p.lstat().st_mtime) == state for p, state in before.items())
+
+
+def test_a_name_that_is_taken_by_another_file_is_no_obstacle(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "symgrad").write_text("in the way")
+    assert device.compile_source(SOURCE).address
+    assert (folder / "symgrad").read_text() == "in the way"
+
+
+def test_the_folder_is_seldom_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pruning looks at every file: once in a sixteenth of the bytes kept, on average."""
+    looked: list[Path] = []
+    monkeypatch.setattr(device, "_prune", looked.append)
+    monkeypatch.setattr(device, "CACHE_BYTES", 16 * 100 * 1000)
+    for k in range(1000):
+        key = hashlib.sha256(bytes([k % 256, k // 256])).hexdigest()
+        device._write(key, bytes(1000))  # pyright: ignore[reportPrivateUsage]
+    assert 4 <= len(looked) <= 20
+
+
+def test_what_was_killed_while_it_wrote_is_deleted_in_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished = kept(folder) / f"{0:064x}.a1_b2c3d.code"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_bytes(device.HEADER + bytes(3000))
+    os.utime(unfinished, (0, 0))
+    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
+    device.compile_source(SOURCE)
+    assert not unfinished.exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(old: str, new: Path) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert device.compile_source(SOURCE).address
+    assert list(kept(folder).iterdir()) == []
+
+
+def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
+    """Each reads what it wrote, while the others write and prune."""
+    program = """
+import sys
+from symgrad.llvm import device
+device.CACHE_BYTES = 3000
+keys = [f"{int(sys.argv[1]) * 100 + k:064x}" for k in range(40)]
+for key in keys:
+    device._write(key, key.encode() * 20)
+assert all(device._read(key) == key.encode() * 20 for key in keys)
+"""
+    run = [sys.executable, "-c", program]
+    started = [subprocess.Popen([*run, str(k)]) for k in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    assert len(list(kept(folder).iterdir())) == 120
 
 
 def test_no_folder_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
