@@ -46,7 +46,8 @@ def fused_forward_backward(
             ``p[r.camera, :]``. With ``row`` or ``columns`` n may be a shape, () for one number,
             or a dict of numbers, shapes and dicts again: ``p.cameras[r.camera]``.
         reduce: "sum" or "mean" of the losses of the rows.
-        weights: a column by which the loss of each row is multiplied; the mean is weighted too.
+        weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
+            row of weight 0 contributes nothing, even where its loss is infinite or NaN.
         nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
         device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
             the CPU.

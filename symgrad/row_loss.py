@@ -91,6 +91,9 @@ def traced_loss(request: Request) -> Traced:
     loss = _loss(request, made)
     uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
     graded = tuple(k for k, i in uniform.items() if i is not None)
+    (loss,) = _kept(request, made, [loss])
+    uniform = dict(zip(uniform, _kept(request, made, uniform.values()), strict=True))
+    looked = _kept(request, made, looked)
     zero = made.graph.constant(0.0)
     added = [zero if i is None else i for i in looked]
     dense = [zero if i is None else i for i in uniform.values()]
@@ -105,6 +108,17 @@ def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[in
     looked = [i for g in made.gathers for i in g.inputs]
     slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*read.values(), *looked])
     return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
+
+
+def _kept(request: Request, made: RowTrace, found: Iterable[int | None]) -> list[Any]:
+    """What a row contributes: nothing if its weight is 0, whatever was found. None stays."""
+    weight = weight_column(request)
+    if weight is None:
+        return list(found)
+    graph = made.graph
+    zero = graph.constant(0.0)
+    idle = graph.add(ops.eq, made.columns[weight], zero)
+    return [None if i is None else graph.add(ops.where, idle, zero, i) for i in found]
 
 
 def traced_squares(request: Request) -> Traced:
@@ -123,8 +137,8 @@ def traced_squares(request: Request) -> Traced:
 def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
     """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another."""
     graph = made.graph
-    slopes = [_slopes(made, r, n) for r in made.outputs]
-    values = [Expr(graph, r) for r in made.outputs]
+    slopes = [_slopes(request, made, r, n) for r in made.outputs]
+    values = [Expr(graph, r) for r in _kept(request, made, made.outputs)]
     scale = _scale(request, made)
     squares = [r * r for r in values]
     sums = [
@@ -144,13 +158,14 @@ def _scale(request: Request, made: RowTrace) -> Any:
     return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
 
 
-def _slopes(made: RowTrace, output: int, n: int) -> list[Any]:
+def _slopes(request: Request, made: RowTrace, output: int, n: int) -> list[Any]:
     """The derivatives of an output for all n parameters; None where they are structurally 0."""
     graph = made.graph
     seed = {output: graph.constant(1.0)}
     found: list[Any] = [None] * n
     read = made.parameters
-    for k, i in zip(read, differentiate.vjp(graph, seed, list(read.values())), strict=True):
+    derivatives = differentiate.vjp(graph, seed, list(read.values()))
+    for k, i in zip(read, _kept(request, made, derivatives), strict=True):
         found[k] = Expr(graph, i) if i is not None else None
     return found
 

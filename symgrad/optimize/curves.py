@@ -9,6 +9,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.optimize.arguments import real
+from symgrad.optimize.evaluation import Weighted
 from symgrad.rows import NAN_POLICIES
 from symgrad.wgsl.dispatch import DeviceArray
 
@@ -37,7 +38,7 @@ class Curves:
 
     def weighted(self, residual: Any, row: Any) -> Any:
         """A residual times its weight."""
-        return residual * row[self.k] if self.weights else residual
+        return Weighted(residual * row[self.k], row[self.k]) if self.weights else residual
 
 
 def curves_of(x: Any, y: Any, sigma: Any, nan_policy: str, dtype: str, plain: bool) -> Curves:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import TraceError
+from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Expr, lift
@@ -17,52 +19,79 @@ from symgrad.expr.verbs import grad, hessian, jacobian
 from symgrad.optimize.method import array_of
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """What a row's function may return: its value times a weight, and that weight.
+
+    A row of weight 0 contributes nothing, whatever its value and derivatives are.
+    """
+
+    value: Any
+    weight: Any
+    """None if every row counts."""
+
+    def kept(self, found: Sequence[Any]) -> list[Any]:
+        """What was found of the value, 0 where the weight is."""
+        if self.weight is None:
+            return list(found)
+        idle = self.weight == 0.0
+        return [functions.where(idle, 0.0, v) for v in found]
+
+
 def evaluated(
     f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float = 1.0
 ) -> list[Any]:
     """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
 
-    Of a "loss" it is the loss alone, of a "slope" the gradient alone.
+    Of a "loss" it is the loss alone, of a "slope" the gradient alone. f may return `Weighted`.
     """
     graph = x[0].graph
     outcome = f(x, *others)
+    row = outcome if isinstance(outcome, Weighted) else Weighted(outcome, None)
     with deriving(graph):
         if needs == "squares":
-            return _squares(graph, residuals_of(graph, outcome, f), x, weight)
-        loss = _scalar(graph, outcome, f)
-        loss = loss if weight == 1.0 else loss * weight
-        if needs == "loss":
-            return [loss]
-        found = [loss, *grad(loss, x)]
-        if needs == "slope":
-            return found[1:]
-        if needs == "hessian":
-            second = hessian(loss, x).toarray()
-            found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
-        return found
+            return _squares(*slopes_of(row, x, f), x, weight)
+        return row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, weight))
 
 
-def _squares(graph: Graph, residuals: list[Expr], x: Any, weight: float) -> list[Any]:
+def _derivatives(loss: Expr, x: Any, needs: str, weight: float) -> list[Any]:
+    """What is needed of a loss."""
+    loss = loss if weight == 1.0 else loss * weight
+    if needs == "loss":
+        return [loss]
+    found = [loss, *grad(loss, x)]
+    if needs == "slope":
+        return found[1:]
+    if needs == "hessian":
+        second = hessian(loss, x).toarray()
+        found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
+    return found
+
+
+def _squares(residuals: list[Any], rows: list[dict[int, Any]], x: Any, weight: float) -> list[Any]:
     """Half the sum of squares, Jᵀr, and the lower half of JᵀJ, without structural zeros."""
-    n, rows = len(x), _jacobian_rows(residuals, x)
+    n, pairs = len(x), [*zip(residuals, rows, strict=True)]
     terms: list[list[Any]] = [[0.5 * r * r for r in residuals]]
-    terms += [[row[i] * residuals[r] for r, row in rows.items() if i in row] for i in range(n)]
+    terms += [[row[i] * r for r, row in pairs if i in row] for i in range(n)]
     terms += [
-        [row[i] * row[j] for row in rows.values() if i in row and j in row]
+        [row[i] * row[j] for row in rows if i in row and j in row]
         for i in range(n)
         for j in range(i + 1)
     ]
-    sums = [np.sum(array(t)) if t else lift(graph, 0.0) for t in terms]
+    sums = [np.sum(array(t)) if t else lift(x[0].graph, 0.0) for t in terms]
     return sums if weight == 1.0 else [s * weight for s in sums]
 
 
-def _jacobian_rows(residuals: list[Expr], x: Any) -> dict[int, dict[int, Expr]]:
-    """The entries of the Jacobian that are not structurally 0, by row and column."""
+def slopes_of(row: Any, x: Any, f: Any) -> tuple[list[Any], list[dict[int, Any]]]:
+    """The residuals of a row, and the entries of their Jacobian that are not structurally 0."""
+    row = row if isinstance(row, Weighted) else Weighted(row, None)
+    residuals = _residuals(x[0].graph, row.value, f)
     matrix = jacobian(residuals, x)
-    rows: dict[int, dict[int, Expr]] = {}
-    for r, c, entry in zip(matrix.rows, matrix.columns, matrix.entries, strict=True):
-        rows.setdefault(r, {})[c] = entry
-    return rows
+    rows: list[dict[int, Any]] = [{} for _ in residuals]
+    entries = row.kept(matrix.entries)
+    for r, c, entry in zip(matrix.rows, matrix.columns, entries, strict=True):
+        rows[r][c] = entry
+    return row.kept(residuals), rows
 
 
 def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
@@ -74,7 +103,7 @@ def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
     return lift(graph, array_of(outcome)[()])
 
 
-def residuals_of(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
+def _residuals(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
     """What f returned, as a list; a TraceError if that is nothing."""
     values = list(np.asarray(array_of(outcome)).flat)
     if not values:

@@ -18,6 +18,7 @@ from symgrad.optimize.arguments import (
     start_within,
 )
 from symgrad.optimize.curves import Curves, curves_of
+from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, on_host, target_of
@@ -145,6 +146,8 @@ def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], 
 
     def loss(p: Any, row: Any) -> Any:
         r = residual(p, row)
+        if isinstance(r, Weighted):
+            return Weighted(0.5 * r.value * r.value, r.weight)
         return 0.5 * r * r
 
     return loss

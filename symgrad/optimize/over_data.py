@@ -11,6 +11,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.gather import Block, Blocks, Row, nested
 from symgrad.optimize.arguments import real, require_method
+from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.rows import Columns, read
@@ -45,12 +46,16 @@ class RowLoss:
         """The loss of a row, times its weight."""
         values = self.values(p, row)
         loss = np.sum(values * values) if self.squares else values[0]
-        return loss if self.weight is None else row[self.weight] * loss
+        if self.weight is None:
+            return loss
+        return Weighted(row[self.weight] * loss, row[self.weight])
 
     def residuals(self, p: Any, row: Any) -> Any:
         """The residuals of which half the squares are the loss."""
-        factor = 2.0 if self.weight is None else 2.0 * row[self.weight]
-        return self.values(p, row) * np.sqrt(factor)
+        if self.weight is None:
+            return self.values(p, row) * np.sqrt(2.0)
+        weight = row[self.weight]
+        return Weighted(self.values(p, row) * np.sqrt(2.0 * weight), weight)
 
 
 def minimize_over_data(

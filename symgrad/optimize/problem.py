@@ -15,10 +15,9 @@ from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
-from symgrad.expr.verbs import jacobian
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.optimize.evaluation import evaluated, residuals_of
+from symgrad.optimize.evaluation import Weighted, evaluated, slopes_of
 from symgrad.optimize.layout import LOSS, STATUS, Layout, flat, layout_of
 from symgrad.optimize.method import (
     Bounds,
@@ -66,7 +65,8 @@ class Problem:
         """What is computed, by a trace of f alone; None where that does not tell, or is long."""
 
         def loss(v: Any) -> Any:
-            return self.f(v[: self.n], v[self.n :]) if self.columns else self.f(v)
+            found = self.f(v[: self.n], v[self.n :]) if self.columns else self.f(v)
+            return [found.value, found.weight] if isinstance(found, Weighted) else found
 
         try:
             traced = trace(loss, self.n + self.columns)
@@ -242,10 +242,11 @@ def _normal_rows(problem: Problem, options: Options) -> Reduction:
 
     def row(v: Any) -> list[Any]:
         x = v[: problem.n]
-        residuals = residuals_of(x[0].graph, problem.f(x, v[problem.n :]), problem.f)
+        found = problem.f(x, v[problem.n :])
         with deriving(x[0].graph):
-            slopes = jacobian(residuals, x).toarray()
-        return [v for r, line in zip(residuals, slopes, strict=True) for v in (*line, r)]
+            residuals, slopes = slopes_of(found, x, problem.f)
+            lines = [[line.get(k, 0.0) for k in range(problem.n)] for line in slopes]
+        return [v for r, line in zip(residuals, lines, strict=True) for v in (*line, r)]
 
     made = _row_computation(problem, row, options)
     size = problem.n + 1

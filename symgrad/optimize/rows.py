@@ -19,6 +19,7 @@ from symgrad.fused import fused_forward, fused_jacobian, gradient_kernel
 from symgrad.kernels import Kernel
 from symgrad.llvm.dispatch import Sums
 from symgrad.mathlib.pairs import in_pairs
+from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import Options
@@ -187,7 +188,8 @@ class Rows:
         if self.scale is None:
             return block
         if self.scale.ndim == 1:
-            return block / self.scale[rows, None]
+            scale = self.scale[rows, None]
+            return np.where(np.isinf(scale), 0.0, block / scale)  # also what is not finite
         return np.linalg.solve(self.scale, block) if np.isfinite(block).all() else block * np.nan
 
     def at(self, p: np.ndarray) -> Point:
@@ -231,7 +233,7 @@ class Rows:
 
         def residual(p: Any, row: Any) -> Any:
             r = f(row[0] if flat else row[:k], *p) - row[k]
-            return r * row[k + 1] if weighted else r
+            return Weighted(r * row[k + 1], row[k + 1]) if weighted else r
 
         columns = [*self.x, self.y] + ([] if self.scale is None else [1.0 / self.scale])
         problem = Problem(residual, self.n, shared=len(columns))
