@@ -75,7 +75,7 @@ def growth(x: Any, a: Any, b: Any) -> Any:
 
 
 X = np.array([0.0, 1.0, 2.0, 3.0, 1e4])
-Y = np.append(growth(X[:4], 1.0, 0.5) + [0.01, -0.02, 0.01, 0.03], 7.0)
+Y = np.array([*(growth(X[:4], 1.0, 0.5) + 0.02 * np.cos(9 * X[:4])), 7.0])
 SIGMA = np.array([0.1, 0.2, 0.1, 0.2, np.inf])
 
 
