@@ -24,6 +24,7 @@ from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.results import Result
+from symgrad.stats import flops
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.memory import Once
 
@@ -142,14 +143,31 @@ def simplify_outputs(
     traced: Trace, wanted: Sequence[Wanted], options: Options
 ) -> tuple[Graph, list[Output]]:
     """The graph of all results, simplified, its operations those that back ends know."""
-    roots = [i for w in wanted for i in w.nodes]
-    definitions = inlined(options.math, options.dtype)
-    graph, roots = simplify(traced.graph, roots, options.simplify, definitions)
-    graph.release()
-    graph, roots = lower(graph, roots, options.math, options.dtype)
-    graph.release()
+    graph, roots = simplified(traced.graph, [i for w in wanted for i in w.nodes], options)
     ends = iter(roots)
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
+
+
+def simplified(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:
+    """What the roots need, simplified and lowered to what back ends know.
+
+    Each law of real numbers is cheaper where it stands, but may take apart what others share:
+    ``simplify="real"`` is never dearer than the laws that keep every bit.
+    """
+    found = _lowered(graph, roots, options)
+    if options.simplify != "real":
+        return found
+    kept = _lowered(graph, roots, replace(options, simplify=True))
+    return min(found, kept, key=lambda made: flops(*made))
+
+
+def _lowered(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:
+    definitions = inlined(options.math, options.dtype)
+    made, roots = simplify(graph, roots, options.simplify, definitions)
+    made.release()
+    made, roots = lower(made, roots, options.math, options.dtype)
+    made.release()
+    return made, roots
 
 
 def dtype_name(dtype: Any) -> str:

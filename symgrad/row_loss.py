@@ -14,13 +14,11 @@ from symgrad.expr import differentiate, ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
 from symgrad.expr.node import INPUT, reachable
-from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import describe
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
-from symgrad.mathlib.define import inlined, lower
-from symgrad.pipeline import Clock, Options, require_options
+from symgrad.pipeline import Clock, Options, require_options, simplified
 from symgrad.rows import NAN_POLICIES, Columns
 from symgrad.wgsl.names import unique
 
@@ -235,9 +233,7 @@ def _reduction(
 ) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
     """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
-    definitions = inlined(options.math, options.dtype)
-    graph, roots = simplify(made.graph, roots, options.simplify, definitions)
-    graph, roots = lower(graph, roots, options.math, options.dtype)
+    graph, roots = simplified(made.graph, roots, options)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = _inputs(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}

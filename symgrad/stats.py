@@ -48,8 +48,8 @@ def measured(
         nodes=len(graph),
         operations_loss=len(first),
         operations=len(every),
-        flops_loss=_cost(graph, first),
-        flops=_cost(graph, every),
+        flops_loss=flops(graph, outputs[0].nodes),
+        flops=flops(graph, [i for o in outputs for i in o.nodes]),
         bytes_per_point=bytes_per_point,
         registers=_most_alive(graph, every),
         shaders=shaders,
@@ -61,8 +61,9 @@ def _operations(graph: Graph, roots: Sequence[int]) -> list[int]:
     return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
 
 
-def _cost(graph: Graph, operations: Sequence[int]) -> int:
-    return sum(graph.nodes[i][0].cost for i in operations)
+def flops(graph: Graph, roots: Sequence[int]) -> int:
+    """The cost of all that the roots need, in additions."""
+    return sum(graph.nodes[i][0].cost for i in _operations(graph, roots))
 
 
 def _most_alive(graph: Graph, operations: Sequence[int]) -> int:

@@ -173,3 +173,24 @@ def test_equal_traces_of_other_lines_quote_their_own() -> None:
     one = sg.fused_forward_backward(1, lambda v: sg.exp(v[0]), device="cpu", name="f")
     other = sg.fused_forward_backward(1, lambda u: sg.exp(u[0]), device="cpu", name="f")
     assert "sg.exp(v[0])" in one.wgsl and "sg.exp(u[0])" in other.wgsl
+
+
+SHARED: dict[str, Callable[[Any], Any]] = {
+    "a product that is needed": lambda v: (
+        (v[0] * v[1] + v[0] * v[2]) * sg.exp(v[0] * v[1]) + sg.sin(v[0] * v[2])
+    ),
+    "exponentials that are needed": lambda v: (
+        sg.exp(v[0]) * sg.exp(v[1]) + sg.exp(v[0]) + sg.exp(v[1])
+    ),
+    "a quotient that is needed": lambda v: sg.sin(v[0] / v[2]) * (v[0] / v[2] + v[1] / v[2]),
+    "none": lambda v: sg.exp(v[0]) * sg.exp(v[1]) + v[2] * 0.0,
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_laws_of_real_numbers_make_no_kernel_dearer(name: str) -> None:
+    make = functools.partial(sg.fused_forward_backward, 3, SHARED[name], device="cpu")
+    exact, real = make(simplify=True), make(simplify="real")
+    assert real.stats.flops <= exact.stats.flops
+    x = [0.3, -0.7, 1.2]
+    np.testing.assert_allclose(np.hstack(real.run(x)), np.hstack(exact.run(x)), rtol=1e-5)

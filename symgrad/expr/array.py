@@ -17,7 +17,10 @@ from symgrad.expr.node import Handle, Op
 class ExprArray(np.ndarray):
     """A NumPy object array of expressions (and numbers): what a traced function is given.
 
-    Indexing, slicing, iteration, arithmetic, ``@`` and NumPy's functions work as on numbers.
+    Indexing, slicing, iteration, arithmetic, ``@`` and NumPy's functions work as on numbers, but
+    that a number 0 among the elements of an array, as in a matrix that is mostly zeros, says that
+    nothing is there: in sums, differences and products of arrays it vanishes, also beside infinity
+    and NaN. A 0 that is no element of an array, as in ``0.0 * x``, is a number like others.
     """
 
     def __getitem__(self, key: Any) -> Any:
@@ -92,6 +95,25 @@ def _holds_expressions(a: Any) -> bool:
     return _is_array(a) and np.asarray(a).dtype == object
 
 
+def _is_zero(a: Any) -> bool:
+    return not isinstance(a, Handle) and bool(a == 0)
+
+
+def add_elements(a: Any, b: Any) -> Any:
+    """a + b of elements of arrays, where a number 0 says that nothing is there."""
+    return b if _is_zero(a) else a if _is_zero(b) else a + b
+
+
+def subtract_elements(a: Any, b: Any) -> Any:
+    """a - b of elements of arrays, where a number 0 says that nothing is there."""
+    return a if _is_zero(b) else -b if _is_zero(a) else a - b
+
+
+def multiply_elements(a: Any, b: Any) -> Any:
+    """a * b of elements of arrays, where a number 0 says that nothing is there."""
+    return 0.0 if _is_zero(a) or _is_zero(b) else a * b
+
+
 def reduce(
     function: Callable[[Any, Any], Any], a: Any, axis: Any = 0, keepdims: bool = False,
     initial: Any = None,
@@ -115,8 +137,8 @@ def balanced(function: Callable[[Any, Any], Any], values: list[Any], initial: An
     if initial is not None:
         values = [initial, *values]
     if not values:
-        if function is operator.add or function is operator.mul:
-            return 0.0 if function is operator.add else 1.0
+        if function is add_elements or function is operator.mul:
+            return 0.0 if function is add_elements else 1.0
         raise TraceError(located("an empty array has no largest or smallest element"))
     while len(values) > 1:
         paired = [function(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
@@ -141,8 +163,8 @@ def matmul(a: Any, b: Any) -> Any:
     right = b[:, None] if b.ndim == 1 else b
     if left.shape[-1] != right.shape[-2]:
         raise TraceError(located(f"matmul: shapes {a.shape} and {b.shape} do not match"))
-    products = map_elements(operator.mul, left[..., :, :, None], right[..., None, :, :])
-    result = plain(reduce(operator.add, products, axis=-2))
+    products = map_elements(multiply_elements, left[..., :, :, None], right[..., None, :, :])
+    result = plain(reduce(add_elements, products, axis=-2))
     result = result[..., 0] if b.ndim == 1 else result
     if a.ndim == 1:
         result = result[..., 0, :] if b.ndim > 1 else result[..., 0]

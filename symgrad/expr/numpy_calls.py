@@ -20,12 +20,15 @@ from symgrad.expr import ops
 from symgrad.expr.array import (
     ExprArray,
     accumulate,
+    add_elements,
     array,
     element,
     map_elements,
     matmul,
+    multiply_elements,
     plain,
     reduce,
+    subtract_elements,
 )
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
@@ -66,8 +69,15 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.conjugate: operator.pos,
 }
 
+STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    np.add: add_elements,
+    np.subtract: subtract_elements,
+    np.multiply: multiply_elements,
+}
+"""What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
+
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
-    np.add: operator.add,
+    np.add: add_elements,
     np.multiply: operator.mul,
     np.maximum: ops.maximum,
     np.minimum: ops.minimum,
@@ -107,12 +117,18 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
             return map_elements(UFUNCS[ufunc], a.reshape(a.shape + (1,) * b.ndim), b)
         case "__call__" if ufunc is np.matmul:
             return matmul(*inputs)
+        case "__call__" if ufunc in STRUCTURAL and not any(map(_is_number, inputs)):
+            return map_elements(STRUCTURAL[ufunc], *inputs)
         case "__call__" if ufunc in UFUNCS:
             return map_elements(functools.partial(_apply, UFUNCS[ufunc]), *inputs)
         case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
             return clip(*inputs)
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     raise TraceError(located(f"np.{called} is not defined for expressions"))
+
+
+def _is_number(a: Any) -> bool:
+    return not isinstance(a, Handle) and np.ndim(a) == 0
 
 
 def _apply(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,7 +11,17 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import accumulate, array, call, map_elements, matmul, plain, reduce
+from symgrad.expr.array import (
+    accumulate,
+    add_elements,
+    array,
+    call,
+    map_elements,
+    matmul,
+    multiply_elements,
+    plain,
+    reduce,
+)
 from symgrad.expr.misuse import located
 
 
@@ -31,9 +41,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     ):
         raise TraceError(located(f"np.linalg.norm(ord={ord!r}) is not defined for expressions"))
     if ord in (1, np.inf):
-        function = operator.add if ord == 1 else ops.maximum
+        function = add_elements if ord == 1 else ops.maximum
         return reduce(function, map_elements(operator.abs, x), axis, keepdims)
-    total = reduce(operator.add, map_elements(lambda v: v * v, x), axis, keepdims)
+    total = reduce(add_elements, map_elements(lambda v: v * v, x), axis, keepdims)
     return call(ops.sqrt, total)
 
 
@@ -46,14 +56,14 @@ def _where(condition: Any, *branches: Any) -> Any:
 def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     a = plain(a)
     count = a.size if axis is None else np.prod([a.shape[k] for k in np.atleast_1d(axis)])
-    return reduce(operator.add, a, axis, keepdims) / int(count)
+    return reduce(add_elements, a, axis, keepdims) / int(count)
 
 
 def _var(a: Any, axis: Any = None, ddof: int = 0) -> Any:
     a = plain(a)
     count = a.size if axis is None else a.shape[axis]
     centred = array(a) - _mean(a, axis, keepdims=True)
-    return reduce(operator.add, centred * centred, axis) / (count - ddof)
+    return reduce(add_elements, centred * centred, axis) / (count - ddof)
 
 
 def _average(a: Any, axis: Any, weights: Any) -> Any:
@@ -97,7 +107,7 @@ def _einsum(subscripts: str, *operands: Any) -> Any:
     output = output if "->" in subscripts else "".join(once)
     letters = output + "".join(sorted(set(inputs) - set(output) - {","}))
     aligned = [_align(plain(a), t, letters) for a, t in zip(operands, terms, strict=True)]
-    product = functools.reduce(lambda a, b: map_elements(operator.mul, a, b), aligned)
+    product = functools.reduce(lambda a, b: map_elements(multiply_elements, a, b), aligned)
     summed = tuple(range(len(output), len(letters)))
     return _sum(product, summed) if summed else product
 
@@ -120,7 +130,11 @@ def _round(a: Any, decimals: int = 0) -> Any:
 
 
 def _sum(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
-    return reduce(operator.add, a, axis, keepdims, initial)
+    return reduce(add_elements, a, axis, keepdims, initial)
+
+
+def _outer(column: Any, row: Any) -> Any:
+    return map_elements(multiply_elements, column, row)
 
 
 def _cumulate(function: Callable[[Any, Any], Any], a: Any, axis: int | None) -> Any:
@@ -159,10 +173,10 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.norm: _norm,
     np.clip: lambda a, *limits, **named: clip(a, *limits, **named),
     np.round: _round,
-    np.cumsum: lambda a, axis=None: _cumulate(operator.add, a, axis),
+    np.cumsum: lambda a, axis=None: _cumulate(add_elements, a, axis),
     np.cumprod: lambda a, axis=None: _cumulate(operator.mul, a, axis),
-    np.trace: lambda a: reduce(operator.add, np.diagonal(plain(a))),
-    np.outer: lambda a, b: map_elements(operator.mul, plain(a).reshape(-1, 1), plain(b).ravel()),
+    np.trace: lambda a: reduce(add_elements, np.diagonal(plain(a))),
+    np.outer: lambda a, b: _outer(plain(a).reshape(-1, 1), plain(b).ravel()),
     np.diff: lambda a, n=1: functools.reduce(_differences, range(n), array(a)),
     np.sinc: lambda x: map_elements(_sinc, x),
     np.real: lambda x: x,

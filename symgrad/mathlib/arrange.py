@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, Graph, Op, bits_float, float_bits, reachable
+from symgrad.expr.node import CONST, INPUT, Graph, Node, Op, bits_float, float_bits, reachable
 from symgrad.expr.simplify import inputs_of
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
@@ -134,6 +137,23 @@ def ordered(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     return _rebuilt(graph, roots, order, {i for i in order if graph.nodes[i][0] in SUMS}, build)
 
 
+def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph, in which constants that are one number in float32 are one constant.
+
+    Grids and sums computed in float64 differ in digits that no kernel in float32 has.
+    """
+    order = reachable(graph, roots)
+    constants = [graph.nodes[i] for i in order if graph.nodes[i][0] is CONST]
+    with np.errstate(over="ignore"):
+        rounded = np.array([bits_float(bits) for _, bits in constants]).astype(np.float32)
+    bits = rounded.view(np.uint32).tolist()
+    first = dict(zip(reversed(bits), reversed(constants), strict=True))
+    if len(first) == len(constants):
+        return graph, list(roots)
+    merged = {node: first[b] for node, b in zip(constants, bits, strict=True)}
+    return _rebuilt(graph, roots, order, set(), Graph.add, merged)
+
+
 def _rounded(graph: Graph, i: int) -> int:
     node = graph.nodes[i]
     inner = graph.nodes[node[1]] if node[0] is ops.neg else node
@@ -141,9 +161,13 @@ def _rounded(graph: Graph, i: int) -> int:
 
 
 def _rebuilt(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: set[int], build: Build
-) -> tuple[Graph, list[int]]:
-    """A copy of the nodes in ``order``, and of all inputs; ``build`` makes those in ``changed``."""
+    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: set[int], build: Build,
+    leaves: Mapping[Node, Node] = MappingProxyType({}),
+) -> tuple[Graph, list[int]]:  # fmt: skip
+    """A copy of the nodes in ``order``, and of all inputs; ``build`` makes those in ``changed``.
+
+    Other leaves are what ``leaves`` says.
+    """
     target = Graph()
     target.tracing = False
     target.sources = graph.sources
@@ -159,5 +183,5 @@ def _rebuilt(
             arguments = [renamed[a] for a in node[1:]]
             renamed[i] = build(target, op, *arguments) if i in changed else add(op, *arguments)
         elif renamed[i] < 0:
-            renamed[i] = target.intern(node)
+            renamed[i] = target.intern(leaves.get(node, node))
     return target, [renamed[i] for i in roots]

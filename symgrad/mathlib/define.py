@@ -27,7 +27,7 @@ from symgrad.mathlib import (
     rounding,
     trigonometric,
 )
-from symgrad.mathlib.arrange import in_turns, ordered, share_reductions
+from symgrad.mathlib.arrange import in_turns, merge_constants, ordered, share_reductions
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
@@ -192,13 +192,16 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
 def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Graph, list[int]]:
     """A simplified graph as back ends get it.
 
-    In float32, sines of multiples of pi are those of turns, sines and cosines of one argument share
-    their reduction, and with ``math="strict"`` every sum and product is rounded in its place.
+    In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
+    turns, sines and cosines of one argument share their reduction, and with ``math="strict"`` every
+    sum and product is rounded in its place.
     """
     _require(math)
-    if dtype != "float32" or math == "fast":
+    if dtype != "float32":
         return graph, list(roots)
-    graph, lowered = share_reductions(*in_turns(graph, roots))
+    if math == "fast":
+        return merge_constants(graph, roots)
+    graph, lowered = share_reductions(*merge_constants(*in_turns(graph, roots)))
     return ordered(graph, lowered) if math == "strict" else (graph, lowered)
 
 

@@ -12,11 +12,13 @@ import pytest
 from symgrad.errors import SymgradError, TraceError
 from symgrad.expr import functions, verbs
 from symgrad.expr.array import ExprArray, array, balanced
+from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Handle
+from symgrad.expr.node import Graph, Handle, reachable
 from symgrad.expr.numpy_calls import UFUNCS
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
 from symgrad.expr.trace import trace
+from symgrad.expr.variables import var
 
 A = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]])
 V = np.array([0.5, 1.75, -0.625, 2.25, 3.0, -1.125])
@@ -412,3 +414,43 @@ def test_single_expressions_do_not_become_arrays() -> None:
         return v[0]
 
     trace(f, 2)
+
+
+F = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
+STRUCTURAL: list[tuple[str, Callable[[Any], Any], int]] = [
+    ("a product of a matrix and a vector", lambda v: F @ v[:3], 5),
+    ("its transpose", lambda v: v[:3] @ F, 5),
+    ("einsum", lambda v: np.einsum("ij,j->i", F, v[:3]), 5),
+    ("dot", lambda v: np.dot(F, v[:3]), 5),
+    ("tensordot", lambda v: np.tensordot(F, v[:3], 1), 5),
+    ("a multiple of the identity", lambda v: np.eye(3) * v[0], 3),
+    ("a sum with one", lambda v: v[:9].reshape(3, 3) + np.eye(3), 3),
+    ("a difference", lambda v: v[:9].reshape(3, 3) - np.eye(3), 3),
+    ("a difference from one", lambda v: np.eye(3) - v[:9].reshape(3, 3), 9),
+    ("a mask", lambda v: np.sum(np.array([0, 1, 1]) * v[:3]), 3),
+    ("an outer product", lambda v: np.outer([0.0, 1.0], v[:3]), 3),
+    ("a sum of what was padded", lambda v: np.sum(np.pad(v[:2], 3)), 1),
+    ("a covariance", lambda v: F @ np.diag(v[:3]) @ F.T, 11),
+]
+
+
+@pytest.mark.parametrize(("f", "most"), [k[1:] for k in STRUCTURAL], ids=[k[0] for k in STRUCTURAL])
+def test_zeros_of_arrays_are_no_operations(f: Callable[[Any], Any], most: int) -> None:
+    traced = trace(f, 9)
+    graph = traced.graph
+    operations = [i for i in reachable(graph, traced.outputs) if graph.nodes[i][0].arity]
+    assert len(operations) <= most
+    point = np.random.default_rng(4).normal(size=9)
+    values = evaluate_graph(graph, traced.outputs, dict(enumerate(point[:, None])))
+    np.testing.assert_allclose(np.ravel(values), np.ravel(f(point)), rtol=1e-14, atol=0)
+
+
+def test_a_zero_of_an_array_absorbs_and_a_number_0_does_not() -> None:
+    x = var("x")
+    of_array, *of_numbers = [
+        np.array([0.0, 1.0]) @ array([x, x]),
+        0.0 * x,
+        (np.float64(0.0) * array([x]))[0],
+    ]
+    assert verbs.evaluate(of_array, {x: np.inf}) == np.inf
+    assert all(np.isnan(verbs.evaluate(zero, {x: np.inf})) for zero in of_numbers)

@@ -16,7 +16,7 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
 from symgrad.expr.simplify import inputs_of
-from symgrad.mathlib.arrange import in_turns
+from symgrad.mathlib.arrange import in_turns, merge_constants
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 Formula = Callable[[Any, Any], Any]
@@ -106,3 +106,25 @@ def test_no_sine_is_above_1(device: Any) -> None:
     for values in kernel.run(near):
         assert np.max(values) == 1.0
     assert [float(v[0]) for v in kernel.run(np.array([[0.25]]))] == [1.0, 1.0]
+
+
+def test_constants_that_are_one_float32_are_one() -> None:
+    """A difference of grid points has other last bits in every row of a covariance."""
+    grid = np.linspace(0.0, 1.0, 8)
+
+    def covariances(v: Any) -> Any:
+        return [sg.exp(-v[0] * (a - b) ** 2) for a in grid for b in grid]
+
+    kernel = sg.fused_forward(1, covariances, device="cpu", dtype="float32")
+    assert kernel.wgsl.count("sg_exp(") - kernel.wgsl.count("fn sg_exp(") == 8
+    expected = np.exp(-1.5 * np.subtract.outer(grid, grid).ravel() ** 2)
+    np.testing.assert_allclose(kernel.run([1.5]), expected, rtol=3e-7)
+
+
+def test_other_constants_stay_apart_and_none_is_too_large() -> None:
+    graph = Graph()
+    roots = [graph.constant(c) for c in (1.0, 1.0 + 2.0**-23, 1e300, -1e300, 0.0, -0.0)]
+    assert merge_constants(graph, roots) == (graph, roots)
+    roots = [graph.constant(c) for c in (0.1, float(np.float32(0.1)), 0.1 + 2.0**-50)]
+    merged, found = merge_constants(graph, roots)
+    assert len(set(found)) == 1 and merged.value(found[0]) == 0.1
