@@ -28,8 +28,10 @@ eq = Op(
 )  # fmt: skip
 ne = Op(
     name="ne", signature="ff->b", reference=np.not_equal, meaning="a != b",
-    llvm="fcmp une {f} {0}, {1}", wgsl="{0} != {1}",
+    llvm="fcmp une {f} {0}, {1}",
+    wgsl="!({0} == {1})",  # "!=" is false beside NaN, on Vulkan
     commutative=True, latex=r"{0} \ne {1}", points=((1.0, 2.0), (2.0, 2.0)),
+    laws=lambda a, b: (exact(ne(a, a), isnan(a)),),
 )  # fmt: skip
 logical_and = Op(
     name="logical_and", signature="bb->b", reference=np.logical_and, meaning="a and b",
