@@ -19,7 +19,7 @@ from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
 from symgrad.expr.verbs import evaluate
 from symgrad.fused import fused_forward_backward
-from symgrad.kernels import Kernel, real_array
+from symgrad.kernels import Kernel
 
 DIGITS = 50
 
@@ -167,7 +167,7 @@ class AtPoints:
 
     def __init__(self, kernel: Kernel, points: Any, dtype: np.dtype[Any]) -> None:
         self._kernel = kernel
-        self._values = np.atleast_2d(real_array(points, "points", kernel.n_inputs, str(dtype)))
+        self._values = np.atleast_2d(kernel.in_a_row(points, "points")).astype(dtype)
         if self._values.ndim > 2:
             raise InputError(f"points has shape {self._values.shape}: (B, {kernel.n_inputs})")
         self.count = len(self._values)
@@ -181,7 +181,7 @@ class AtPoints:
     def results(self, kernel: Kernel) -> np.ndarray:
         """By the kernel, or the same one elsewhere."""
         loss, grads = kernel.run(self._values)
-        return np.concatenate([loss[:, None], grads], axis=1)
+        return np.concatenate([loss[:, None], kernel.in_a_row(grads)], axis=1)
 
     def by_numpy(self) -> np.ndarray:
         """By the meaning of the expressions, before they are lowered."""

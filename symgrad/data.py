@@ -15,6 +15,7 @@ from symgrad.bound_kernel import BoundKernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.node import paused_gc
 from symgrad.expr.show import latex
+from symgrad.expr.tree import Tree
 from symgrad.mathlib.define import functions
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
@@ -68,7 +69,7 @@ class DataKernel:
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self.request, self._traced = request, traced
-        self._parameters = Nest(request.n, traced.blocks, self.dtype)
+        self._parameters = Nest(traced.tree, self.dtype)
         self.device = targets.choose(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
         self._sums = targets.sums(traced.reduction, request.options, self._title, self.device)
@@ -84,9 +85,14 @@ class DataKernel:
         return self.request.options.name
 
     @property
+    def tree(self) -> Tree:
+        """How the parameters are nested and shaped."""
+        return self._traced.tree
+
+    @property
     def n_inputs(self) -> int:
         """The number of parameters."""
-        return self._parameters.size
+        return self.tree.size
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
@@ -120,7 +126,7 @@ class DataKernel:
     @property
     def parameters(self) -> list[str]:
         """The names of all parameters, in a row."""
-        blocks = self._traced.blocks
+        blocks = self._traced.tree.blocks
         return [b.name_of(k) for b in blocks for k in range(b.start, b.start + b.size)]
 
     @property
@@ -226,7 +232,7 @@ class DataKernel:
         """
         asked, traced = self.request, self._traced
         loss = RowLoss(
-            asked.f, asked.n, traced.blocks, traced.columns, traced.weight, asked.reduce,
+            asked.f, traced.tree, traced.columns, traced.weight, asked.reduce,
             asked.nan_policy, isinstance(self, LeastSquaresKernel),
         )  # fmt: skip
         options |= {"steps": steps, "tol": tol}

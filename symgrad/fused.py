@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,20 +14,24 @@ from symgrad.arrays import real_numbers
 from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
+from symgrad.expr.blocks import Blocks
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, describe, scalar
+from symgrad.expr.tree import Sizes, Tree, tree_of
 from symgrad.expr.verbs import hessian_entries, positions_of, row_of
-from symgrad.kernels import Inputs, Kernel, assemble
+from symgrad.kernels import Kernel, assemble
 from symgrad.pipeline import Derivation, Options, Wanted, build, dtype_name
-from symgrad.results import Array, Nested, Result, Scalar, Sparse
+from symgrad.points import Inputs
+from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.row_loss import Request
 from symgrad.rows import columns_of
+from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
 
 
 def fused_forward_backward(
-    n: Any, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
     reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
     name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
@@ -37,14 +42,15 @@ def fused_forward_backward(
     rows in one pass: ``run(p, rows)``. See `DataKernel`.
 
     Args:
-        n: the number of variables.
+        n: the number of variables; or their shape, () for one number; or a dict of numbers, shapes
+            and dicts again: ``{"weights": (3, 2), "bias": ()}`` for ``p.weights`` and ``p.bias``.
+            Points and gradients are then nested and shaped likewise.
         f: gets an array of n symbolic scalars and returns one scalar expression. It may use
             Python's operators, NumPy's functions and symgrad's, loops, closures; not ``if`` on an
             expression (``sg.where``).
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
-            ``p[r.camera, :]``. With ``row`` or ``columns`` n may be a shape, () for one number,
-            or a dict of numbers, shapes and dicts again: ``p.cameras[r.camera]``.
+            ``p[r.camera, :]``, or ``p.cameras[r.camera]``.
         reduce: "sum" or "mean" of the losses of the rows.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
             row of weight 0 contributes nothing, even where its loss is infinite or NaN.
@@ -58,7 +64,7 @@ def fused_forward_backward(
         dtype: "float32", or on the CPU "float64".
         simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.
-        names: names for the variables; x0, x1, ... by default.
+        names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
         comments: whether the source quotes your lines beside the statements they led to.
 
     Returns:
@@ -84,12 +90,11 @@ def fused_forward_backward(
         return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
     if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
         raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
-    n = checked_count(n)
-    return gradient_kernel(n, f, n, options, device, names)
+    return gradient_kernel(n, f, None, options, device, names)
 
 
 def fused_least_squares(
-    n: Any, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
     reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
     name: str | None = None, comments: bool = True,
@@ -106,23 +111,25 @@ def fused_least_squares(
 
 
 def gradient_kernel(
-    n: int, f: Function, wrt: int, options: Options, device: Any,
+    n: Any, f: Function, wrt: int | None, options: Options, device: Any,
     names: Sequence[str] | None = None, aux: bool = False,
 ) -> Kernel:  # fmt: skip
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
-    With ``aux`` f returns the loss and what else is wanted.
+    None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
     """
+    tree = variables_of(n)
+    result = derivatives(tree) if wrt is None else Array((wrt,))
 
     def derive(traced: Trace) -> list[Wanted]:
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
         seed = _seed(traced, loss)
         gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
-        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, Array((wrt,))), *more]
+        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, result), *more]
 
-    derivation = Derivation(("gradient", wrt, aux), derive)
-    return _kernel(f, n, derivation, "loss and gradient", options, device, names)
+    derivation = Derivation(("gradient", result, aux), derive)
+    return _kernel(f, tree, derivation, "loss and gradient", options, device, names)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -132,11 +139,11 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
         raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
     loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
     alone = replace(traced, outputs=loss, structure=parts[0])
-    return alone, [Wanted("aux", rest, Nested(parts[1]))]
+    return alone, [Wanted("aux", rest, nested_result(parts[1]))]
 
 
 def fused_forward(
-    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    n: Sizes, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
     comments: bool = True,
 ) -> Kernel:  # fmt: skip
@@ -156,14 +163,15 @@ def fused_forward(
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
             raise TraceError("f returned an empty container: there is nothing to compute")
-        return [Wanted("values", traced.outputs, Nested(traced.structure))]
+        return [Wanted("values", traced.outputs, nested_result(traced.structure))]
 
     derivation = Derivation("values", derive)
-    return _kernel(f, n, derivation, "values", options, device, names, single=True)
+    tree = variables_of(n)
+    return _kernel(f, tree, derivation, "values", options, device, names, single=True)
 
 
 def fused_jacobian(
-    n: int, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
+    n: Sizes, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
     dtype: str = "float32", simplify: Level = True, name: str | None = None,
     names: Sequence[str] | None = None, comments: bool = True,
 ) -> Kernel:  # fmt: skip
@@ -181,6 +189,7 @@ def fused_jacobian(
         [[3.0, 2.0], [1.0, 1.0]]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
@@ -192,15 +201,15 @@ def fused_jacobian(
             for c, i in row_of(traced.graph, output, positions)
         }
         m = len(traced.outputs)
-        matrix = _matrix(traced, "jacobian", entries, (m, len(traced.inputs)), sparse)
+        matrix = _matrix(traced, "jacobian", entries, derivatives(tree, (m,)), sparse)
         return [Wanted("values", traced.outputs, Array((m,))), matrix]
 
-    derivation = Derivation(("jacobian", sparse), derive)
-    return _kernel(f, n, derivation, "values and Jacobian", options, device, names)
+    derivation = Derivation(("jacobian", tree, sparse), derive)
+    return _kernel(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
 def fused_hessian(
-    n: int, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
+    n: Sizes, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
     dtype: str = "float32", simplify: Level = True, name: str | None = None,
     names: Sequence[str] | None = None, comments: bool = True,
 ) -> Kernel:  # fmt: skip
@@ -216,24 +225,24 @@ def fused_hessian(
         [[6.0, 4.0], [4.0, 0.0]]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
         gradient = differentiate.vjp(graph, _seed(traced, loss), traced.inputs)
         entries = hessian_entries(graph, loss, traced.inputs, gradient)
-        size = len(traced.inputs)
         return [
             Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", _dense(traced, gradient), Array((size,))),
-            _matrix(traced, "hessian", entries, (size, size), sparse),
+            Wanted("grad", _dense(traced, gradient), derivatives(tree)),
+            _matrix(traced, "hessian", entries, derivatives(tree, second=True), sparse),
         ]
 
-    derivation = Derivation(("hessian", sparse), derive)
-    return _kernel(f, n, derivation, "loss, gradient and Hessian", options, device, names)
+    derivation = Derivation(("hessian", tree, sparse), derive)
+    return _kernel(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
 
 
 def fused_hvp(
-    n: int, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    n: Sizes, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
     simplify: Level = True, name: str | None = None, comments: bool = True,
 ) -> Kernel:  # fmt: skip
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
@@ -249,7 +258,8 @@ def fused_hvp(
         [4.0, 0.0]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
-    n = checked_count(n)
+    tree = variables_of(n)
+    n = tree.size
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
@@ -261,15 +271,18 @@ def fused_hvp(
         product = [None if i is None else of[i] for i in gradient]
         return [
             Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", _dense(traced, gradient), Array((n,))),
-            Wanted("product", _dense(traced, product), Array((n,))),
+            Wanted("grad", _dense(traced, gradient), derivatives(tree)),
+            Wanted("product", _dense(traced, product), derivatives(tree)),
         ]
 
-    names = [f"{letter}{k}" for letter in "xd" for k in range(n)]
-    derivation = Derivation("product with the Hessian", derive)
-    built = build(lambda v: f(v[:n]), 2 * n, derivation, options, names)
+    names = [*_names(None, tree), *(f"d{name.removeprefix('x')}" for name in _names(None, tree))]
+    derivation = Derivation(("product with the Hessian", tree), derive)
+    nested = _nested(f, tree)
+    built = build(lambda v: nested(v[:n]), 2 * n, derivation, options, unique(names))
     title = f"{options.name}: loss, gradient and Hessian * vector"
-    return assemble(built, Inputs(("x", "vector"), (n, n)), options, title, device, single=False)
+    return assemble(
+        built, Inputs(("x", "vector"), (tree, tree)), options, title, device, single=False
+    )
 
 
 _kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyDictionary()
@@ -311,19 +324,40 @@ def options_of(
     return Options(title, math, dtype_name(dtype), simplify, comments)
 
 
+def variables_of(n: Any) -> Tree:
+    """The variables that ``n`` asks for: a number of them, a shape, or dicts of either."""
+    return tree_of(n if isinstance(n, (Mapping, tuple, list)) else checked_count(n))
+
+
+def _nested(f: Function, tree: Tree) -> Function:
+    """f as a function of all variables in a row."""
+    if tree.is_leaf and len(tree.keys) == 1:
+        return f
+
+    @functools.wraps(f)
+    def of_row(v: Any) -> Any:
+        return f(tree.nest((block.of(v)[()] for block in tree.blocks), Blocks))
+
+    return of_row
+
+
 def _kernel(
-    f: Function, n: int, derivation: Derivation, what: str, options: Options, device: Any,
+    f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
     names: Sequence[str] | None, single: bool = False,
 ) -> Kernel:  # fmt: skip
-    n = checked_count(n)
-    built = build(f, n, derivation, options, _checked_names(names, n))
+    built = build(_nested(f, tree), tree.size, derivation, options, _names(names, tree))
     title = f"{options.name}: {what}"
-    return assemble(built, Inputs(("x",), (n,)), options, title, device, single)
+    return assemble(built, Inputs(("x",), (tree,)), options, title, device, single)
 
 
-def _checked_names(names: Sequence[str] | None, n: int) -> Sequence[str] | None:
+def _names(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
+    """The user's names for the variables, or those of the arrays that they stand in."""
+    n = tree.size
+    if names is None and tree.is_leaf:
+        return [f"x{k}" for k in range(n)]
     if names is None:
-        return None
+        found = [b.name_of(k) for b in tree.blocks for k in range(b.start, b.start + b.size)]
+        return unique([name.replace(".", "_") for name in found])
     if not all(isinstance(name, str) and name for name in names):
         raise InputTypeError(f"names are strings, not {names!r}")
     if len(names) != n or len(set(names)) != n:
@@ -341,16 +375,16 @@ def _dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _matrix(
-    traced: Trace, name: str, entries: dict[tuple[int, int], int], shape: tuple[int, int],
-    sparse: bool,
-) -> Wanted:  # fmt: skip
+    traced: Trace, name: str, entries: dict[tuple[int, int], int], result: Result, sparse: bool
+) -> Wanted:
     """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
-    rows, columns = shape
+    columns = len(traced.inputs)
+    rows = columns if name == "hessian" else len(traced.outputs)
     if not sparse:
         cells = [entries.get((r, c)) for r in range(rows) for c in range(columns)]
-        return Wanted(name, _dense(traced, cells), Array(shape))
+        return Wanted(name, _dense(traced, cells), result)
     ordered = sorted(entries) or [(0, 0)]
     counts = np.bincount([r for r, _ in ordered], minlength=rows)
     indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
-    result: Result = Sparse(shape, tuple(c for _, c in ordered), indptr)
-    return Wanted(name, _dense(traced, [entries.get(rc) for rc in ordered]), result)
+    found = Sparse((rows, columns), tuple(c for _, c in ordered), indptr)
+    return Wanted(name, _dense(traced, [entries.get(rc) for rc in ordered]), found)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symgrad import targets
-from symgrad.arrays import real_numbers
 from symgrad.audit import Audit, labels
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import latex
+from symgrad.expr.tree import Tree
 from symgrad.expressions import Expressions
 from symgrad.optimize.minimize import minimize_kernel
 from symgrad.optimize.result import as_scipy
+from symgrad.parameters import rows_of
 from symgrad.pipeline import Built, Options, Shaders
+from symgrad.points import Bound, Inputs, rooms_of
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -72,8 +72,11 @@ class Kernel:
 
         ``out`` takes the results instead: an array for each of them, in a tuple if there are
         several, C-contiguous and of the kernel's dtype, with the shape that the result would have
-        (() for a number). It is returned. On the CPU, calls with the very same x and out cost
-        least.
+        (() for a number), and nested as it would be. It is returned. On the CPU, calls with the
+        very same x and out cost least.
+
+        Variables that were asked for by shapes or names are given so too, behind the axes of the
+        batch if there is one, or all of them in a row as the last axis.
 
         Raises:
             InputError: for a wrong length or a wrong ``out``, naming the right one.
@@ -129,12 +132,14 @@ class Kernel:
             return out
         program = self._program or self._compiled()
         points, batch = self._inputs.pack(arrays, self._options.dtype)
-        rooms = self._rooms(out, batch, len(points))
-        if self.device.is_gpu or any(np.may_share_memory(points, room) for room in rooms):
-            for room, columns in zip(rooms, program.run(points), strict=True):
-                np.copyto(room, columns)
+        given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
+        rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
+        plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
+        shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
+        if self.device.is_gpu or shared or not plain:
+            self._copy(program.run(points), batch, rooms)
             return out
-        call = program.bind(points, rooms)
+        call = program.bind(points, [room.reshape(len(points), -1) for (room,) in rooms])
         call()
         # x was taken as it is, and out is what it was: a list may hold other arrays next time
         fixed = isinstance(out, (tuple, np.ndarray))
@@ -142,19 +147,15 @@ class Kernel:
             self._bound = Bound(arrays[0], out, call)
         return out
 
-    def _rooms(self, out: Any, batch: tuple[int, ...], count: int) -> list[np.ndarray]:
-        """The user's arrays as (B, columns)."""
-        wanted = [batch + r.shape if isinstance(r, Array) else batch for r in self._results]
-        given = (out,) if self._single else tuple(out)
-        if not all(isinstance(r, (Scalar, Array)) for r in self._results):
-            raise InputError("out= takes numbers and arrays: these results are nested or sparse")
-        if len(given) != len(wanted):
-            raise InputError(f"out needs {len(wanted)} arrays: {', '.join(self.outputs)}")
-        for array, shape, name in zip(given, wanted, self.outputs, strict=True):
-            require_out(array, shape, self.dtype, name)
-        if any(np.may_share_memory(a, b) for a, b in itertools.combinations(given, 2)):
-            raise InputError("the arrays of out share memory: each needs its own")
-        return [a.reshape(count, -1) for a in given]
+    def _copy(
+        self, columns: Sequence[Any], batch: tuple[int, ...], rooms: Sequence[list[np.ndarray]]
+    ) -> None:
+        """Copy results to the user's arrays."""
+        for result, mine, name, found in zip(
+            self._results, rooms, self.outputs, columns, strict=True
+        ):
+            for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
+                np.copyto(room, part)
 
     def _run_on_device(self, program: Any, x: DeviceArray) -> Any:
         if not self.device.is_gpu:
@@ -202,6 +203,10 @@ class Kernel:
         if self.outputs != ("loss", "grad"):
             raise InputError("as_scipy needs a kernel of sg.fused_forward_backward")
         return as_scipy(self)
+
+    def in_a_row(self, x: Any, name: str = "x") -> np.ndarray:
+        """Nested variables, or a gradient, as one array (..., n_inputs); errors call it by name."""
+        return rows_of(self.tree, x, name)
 
     def to(self, device: Any) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
@@ -253,9 +258,14 @@ class Kernel:
         return self._shaders.modules
 
     @property
+    def tree(self) -> Tree:
+        """How the variables are nested and shaped."""
+        return self._inputs.trees[0]
+
+    @property
     def n_inputs(self) -> int:
         """The number of variables."""
-        return self._inputs.sizes[0]
+        return self.tree.size
 
     @property
     def expr(self) -> Any:
@@ -312,64 +322,6 @@ class Kernel:
 
 _PROCESS = "_program", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The last arrays that results were written from and to: their addresses need no check."""
-
-    x: np.ndarray
-    out: Any
-    call: Callable[[], None]
-
-
-def require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
-    """Refuse an array that a kernel cannot write a result to."""
-    if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
-        kind = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
-        raise InputError(f"out for {name} is {kind}: a {dtype} array of shape {shape} is needed")
-    if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
-        raise InputError(f"out for {name} must be C-contiguous, aligned and writable")
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The arrays that ``run`` takes: their names and the length of each one's last axis."""
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """The numbers that a point consists of."""
-        return sum(self.sizes)
-
-    def pack(self, arrays: Sequence[Any], dtype: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        """The points (B, total), C-contiguous in the kernel's dtype, and the shape of the batch."""
-        if len(arrays) != len(self.sizes):
-            wanted = ", ".join(self.names)
-            raise InputError(f"run({wanted}) takes {len(self.sizes)} arrays, not {len(arrays)}")
-        values = [
-            real_array(a, name, size, dtype)
-            for a, name, size in zip(arrays, self.names, self.sizes, strict=True)
-        ]
-        if len(values) == 1:
-            batch = values[0].shape[:-1]
-            return values[0].reshape(math.prod(batch), self.total), batch
-        batch = np.broadcast_shapes(*[v.shape[:-1] for v in values])
-        wide = [np.broadcast_to(v, batch + v.shape[-1:]) for v in values]
-        return np.concatenate(wide, axis=-1).reshape(-1, self.total), batch
-
-
-def real_array(x: Any, name: str, n: int, dtype: str) -> np.ndarray:
-    """x as a C-contiguous array of shape (..., n); a clear error for what is none."""
-    x = real_numbers(x, name)
-    if x.ndim == 0 and n == 1:
-        x = x.reshape(1)
-    if x.ndim == 0 or x.shape[-1] != n:
-        raise InputError(f"{name} has shape {x.shape}: the kernel takes ({n},) or (..., {n})")
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(x, dtype=dtype)
 
 
 def assemble(

@@ -1,8 +1,8 @@
-"""Parameters of losses over data: nested dicts of arrays outside, all of them in a row inside."""
+"""Numbers nested and shaped as the user has them, outside; all of them in a row, inside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,61 +10,73 @@ import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
-from symgrad.expr.gather import Block, nested
+from symgrad.expr.tree import Block, Tree
 
 
 @dataclass(frozen=True)
 class Nest:
-    """The parameters that ``n`` asks for: a number, a shape, or nested dicts of either."""
+    """Parameters: a number, an array, or nested dicts of either, and the dtype they are used in."""
 
-    n: Any
-    blocks: tuple[Block, ...]
+    tree: Tree
     dtype: np.dtype[Any]
 
     @property
     def size(self) -> int:
         """The number of parameters."""
-        return sum(b.size for b in self.blocks)
+        return self.tree.size
 
     def flat(self, params: Any) -> np.ndarray:
         """All parameters in a row.
 
         Raises:
-            InputError: for names or shapes that are not those of ``n``. InputTypeError: for what
+            InputError: for names or shapes that are not those of the tree. InputTypeError: for what
             holds no real numbers.
         """
         with np.errstate(over="ignore"):
-            if isinstance(params, Mapping):
-                values = zip(_leaves(self.n, params, ""), self.blocks, strict=True)
-                parts = [_shaped(real_numbers(v, b.name), b.name, b.shape) for v, b in values]
-                return np.concatenate([p.ravel() for p in parts]).astype(self.dtype, copy=False)
-            whole = real_numbers(params, "params")
-            single = len(self.blocks) == 1 and whole.ndim > 1
-            shape = self.blocks[0].shape if single else (self.size,)
-            return _shaped(whole, "params", shape).astype(self.dtype).ravel()
+            return rows_of(self.tree, params, "params", batched=False).astype(self.dtype)
 
     def nested(self, flat: np.ndarray) -> Any:
         """As the user has them, in fresh arrays; a number for a shape of ()."""
-        parts = (flat[b.start : b.start + b.size].reshape(b.shape) for b in self.blocks)
         with np.errstate(over="ignore"):
-            return nested(self.n, iter([p.astype(self.dtype)[()] for p in parts]))
+            return self.tree.arrays(flat.astype(self.dtype))
 
 
-def _leaves(n: Any, params: Any, name: str) -> Iterator[Any]:
-    """The arrays of parameters, nested as ``n``."""
-    if not isinstance(n, Mapping):
-        yield params
-        return
-    if not isinstance(params, Mapping) or set(params) != set(n):
-        raise InputError(f"{f'params[{name!r}]' if name else 'params'} needs {', '.join(n)}")
-    for key, size in n.items():
-        yield from _leaves(size, params[key], f"{name}.{key}" if name else key)
+def rows_of(tree: Tree, values: Any, name: str, batched: bool = True) -> np.ndarray:
+    """Values nested as a tree, or already in a row, as an array (..., size) of any real dtype.
+
+    What stands before the shapes of the arrays is the batch; batches broadcast.
+
+    Raises:
+        InputError: for names or shapes that are not those of the tree, and for a batch where there
+        is to be none. InputTypeError: for what holds no real numbers.
+    """
+    if isinstance(values, Mapping) and not tree.is_leaf:
+        parts = zip(tree.parts(values, name), tree.blocks, strict=True)
+        rows = [_row(real_numbers(v, b.name), b.name, b, batched) for v, b in parts]
+        return _joined(rows, name)
+    block = tree.blocks[0] if tree.is_leaf else Block(name, 0, (tree.size,))
+    return _row(real_numbers(values, name), name, block, batched)
 
 
-def _shaped(array: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The array, if it has this shape; a number is as good as an array of one."""
+def _row(array: np.ndarray, name: str, block: Block, batched: bool) -> np.ndarray:
+    """An array of a block's shape, or of all its numbers, behind the axes of a batch, in rows."""
+    shape, count = block.shape, len(block.shape)
     if array.ndim == 0 and shape == (1,):
         array = array.reshape(1)
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape}: {shape} is needed")
-    return array
+    for length, tail in ((count, shape), (1, (block.size,))):
+        lead = array.ndim - length
+        if lead >= 0 and array.shape[lead:] == tail and (batched or not lead):
+            return array.reshape(*array.shape[:lead], block.size)
+    wanted = f"the kernel takes {shape} or (..., {', '.join(map(str, shape))})"
+    raise InputError(
+        f"{name} has shape {array.shape}: {wanted if batched else f'{shape} is needed'}"
+    )
+
+
+def _joined(rows: list[np.ndarray], name: str) -> np.ndarray:
+    """Rows side by side, their batches broadcast."""
+    try:
+        batch = np.broadcast_shapes(*[r.shape[:-1] for r in rows])
+    except ValueError as error:
+        raise InputError(f"the batches of {name} do not go together: {error}") from error
+    return np.concatenate([np.broadcast_to(r, (*batch, r.shape[-1])) for r in rows], axis=-1)

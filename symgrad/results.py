@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import SymgradError
-from symgrad.expr.trace import Structure
+from symgrad.errors import InputError, SymgradError
+from symgrad.expr.tree import Tree
 
 Values = Any
 """An array (..., columns): NumPy's, or on a device."""
@@ -24,6 +25,9 @@ Reader = Callable[[], Any]
 class Scalar:
     """One number a point: a Python float for a single one."""
 
+    shapes = ((),)
+    """The shapes of the arrays that a result consists of, at a point."""
+
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
         if batch or not isinstance(values, np.ndarray):
@@ -34,12 +38,21 @@ class Scalar:
         """How to read the result of one point from its columns, which the next one overwrites."""
         return values.item
 
+    def parts(self, result: Any, name: str) -> Iterator[Any]:
+        """The arrays that a result, or what is nested like it, consists of."""
+        yield result
+
 
 @dataclass(frozen=True)
 class Array:
     """An array of fixed shape a point."""
 
     shape: tuple[int, ...]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the arrays that a result consists of, at a point."""
+        return (self.shape,)
 
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
@@ -49,22 +62,80 @@ class Array:
         """How to read the result of one point from its columns, which the next one overwrites."""
         return values.reshape(self.shape).copy
 
+    def parts(self, result: Any, name: str) -> Iterator[Any]:
+        """The arrays that a result, or what is nested like it, consists of."""
+        yield result
+
 
 @dataclass(frozen=True)
 class Nested:
     """The nesting that the traced function returned."""
 
-    structure: Structure
+    tree: Tree
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the arrays that a result consists of, at a point."""
+        return tuple(block.shape for block in self.tree.blocks)
 
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
-        if not isinstance(values, np.ndarray):
-            return values.reshape((*batch, self.structure.size))
-        return self.structure.build(values.reshape((*batch, self.structure.size)))
+        rows = values.reshape((*batch, self.tree.size))
+        return self.tree.build(rows) if isinstance(values, np.ndarray) else rows
 
     def reader(self, values: np.ndarray) -> Reader:
         """How to read the result of one point from its columns, which the next one overwrites."""
-        return partial(self.structure.build, values)
+        return partial(self.tree.build, values)
+
+    def parts(self, result: Any, name: str) -> Iterator[Any]:
+        """The arrays that a result, or what is nested like it, consists of."""
+        return self.tree.parts(result, name)
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives for nested variables, nested as these: of numbers, an array ``lead`` of them.
+
+    Second derivatives, if ``second``, are nested twice: ``hessian["a"]["b"]`` has the axes of the
+    variables a and then those of b.
+    """
+
+    tree: Tree
+    lead: tuple[int, ...] = ()
+    second: bool = False
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the arrays that a result consists of, at a point."""
+        shapes = [block.shape for block in self.tree.blocks]
+        firsts = shapes if self.second else [self.lead]
+        return tuple(first + shape for first in firsts for shape in shapes)
+
+    def of(self, values: Values, batch: tuple[int, ...]) -> Any:
+        """The result for the columns of a batch of this shape."""
+        n = self.tree.size
+        rows = values.reshape((*batch, *(self.lead or (n,) * self.second), n))
+        if not isinstance(values, np.ndarray):
+            return rows
+        if not self.second:
+            return self.tree.arrays(rows)
+        return self.tree.nest(
+            self.tree.arrays(
+                rows[..., b.start : b.start + b.size, :].reshape((*batch, *b.shape, n))
+            )
+            for b in self.tree.blocks
+        )
+
+    def reader(self, values: np.ndarray) -> Reader:
+        """How to read the result of one point from its columns, which the next one overwrites."""
+        return partial(self.of, values, ())
+
+    def parts(self, result: Any, name: str) -> Iterator[Any]:
+        """The arrays that a result, or what is nested like it, consists of."""
+        found = self.tree.parts(result, name)
+        if not self.second:
+            return found
+        return itertools.chain.from_iterable(self.tree.parts(row, name) for row in found)
 
 
 @dataclass(frozen=True)
@@ -74,6 +145,7 @@ class Sparse:
     shape: tuple[int, int]
     indices: tuple[int, ...]
     indptr: tuple[int, ...]
+    shapes = ()
 
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
@@ -88,6 +160,10 @@ class Sparse:
         """How to read the result of one point from its columns, which the next one overwrites."""
         return partial(self._matrix, values)
 
+    def parts(self, result: Any, name: str) -> Iterator[Any]:
+        """Refuse: a matrix of SciPy is no array that could be written to."""
+        raise InputError(f"out= takes numbers and arrays: {name} is sparse")
+
     def _matrix(self, data: np.ndarray) -> Any:
         return csr_class()((data.copy(), self.indices, self.indptr), shape=self.shape)
 
@@ -100,4 +176,18 @@ def csr_class() -> Any:
         raise SymgradError("sparse=True needs SciPy: pip install 'symgrad[sparse]'") from error
 
 
-Result = Scalar | Array | Nested | Sparse
+Result = Scalar | Array | Nested | Derivatives | Sparse
+
+
+def nested_result(tree: Tree) -> Result:
+    """What a function returned, nested as it was."""
+    if tree.is_leaf:
+        return Array(tree.keys) if tree.keys else Scalar()
+    return Nested(tree)
+
+
+def derivatives(tree: Tree, lead: tuple[int, ...] = (), second: bool = False) -> Result:
+    """Derivatives for the variables of a tree, of an array of numbers or of one; or second ones."""
+    if tree.is_leaf:
+        return Array((tree.keys if second else lead) + tree.keys)
+    return Derivatives(tree, lead, second)

@@ -12,9 +12,10 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate, ops
 from symgrad.expr.expression import Expr
-from symgrad.expr.gather import Block, Gather, RowTrace, blocks_of, trace_row
+from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.trace import describe
+from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
@@ -48,7 +49,7 @@ class Traced:
     graded: tuple[int, ...]
     """Those with a derivative that is not structurally 0."""
     gathers: tuple[Gather, ...]
-    blocks: tuple[Block, ...]
+    tree: Tree
     columns: Columns
     weight: int | None
     read: tuple[int, ...]
@@ -125,7 +126,7 @@ def traced_squares(request: Request) -> Traced:
     made = clock.time("trace", lambda: _trace(request))
     if made.gathers:
         raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
-    n = sum(b.size for b in blocks_of(request.n))
+    n = tree_of(request.n).size
     ends = clock.time("differentiate", lambda: _squares(request, made, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
@@ -170,7 +171,7 @@ def _slopes(request: Request, made: RowTrace, output: int, n: int) -> list[Any]:
 
 def _trace(request: Request) -> RowTrace:
     n, columns = request.n, request.columns
-    made = trace_row(request.f, n, blocks_of(n), columns.count, columns.names)
+    made = trace_row(request.f, tree_of(n), columns.count, columns.names)
     weight = weight_column(request)
     if any(g.column == weight for g in made.gathers):
         raise InputError(
@@ -221,7 +222,7 @@ def _ready(
     graph.names[:] = unique(graph.names)
     graph.release()
     return Traced(
-        reduction, used, graded, made.gathers, blocks_of(request.n),
+        reduction, used, graded, made.gathers, tree_of(request.n),
         Columns(columns.count, columns.names, indices), weight_column(request),
         tuple(made.parameters), expressions, clock.seconds,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.gather import Block
+from symgrad.expr.tree import Block
 from symgrad.row_loss import Traced
 from symgrad.rows import read
 

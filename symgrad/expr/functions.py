@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import call
+from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr, as_float, lift, power
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
@@ -102,7 +103,32 @@ isnan = _public(ops.isnan)
 isinf = _public(ops.isinf)
 isfinite = _public(ops.isfinite)
 where = _public(ops.where)
-stop_gradient = _public(ops.stop_gradient)
+_stop_gradient = _public(ops.stop_gradient)
+
+
+def stop_gradient(x: Any) -> Any:
+    """The value, whose derivative is 0.
+
+    Takes expressions, arrays of them, numbers, and dicts, lists and tuples of these, nested: then
+    the result is nested likewise.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> fixed = sg.stop_gradient({"x": x})
+        >>> sg.grad(fixed["x"] * y + x, x)
+        1
+    """
+    if isinstance(x, Mapping):
+        parts = {name: stop_gradient(value) for name, value in x.items()}
+        return Blocks(parts) if isinstance(x, Blocks) else parts
+    if isinstance(x, (list, tuple)) and any(isinstance(v, (*_NESTS, np.ndarray)) for v in x):
+        parts = [stop_gradient(v) for v in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return _stop_gradient(x)
+
+
+_NESTS = Mapping, list, tuple
 
 
 def pow(x: Any, p: Any) -> Any:

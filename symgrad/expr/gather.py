@@ -6,44 +6,22 @@ Its numbers are inputs of the row's graph like the columns themselves.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, NameUnknownError, TraceError
+from symgrad.errors import NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray
+from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import resolve_places
-from symgrad.expr.trace import Structure, describe, flatten_result
-
-
-@dataclass(frozen=True)
-class Block:
-    """An array of parameters: where it begins among all of them, and its shape."""
-
-    name: str
-    start: int
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """The numbers in it."""
-        return math.prod(self.shape)
-
-    @property
-    def width(self) -> int:
-        """The numbers that one index takes from it."""
-        return math.prod(self.shape[1:])
-
-    def name_of(self, place: int) -> str:
-        """The name of the parameter at a place among all parameters."""
-        return f"{self.name}{place - self.start}"
+from symgrad.expr.trace import describe, flatten_result
+from symgrad.expr.tree import Block, Tree
 
 
 @dataclass(frozen=True)
@@ -66,7 +44,7 @@ class RowTrace:
     columns: tuple[int, ...]
     gathers: tuple[Gather, ...]
     outputs: tuple[int, ...]
-    structure: Structure
+    structure: Tree
 
 
 class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
@@ -188,22 +166,6 @@ class Row:
         return np.array(self._values, dtype=object)
 
 
-class Blocks:
-    """Several blocks of parameters: ``p.cameras`` or ``p["cameras"]``, or blocks of them again."""
-
-    def __init__(self, blocks: Mapping[str, Any]) -> None:
-        self._blocks = dict(blocks)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in self._blocks:
-            known = ", ".join(self._blocks)
-            raise NameUnknownError(f"there are no parameters {name!r}: the blocks are {known}")
-        return self._blocks[name]
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-
 @dataclass
 class _Tracer:
     """Makes inputs, and remembers what each of them is."""
@@ -248,51 +210,14 @@ class _Tracer:
         return taken if block.shape[1:] else taken.item()
 
 
-def blocks_of(n: Any) -> tuple[Block, ...]:
-    """The blocks that ``n`` asks for: a number, a shape, or dicts of names and either, nested.
-
-    A shape of () is one number. The names of nested blocks are joined by dots.
-    """
-    found: list[Block] = []
-    for name, size in _sizes(n, ""):
-        shape = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-        plain = all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in shape)
-        if not plain or min(shape, default=1) < 1:
-            raise InputError(f"n={n!r}: a number of parameters, a shape, or dicts of them")
-        start = found[-1].start + found[-1].size if found else 0
-        found.append(Block(name or "p", start, tuple(int(s) for s in shape)))
-    if not found:
-        raise InputError("a kernel needs at least one parameter")
-    return tuple(found)
-
-
-def _sizes(n: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The names and sizes in nested dicts, in order."""
-    if not isinstance(n, Mapping):
-        yield name, n
-        return
-    for key, size in n.items():
-        if not isinstance(key, str) or not key.isidentifier():
-            raise InputError(f"n={n!r}: the name of a block is an identifier, not {key!r}")
-        yield from _sizes(size, f"{name}.{key}" if name else key)
-
-
-def nested(n: Any, leaves: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] = dict) -> Any:
-    """The dicts of ``n``, with the leaves in the place of sizes."""
-    if not isinstance(n, Mapping):
-        return next(leaves)
-    return wrap({key: nested(size, leaves, wrap) for key, size in n.items()})
-
-
 def trace_row(
-    f: Callable[..., Any], n: Any, blocks: Sequence[Block], count: int,
-    names: Sequence[str] | None = None,
-) -> RowTrace:  # fmt: skip
+    f: Callable[..., Any], tree: Tree, count: int, names: Sequence[str] | None = None
+) -> RowTrace:
     """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
     graph = Graph()
     columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
     tracer = _Tracer(graph, columns, names)
-    p = nested(n, map(tracer.block, blocks), Blocks)
+    p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
     outputs, structure = flatten_result(graph, f(p, Row(values, names) if names else values), f)
     resolve_places(graph)

@@ -15,40 +15,7 @@ from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Condition, Expr, as_float, real_number, require_graph
 from symgrad.expr.node import Graph, Handle
 from symgrad.expr.place import resolve_places
-
-
-@dataclass(frozen=True)
-class Structure:
-    """How a function's results were nested: rebuilds the nesting around other leaves.
-
-    ``kind`` is None for one scalar, "array" for an array of shape ``keys``, "dict" with its keys,
-    or the class of a list or tuple.
-    """
-
-    kind: Any = None
-    keys: tuple[Any, ...] = ()
-    children: tuple[Structure, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The number of scalars."""
-        if self.kind is None:
-            return 1
-        return (
-            int(np.prod(self.keys)) if self.kind == "array" else sum(c.size for c in self.children)
-        )
-
-    def build(self, values: np.ndarray) -> Any:
-        """The nesting with ``values[..., k]`` in the place of the k-th scalar, in fresh arrays."""
-        if self.kind is None:
-            return values[..., 0].copy() if values.ndim > 1 else float(values[0])
-        if self.kind == "array":
-            return values.reshape(*values.shape[:-1], *self.keys).copy()
-        ends = np.cumsum([c.size for c in self.children])[:-1]
-        parts = [c.build(v) for c, v in zip(self.children, np.split(values, ends, -1), strict=True)]
-        if self.kind == "dict":
-            return dict(zip(self.keys, parts, strict=True))
-        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+from symgrad.expr.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -58,7 +25,7 @@ class Trace:
     graph: Graph
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    structure: Structure
+    structure: Tree
 
     @property
     def key(self) -> Hashable:
@@ -106,7 +73,7 @@ def checked_count(n: Any) -> int:
 
 def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
     """The trace, if its result is one scalar."""
-    if traced.structure.kind is not None and traced.structure != Structure("array", ()):
+    if traced.structure.kind is not None and traced.structure != Tree("array", ()):
         kind = traced.structure.kind
         what = (
             f"an array of shape {traced.structure.keys}" if kind == "array" else f"a {_name(kind)}"
@@ -129,14 +96,14 @@ def _name(kind: Any) -> str:
     return kind if isinstance(kind, str) else kind.__name__
 
 
-def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Structure]:
+def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
     """The nodes of a function's results, and how they were nested."""
     if isinstance(result, Handle) or _is_number(result):
-        return [_output(graph, result)], Structure()
+        return [_output(graph, result)], Tree()
     if isinstance(result, np.ndarray):
         if result.ndim == 0:
             return flatten_result(graph, result.item(), f)
-        return [_output(graph, r) for r in result.flat], Structure("array", result.shape)
+        return [_output(graph, r) for r in result.flat], Tree("array", result.shape)
     if isinstance(result, Mapping):
         return _flatten_parts(graph, result.values(), f, "dict", tuple(result))
     if isinstance(result, (list, tuple)):
@@ -149,10 +116,10 @@ def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Struct
 
 def _flatten_parts(
     graph: Graph, results: Iterable[Any], f: Any, kind: Any, keys: tuple[Any, ...]
-) -> tuple[list[int], Structure]:
+) -> tuple[list[int], Tree]:
     parts = [flatten_result(graph, r, f) for r in results]
     ids = [i for part, _ in parts for i in part]
-    return ids, Structure(kind, keys, tuple(s for _, s in parts))
+    return ids, Tree(kind, keys, tuple(s for _, s in parts))
 
 
 def _is_number(result: Any) -> bool:

@@ -20,11 +20,13 @@ def grad(expr: Expr, wrt: Any = None) -> Any:
     """The derivatives of an expression, by one reverse sweep: df/dx for each x of ``wrt``.
 
     ``wrt`` is a variable, giving one expression, or a sequence of them, giving an array of the
-    same shape. Any expression that was made on the way to ``expr`` may stand for a variable.
+    same shape, or a dict of either, as named parameters are, giving a dict of them. Any expression
+    that was made on the way to ``expr`` may stand for a variable.
 
     Raises:
         ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
-        TraceError: for what is no expression; the gradient of a function is `value_and_grad`'s.
+        TraceError: for what is no expression, numbers among it; the gradient of a function is
+            `value_and_grad`'s.
 
     Example:
         >>> import symgrad as sg
@@ -299,6 +301,8 @@ def require_expression(value: Any) -> Handle:
 
 
 def _list(values: Any) -> list[Any]:
+    if isinstance(values, Mapping):
+        return [v for part in values.values() for v in _list(part)]
     return [values] if isinstance(values, Handle) else list(np.asarray(array(values)).flat)
 
 
@@ -314,8 +318,20 @@ def _common_graph(values: Sequence[Any]) -> Graph:
 def _ids(graph: Graph, wrt: Any) -> list[int]:
     variables = _list(wrt)
     for v in variables:
-        require_graph(graph, require_expression(v))
+        require_graph(graph, _require_variable(v))
     return [v.id for v in variables]
+
+
+def _require_variable(value: Any) -> Handle:
+    """What is differentiated for, if it is an expression."""
+    if not isinstance(value, Handle):
+        kind = "a number" if isinstance(value, (int, float, np.number)) else type(value).__name__
+        raise TraceError(
+            f"the variables to differentiate for hold {value!r}, {kind}: give the expressions "
+            "themselves, of sg.var, sg.symbols or a traced function, and numbers afterwards, to "
+            "sg.evaluate; of a function at numbers, use sg.value_and_grad(f)(x)"
+        )
+    return value
 
 
 def _or_zero(graph: Graph, i: int | None) -> Expr:
@@ -333,6 +349,13 @@ def _is_zero(graph: Graph, i: int) -> bool:
 def _shaped(like: Any, results: list[Expr]) -> Any:
     if isinstance(like, Handle):
         return results[0]
+    if isinstance(like, Mapping):
+        ends = np.cumsum([len(_list(part)) for part in like.values()])
+        pieces = np.split(np.arange(len(results)), ends[:-1])
+        return {
+            name: _shaped(part, [results[k] for k in piece])
+            for (name, part), piece in zip(like.items(), pieces, strict=True)
+        }
     flat = np.empty(len(results), dtype=object)
     flat[:] = results
     return flat.reshape(np.shape(array(like))).view(ExprArray)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.gather import Block, Blocks, Row, nested
+from symgrad.expr.blocks import Blocks
+from symgrad.expr.gather import Row
+from symgrad.expr.tree import Tree
 from symgrad.optimize.arguments import real, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
@@ -23,8 +25,7 @@ class RowLoss:
     """What a kernel over data sums up: the loss of a row, or its residuals if it is ``squares``."""
 
     f: Callable[..., Any]
-    n: Any
-    blocks: tuple[Block, ...]
+    tree: Tree
     columns: Columns
     weight: int | None
     reduce: str
@@ -33,8 +34,7 @@ class RowLoss:
 
     def parameters(self, p: Any) -> Any:
         """A row of parameters, nested as f takes them."""
-        parts = (p[b.start : b.start + b.size].reshape(b.shape)[()] for b in self.blocks)
-        return nested(self.n, parts, Blocks)
+        return self.tree.nest((block.of(p)[()] for block in self.tree.blocks), Blocks)
 
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""

@@ -90,6 +90,6 @@ def as_scipy(kernel: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
 
     def fun(x: Any) -> tuple[float, np.ndarray]:
         loss, gradient = kernel.run(np.asarray(x, float))
-        return float(loss), np.asarray(gradient, float)
+        return float(loss), kernel.in_a_row(gradient).astype(float)
 
     return fun

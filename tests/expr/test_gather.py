@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.gather import blocks_of, trace_row
+from symgrad.expr.gather import trace_row
+from symgrad.expr.tree import tree_of
 
 VALUES = np.arange(8.0).reshape(4, 2) + 1
 
@@ -62,11 +63,10 @@ def test_elements_can_be_replaced() -> None:
 def test_what_nothing_reads_has_no_node() -> None:
     n = {"U": (10**9, 3), "V": (10**9, 3)}
     made = trace_row(
-        lambda p, r: p.U[r[0]] @ p.V[r[1]] * p.V[7, 1], {**n, "V": (50, 3)},
-        blocks_of({**n, "V": (50, 3)}), 2,
-    )  # fmt: skip
+        lambda p, r: p.U[r[0]] @ p.V[r[1]] * p.V[7, 1], tree_of({**n, "V": (50, 3)}), 2
+    )
     assert list(made.parameters) == [3 * 10**9 + 22]
     assert made.graph.names == ["r0", "r1", "U_r0_0", "U_r0_1", "U_r0_2", "V_r1_0", "V_r1_1",
                                 "V_r1_2", "V22"]  # fmt: skip
-    whole = trace_row(lambda p, r: p.U[r[0]] @ p.V[r[0]], n, blocks_of(n), 1)
+    whole = trace_row(lambda p, r: p.U[r[0]] @ p.V[r[0]], tree_of(n), 1)
     assert not whole.parameters and len(whole.graph.names) == 7

@@ -22,7 +22,8 @@ from symgrad.expr import functions
 from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import CONST, INPUT
-from symgrad.expr.trace import Structure, describe, scalar, trace
+from symgrad.expr.trace import describe, scalar, trace
+from symgrad.expr.tree import Tree
 
 ROOT = Path(__file__).parents[2]
 Pair = namedtuple("Pair", "a b")
@@ -57,27 +58,27 @@ def test_helpers_closures_loops_and_comprehensions() -> None:
         return total + sum([helper(x) for x in v]) + float(np.pi)
 
     t = trace(f, 2)
-    assert t.structure == Structure()
+    assert t.structure == Tree()
 
 
-RETURNS: dict[str, tuple[Any, Structure, int]] = {
-    "scalar": (lambda v: v[0] * 2, Structure(), 1),
-    "input": (lambda v: v[1], Structure(), 1),
-    "number": (lambda v: 3, Structure(), 1),
-    "NumPy number": (lambda v: np.float32(3), Structure(), 1),
-    "condition": (lambda v: v[0] > 0, Structure(), 1),
-    "vector": (lambda v: v * 2, Structure("array", (2,)), 2),
-    "matrix": (lambda v: np.outer(v, v), Structure("array", (2, 2)), 4),
-    "0-d array": (lambda v: np.array(1.5), Structure(), 1),
-    "tuple": (lambda v: (v[0], v[1], 1.0), Structure(tuple, (), (Structure(),) * 3), 3),
-    "list": (lambda v: [v[0], v], Structure(list, (), (Structure(), Structure("array", (2,)))), 3),
+RETURNS: dict[str, tuple[Any, Tree, int]] = {
+    "scalar": (lambda v: v[0] * 2, Tree(), 1),
+    "input": (lambda v: v[1], Tree(), 1),
+    "number": (lambda v: 3, Tree(), 1),
+    "NumPy number": (lambda v: np.float32(3), Tree(), 1),
+    "condition": (lambda v: v[0] > 0, Tree(), 1),
+    "vector": (lambda v: v * 2, Tree("array", (2,)), 2),
+    "matrix": (lambda v: np.outer(v, v), Tree("array", (2, 2)), 4),
+    "0-d array": (lambda v: np.array(1.5), Tree(), 1),
+    "tuple": (lambda v: (v[0], v[1], 1.0), Tree(tuple, (), (Tree(),) * 3), 3),
+    "list": (lambda v: [v[0], v], Tree(list, (), (Tree(), Tree("array", (2,)))), 3),
     "dict": (
         lambda v: {"b": v[0], "a": v[1]},
-        Structure("dict", ("b", "a"), (Structure(),) * 2),
+        Tree("dict", ("b", "a"), (Tree(),) * 2),
         2,
     ),
-    "named tuple": (lambda v: Pair(v[0], v[1]), Structure(Pair, (), (Structure(),) * 2), 2),
-    "numeric array": (lambda v: np.arange(4.0), Structure("array", (4,)), 4),
+    "named tuple": (lambda v: Pair(v[0], v[1]), Tree(Pair, (), (Tree(),) * 2), 2),
+    "numeric array": (lambda v: np.arange(4.0), Tree("array", (4,)), 4),
 }
 
 

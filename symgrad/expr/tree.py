@@ -1,0 +1,150 @@
+"""Nests of arrays, dicts and lists and tuples of them, and where their numbers stand in a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+
+
+@dataclass(frozen=True)
+class Block:
+    """An array of a nest: its name, where it begins in the row of all numbers, and its shape."""
+
+    name: str
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The numbers in it."""
+        return math.prod(self.shape)
+
+    @property
+    def width(self) -> int:
+        """The numbers that one index takes from it."""
+        return math.prod(self.shape[1:])
+
+    def name_of(self, place: int) -> str:
+        """The name of a number by its place in the row of all."""
+        return f"{self.name}{place - self.start}"
+
+    def of(self, values: Any) -> Any:
+        """Its part of rows (..., numbers), shaped (..., *shape)."""
+        part = values[..., self.start : self.start + self.size]
+        return part.reshape((*values.shape[:-1], *self.shape))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """How arrays are nested.
+
+    ``kind`` is None for one number, "array" for an array of shape ``keys``, "dict" with its keys,
+    or the class of a list or tuple.
+    """
+
+    kind: Any = None
+    keys: tuple[Any, ...] = ()
+    children: tuple[Tree, ...] = ()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is an array or a number itself."""
+        return self.kind is None or self.kind == "array"
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Its arrays, in order; the names of what contains them are joined by dots."""
+        found: list[Block] = []
+        for name, shape in self._leaves(""):
+            start = found[-1].start + found[-1].size if found else 0
+            found.append(Block(name or "p", start, shape))
+        return tuple(found)
+
+    def _leaves(self, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        if self.is_leaf:
+            yield name, self.keys
+            return
+        for key, child in zip(self._labels, self.children, strict=True):
+            yield from child._leaves(f"{name}.{key}" if name else str(key))
+
+    @property
+    def _labels(self) -> Iterable[Any]:
+        return self.keys if self.kind == "dict" else range(len(self.children))
+
+    @cached_property
+    def size(self) -> int:
+        """The numbers in all arrays."""
+        return sum(block.size for block in self.blocks)
+
+    def nest(self, parts: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] = dict) -> Any:
+        """The nest with these in the place of its arrays, and what ``wrap`` makes of its dicts."""
+        if self.is_leaf:
+            return next(parts)
+        found = [child.nest(parts, wrap) for child in self.children]
+        if self.kind == "dict":
+            return wrap(dict(zip(self.keys, found, strict=True)))
+        return self.kind(*found) if hasattr(self.kind, "_fields") else self.kind(found)
+
+    def build(self, values: np.ndarray) -> Any:
+        """The nest of ``values`` (..., size): fresh arrays, and floats for single numbers."""
+        parts = (block.of(values) for block in self.blocks)
+        return self.nest(float(p) if p.ndim == 0 else p.copy() for p in parts)
+
+    def arrays(self, values: np.ndarray) -> Any:
+        """The same with NumPy's numbers in the place of floats: they have a shape and a dtype."""
+        return self.nest(block.of(values).copy()[()] for block in self.blocks)
+
+    def parts(self, value: Any, what: str) -> Iterator[Any]:
+        """What stands in the place of the arrays in a nest like this one, in order.
+
+        Raises:
+            InputError: if it is nested otherwise; ``what`` is what it is called there.
+        """
+        if self.is_leaf:
+            yield value
+            return
+        if self.kind == "dict":
+            if not isinstance(value, Mapping) or set(value) != set(self.keys):
+                raise InputError(f"{what} needs {', '.join(map(str, self.keys))}")
+        elif not isinstance(value, (list, tuple)) or len(value) != len(self.children):
+            raise InputError(f"{what} needs {len(self.children)} parts, in a list or a tuple")
+        for key, child in zip(self._labels, self.children, strict=True):
+            yield from child.parts(value[key], f"{what}[{key!r}]")
+
+
+Sizes = int | Sequence[int] | Mapping[str, Any]
+"""What ``n`` may be: see `tree_of`."""
+
+
+def tree_of(n: Any) -> Tree:
+    """What ``n`` asks for: a number of parameters, a shape, or dicts of names and either, nested.
+
+    A shape of () is one number.
+
+    Raises:
+        InputError: for anything else, and if there are no parameters.
+    """
+    found = _tree(n, n)
+    if not found.size:
+        raise InputError("a kernel needs at least one parameter")
+    return found
+
+
+def _tree(n: Any, whole: Any) -> Tree:
+    if isinstance(n, Mapping):
+        for key in n:
+            if not isinstance(key, str) or not key.isidentifier():
+                raise InputError(f"n={whole!r}: the name of a block is an identifier, not {key!r}")
+        return Tree("dict", tuple(n), tuple(_tree(size, whole) for size in n.values()))
+    shape = tuple(n) if isinstance(n, (tuple, list)) else (n,)
+    plain = all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in shape)
+    if not plain or min(shape, default=1) < 1:
+        raise InputError(f"n={whole!r}: a number of parameters, a shape, or dicts of them")
+    return Tree("array", tuple(int(s) for s in shape)) if shape else Tree()

@@ -1,0 +1,83 @@
+"""What a kernel reads and writes: points, nested or in rows, and the user's arrays for results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.tree import Tree
+from symgrad.parameters import rows_of
+from symgrad.results import Result
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arrays that ``run`` takes, or nests of them: their names, and how each is nested."""
+
+    names: tuple[str, ...]
+    trees: tuple[Tree, ...]
+
+    @property
+    def total(self) -> int:
+        """The numbers that a point consists of."""
+        return sum(tree.size for tree in self.trees)
+
+    def pack(self, arrays: Sequence[Any], dtype: str) -> tuple[np.ndarray, tuple[int, ...]]:
+        """The points (B, total), C-contiguous in the kernel's dtype, and the shape of the batch."""
+        if len(arrays) != len(self.trees):
+            wanted = ", ".join(self.names)
+            raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
+        with np.errstate(over="ignore"):
+            values = [
+                np.ascontiguousarray(rows_of(tree, a, name), dtype=dtype)
+                for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
+            ]
+        if len(values) == 1:
+            batch = values[0].shape[:-1]
+            return values[0].reshape(math.prod(batch), self.total), batch
+        batch = np.broadcast_shapes(*[v.shape[:-1] for v in values])
+        wide = [np.broadcast_to(v, batch + v.shape[-1:]) for v in values]
+        return np.concatenate(wide, axis=-1).reshape(-1, self.total), batch
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The last arrays that results were written from and to: their addresses need no check."""
+
+    x: np.ndarray
+    out: Any
+    call: Callable[[], None]
+
+
+def rooms_of(
+    results: Sequence[Result], names: Sequence[str], given: Any, batch: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> list[list[np.ndarray]]:  # fmt: skip
+    """The user's arrays that each result is written to, checked."""
+    if len(given) != len(results):
+        raise InputError(f"out needs {len(results)} arrays: {', '.join(names)}")
+    rooms: list[list[np.ndarray]] = []
+    for result, name, out in zip(results, names, given, strict=True):
+        arrays = list(result.parts(out, f"out for {name}"))
+        for array, shape in zip(arrays, result.shapes, strict=True):
+            _require_out(array, batch + shape, dtype, name)
+        rooms.append(arrays)
+    every = itertools.chain.from_iterable(rooms)
+    if any(np.may_share_memory(a, b) for a, b in itertools.combinations(every, 2)):
+        raise InputError("the arrays of out share memory: each needs its own")
+    return rooms
+
+
+def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    """Refuse an array that a kernel cannot write a result to."""
+    if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+        kind = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+        raise InputError(f"out for {name} is {kind}: a {dtype} array of shape {shape} is needed")
+    if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
+        raise InputError(f"out for {name} must be C-contiguous, aligned and writable")

@@ -1,0 +1,247 @@
+"""Kernels of points whose variables have shapes and names: results are nested as they are."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import symgrad as sg
+from symgrad.errors import InputError, NameUnknownError, TraceError
+from symgrad.expr import blocks
+from symgrad.expr.blocks import Blocks
+
+DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
+
+SHAPES = {"w": (2, 2), "inner": {"b": (), "c": 3}}
+W, B, C = np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, np.array([1.0, -2.0, 3.0])
+POINT = {"inner": {"c": C, "b": B}, "w": W}
+FLAT = np.array([*W.ravel(), B, *C])
+
+
+def of_row(v: Any) -> Any:
+    """A loss of the same numbers in a row."""
+    w, b, c = v[:4].reshape(2, 2), v[4], v[5:]
+    return np.sum(w @ w) * b**2 + np.sum(c**2) * w[0, 1] * b
+
+
+def loss(p: Any) -> Any:
+    return of_row(np.concatenate([p.w.ravel(), sg.array([p["inner"].b]), p.inner["c"]]))
+
+
+def same(found: Any, want: np.ndarray, lead: tuple[int, ...] = ()) -> None:
+    """Nested derivatives are those for the numbers in a row, (*lead, 8)."""
+    assert list(found) == ["w", "inner"] and list(found["inner"]) == ["b", "c"]
+    np.testing.assert_allclose(found["w"], want[..., :4].reshape(*lead, 2, 2), rtol=1e-6)
+    np.testing.assert_allclose(found["inner"]["b"], want[..., 4], rtol=1e-6)
+    np.testing.assert_allclose(found["inner"]["c"], want[..., 5:], rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_nested_as_the_variables(device: Any) -> None:
+    kernel = sg.fused_forward_backward(SHAPES, loss, device=device)
+    value, slopes = kernel.run(POINT)
+    want, right = sg.fused_forward_backward(8, of_row, device=device).run(FLAT)
+    assert value == want
+    same(slopes, right)
+    same(kernel.run(FLAT)[1], right)
+    np.testing.assert_array_equal(kernel.in_a_row(slopes), right)
+    assert kernel.inputs == ("w0", "w1", "w2", "w3", "inner_b0", "inner_c0", "inner_c1", "inner_c2")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_stand_before_the_shapes_and_broadcast(device: Any) -> None:
+    kernel = sg.fused_forward_backward(SHAPES, loss, device=device)
+    b = np.linspace(0.1, 2.0, 5)
+    values, slopes = kernel.run({"w": W, "inner": {"b": b, "c": np.tile(C, (5, 1))}})
+    rows = np.array([np.r_[W.ravel(), v, C] for v in b])
+    want, right = sg.fused_forward_backward(8, of_row, device=device).run(rows)
+    np.testing.assert_array_equal(values, want)
+    same(slopes, right, (5,))
+    with pytest.raises(InputError, match="the batches of x do not go together"):
+        kernel.run({"w": np.ones((4, 2, 2)), "inner": {"b": b, "c": C}})
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_second_derivatives_are_nested_twice(device: Any) -> None:
+    value, slopes, matrix = sg.fused_hessian(SHAPES, loss, device=device).run(POINT)
+    want, right, full = sg.fused_hessian(8, of_row, device=device).run(FLAT)
+    assert value == want
+    same(slopes, right)
+    same(matrix["w"], full[:4].reshape(2, 2, 8), (2, 2))
+    same(matrix["inner"]["b"], full[4])
+    same(matrix["inner"]["c"], full[5:], (3,))
+    batch = sg.fused_hessian(SHAPES, loss, device=device).run(np.tile(FLAT, (4, 1)))[2]
+    assert batch["w"]["w"].shape == (4, 2, 2, 2, 2) and batch["w"]["inner"]["b"].shape == (4, 2, 2)
+    sparse = sg.fused_hessian(SHAPES, loss, sparse=True, device=device).run(POINT)[2]
+    np.testing.assert_allclose(sparse.toarray(), full, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_jacobians_and_products(device: Any) -> None:
+    values, rows = sg.fused_jacobian(
+        SHAPES, lambda p: [p.inner.b * p.w[0, 1], p.inner.c[2] ** 2], device=device
+    ).run(POINT)
+    assert values.tolist() == [1.0, 9.0]
+    same(rows, np.array([[0, B, 0, 0, 2.0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 6.0]]), (2,))
+    found = sg.fused_hvp(SHAPES, loss, device=device).run(POINT, POINT)
+    want = sg.fused_hvp(8, of_row, device=device).run(FLAT, FLAT)
+    assert found[0] == want[0]
+    same(found[1], want[1])
+    same(found[2], want[2])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_shapes(device: Any) -> None:
+    kernel = sg.fused_hessian((2, 2), lambda w: np.sum(w @ w), device=device)
+    value, slopes, matrix = kernel.run(W)
+    assert value == 54.0 and (slopes.shape, matrix.shape) == ((2, 2), (2, 2, 2, 2))
+    np.testing.assert_array_equal(kernel.run(np.tile(W, (3, 1, 1)))[1], [slopes] * 3)
+    one = sg.fused_hessian((), lambda x: x**3, device=device)
+    assert one.run(2.0) == (8.0, 12.0, 12.0)
+    assert one.run([[1.0, 2.0]])[2].tolist() == [[6.0, 12.0]]
+
+
+def test_wrong_points_are_refused() -> None:
+    kernel = sg.fused_forward_backward(SHAPES, loss, device="cpu")
+    with pytest.raises(InputError, match=r"x needs w, inner"):
+        kernel.run({"w": W})
+    with pytest.raises(InputError, match=r"x\['inner'\] needs b, c"):
+        kernel.run({"w": W, "inner": {"b": B}})
+    with pytest.raises(InputError, match=r"w has shape \(3, 2\): the kernel takes \(2, 2\) or"):
+        kernel.run({"w": np.ones((3, 2)), "inner": {"b": B, "c": C}})
+    with pytest.raises(InputError, match=r"takes \(8,\) or \(\.\.\., 8\)"):
+        kernel.run(np.ones(7))
+    with pytest.raises(InputError, match="a number of parameters, a shape, or dicts"):
+        sg.fused_forward({"w": 2.5}, lambda p: p.w[0])
+
+
+def test_a_kernel_with_names_travels_and_is_checked() -> None:
+    kernel = sg.fused_forward_backward(SHAPES, loss, device="cpu", dtype="float64")
+    again = pickle.loads(pickle.dumps(kernel))
+    same(again.run(POINT)[1], kernel.in_a_row(kernel.run(FLAT)[1]))
+    assert sg.check(kernel, np.tile(FLAT, (3, 1)))
+    bowl = sg.fused_forward_backward(
+        {"a": 2, "b": ()}, lambda p: np.sum((p.a - 1) ** 2) + p.b**2, device="cpu", dtype="float64"
+    )
+    found: Any = scipy.optimize.minimize(bowl.as_scipy(), [3.0, 4.0, 5.0], jac=True)
+    np.testing.assert_allclose(found.x, [1, 1, 0], atol=1e-6)
+
+
+# results that are written to the user's arrays ----------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("batch", [(), (7,)])
+def test_nested_results_are_written(batch: tuple[int, ...], device: Any) -> None:
+    x = np.random.default_rng(0).uniform(1, 2, (*batch, 4))
+    for f in (
+        lambda v: v[0] * v[1],
+        lambda v: v.reshape(2, 2) * 2,
+        lambda v: {"sum": v[0] + v[1], "pair": (v * 2, [v[2], v[3]])},
+    ):
+        kernel = sg.fused_forward(4, f, device=device)
+        want = kernel.run(x)
+        out = _empty(want)
+        assert kernel.run(x, out=out) is out
+        _require_same(out, want)
+
+
+def _empty(result: Any) -> Any:
+    if isinstance(result, dict):
+        return {name: _empty(v) for name, v in result.items()}
+    if isinstance(result, (list, tuple)):
+        return type(result)(map(_empty, result))
+    return np.empty(np.shape(result), np.float32)
+
+
+def _require_same(found: Any, want: Any) -> None:
+    if isinstance(want, dict):
+        found, want = list(found.values()), list(want.values())
+    if isinstance(want, (list, tuple)):
+        for a, b in zip(found, want, strict=True):
+            _require_same(a, b)
+    else:
+        np.testing.assert_array_equal(found, want)
+
+
+def test_nested_derivatives_are_written() -> None:
+    kernel = sg.fused_hessian(SHAPES, loss, device="cpu")
+    want = kernel.run(POINT)
+    out = _empty(want)
+    kernel.run(POINT, out=out)
+    _require_same(out, want)
+    with pytest.raises(InputError, match=r"out for grad\['inner'\] needs b, c"):
+        kernel.run(POINT, out=(out[0], {"w": out[1]["w"], "inner": {}}, out[2]))
+    with pytest.raises(InputError, match=r"float32 array of shape \(2, 2\) is needed"):
+        kernel.run(POINT, out=(out[0], {**out[1], "w": np.empty(4, np.float32)}, out[2]))
+
+
+# named parameters are a mapping -------------------------------------------------------------------
+
+
+def test_traced_parameters_are_a_mapping() -> None:
+    def f(p: Any) -> Any:
+        def model(a: Any, b: Any) -> Any:
+            return np.sum(a) * b
+
+        assert list(p) == ["a", "b"] and len(p) == 2 and "a" in p and "c" not in p
+        assert list(p.keys()) == ["a", "b"] and p.get("c") is None and "a, b" in repr(p)
+        fixed = sg.stop_gradient(p)
+        grown = dict(p) | {"b": p.b + 1}
+        return model(**p) + fixed.b * np.sum(fixed["a"]) + model(**grown) + sum(
+            np.sum(v) for v in p.values()
+        )  # fmt: skip
+
+    for kernel, more in (
+        (sg.fused_forward_backward({"a": 2, "b": ()}, f, device="cpu"), ()),
+        (sg.fused_forward_backward({"a": 2, "b": ()}, lambda p, r: f(p), row=1, device="cpu"),
+         ([[0.0]],)),
+    ):  # fmt: skip
+        value, slopes = kernel.run({"a": [1.0, 2.0], "b": 3.0}, *more)
+        assert value == 9 + 9 + 12 + 6
+        assert slopes["a"].tolist() == [8.0, 8.0] and slopes["b"] == 7.0
+
+
+def test_parameters_named_as_methods_of_mappings() -> None:
+    kernel = sg.fused_forward_backward(
+        {"items": 2, "keys": ()}, lambda p: p.items[0] * p["keys"], device="cpu"
+    )
+    assert kernel.run({"items": [2.0, 5.0], "keys": 3.0})[0] == 6.0
+    with pytest.raises(NameUnknownError, match="no parameters 'x': the blocks are items, keys"):
+        sg.fused_forward({"items": 2, "keys": ()}, lambda p: p["x"])
+
+
+def test_tree_functions_know_named_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[type, Any] = {}
+    fake = SimpleNamespace(
+        register_pytree_node=lambda kind, flat, whole: known.update({kind: (flat, whole)})
+    )
+    monkeypatch.setitem(sys.modules, "jax.tree_util", fake)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(blocks, "_registered", set[str]())
+    made = Blocks({"a": 1, "b": 2})
+    flat, whole = known[Blocks]
+    parts, names = flat(made)
+    assert parts == (1, 2) and dict(whole(names, parts)) == dict(made)
+
+
+def test_gradients_for_dicts_and_for_numbers() -> None:
+    x, y = sg.symbols("x y")
+    found = sg.grad(x * y + y, {"pair": [x, y], "y": y})
+    assert [str(e) for e in found["pair"]] == ["y", "x + 1"] and str(found["y"]) == "x + 1"
+    for wrt in (1.0, [x, 2.0], np.ones(2)):
+        with pytest.raises(TraceError, match=r"a number: give the expressions.*sg\.evaluate"):
+            sg.grad(x * y, wrt)
+
+
+def test_stop_gradient_of_nests() -> None:
+    def f(v: Any) -> Any:
+        fixed = sg.stop_gradient({"a": v, "b": (v[0], [v, v[1]])})
+        return np.sum(fixed["a"] * v) + fixed["b"][0] * v[1] + np.sum(fixed["b"][1][0]) * v[0]
+
+    assert sg.fused_forward_backward(2, f, device="cpu").run([2.0, 3.0])[1].tolist() == [7.0, 5.0]
