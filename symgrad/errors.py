@@ -1,4 +1,7 @@
-"""Every exception that symgrad raises: what was wrong, where in the user's file, and the remedy."""
+"""Every exception that symgrad raises: what was wrong, where in the user's file, and the remedy.
+
+Its warnings are here too.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +46,7 @@ class DeviceLostError(DeviceError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """The device has not enough memory for the arrays of a call."""
+
+
+class FrozenRandomWarning(UserWarning):
+    """A traced function drew random numbers, which are constants of its kernel."""

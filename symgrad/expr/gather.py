@@ -20,6 +20,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import resolve_places
+from symgrad.expr.randomness import watching_random_numbers
 from symgrad.expr.trace import describe, flatten_result
 from symgrad.expr.tree import Block, Tree
 
@@ -219,7 +220,9 @@ def trace_row(
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
-    outputs, structure = flatten_result(graph, f(p, Row(values, names) if names else values), f)
+    with watching_random_numbers(f, describe(f)):
+        result = f(p, Row(values, names) if names else values)
+    outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)
     graph.tracing = False
     gathers = tuple(tracer.gathers.values())

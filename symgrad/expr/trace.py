@@ -15,6 +15,7 @@ from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Condition, Expr, as_float, real_number, require_graph
 from symgrad.expr.node import Graph, Handle
 from symgrad.expr.place import resolve_places
+from symgrad.expr.randomness import watching_random_numbers
 from symgrad.expr.tree import Tree
 
 
@@ -49,7 +50,9 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     inputs = tuple(
         graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))]
     )
-    outputs, structure = flatten_result(graph, f(variables(graph, inputs)), f)
+    with watching_random_numbers(f, describe(f)):
+        result = f(variables(graph, inputs))
+    outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)
     graph.tracing = False
     return Trace(graph, inputs, tuple(outputs), structure)
