@@ -121,7 +121,8 @@ class DataKernel:
         words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
         nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
         seconds = self._traced.seconds | {"compile": self._sums.seconds}
-        return measured(reduction.graph, reduction.outputs, nbytes, len(self.modules), seconds)
+        shaders, mode = len(self.modules), self._traced.mode
+        return measured(reduction.graph, reduction.outputs, nbytes, shaders, seconds, mode)
 
     @property
     def parameters(self) -> list[str]:

@@ -14,13 +14,13 @@ from symgrad.arrays import real_numbers
 from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
+from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.tree import Sizes, Tree, tree_of
-from symgrad.expr.verbs import hessian_entries, positions_of, row_of
 from symgrad.kernels import Kernel, assemble
-from symgrad.pipeline import Derivation, Options, Wanted, build, dtype_name
+from symgrad.pipeline import Derivation, Options, Wanted, build, dtype_name, size
 from symgrad.points import Inputs
 from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.row_loss import Request
@@ -96,17 +96,18 @@ def fused_forward_backward(
 def fused_least_squares(
     n: Sizes, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
     reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
-    name: str | None = None, comments: bool = True,
+    mode: Mode = "auto", device: Any = None, math: str = "accurate", dtype: str = "float32",
+    simplify: Level = True, name: str | None = None, comments: bool = True,
 ) -> LeastSquaresKernel:  # fmt: skip
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
 
     ``residual(p, r)`` returns the residual of one row, or several. The arguments are those of
-    `fused_forward_backward`; ``weights`` multiply the squares.
+    `fused_forward_backward`; ``weights`` multiply the squares, and the Jacobian of the residuals of
+    a row is made by the ``mode`` that takes the fewest operations: see `fused_jacobian`.
     """
     options = options_of(residual, name, math, dtype, simplify, comments)
     kinds = columns_of(row, columns)
-    request = Request(residual, n, kinds, reduce, weights, nan_policy, options)
+    request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode)
     return least_squares_kernel(request, device)
 
 
@@ -171,15 +172,22 @@ def fused_forward(
 
 
 def fused_jacobian(
-    n: Sizes, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
-    dtype: str = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True,
+    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False, device: Any = None,
+    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
 ) -> Kernel:  # fmt: skip
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
     The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
     ``sparse=True`` only what is not structurally 0 is computed and stored, and the Jacobian is a
     SciPy CSR array (for a batch, an object array of them).
+
+    Derivatives are made by the ``mode`` that takes the fewest operations, "auto"; ``stats.mode``
+    says which. A "reverse" sweep for each value suits few values of many variables, "forward" with
+    a tangent for each variable many values of few variables, as the steps of a simulation. "mixed"
+    eliminates the nodes of the graph, those first that take the fewest products: the derivatives
+    of each step come first, and then their products, whatever the size of either side. The digits
+    are the same, but for rounding. Derivatives of `custom_vjp` are made in reverse by "auto".
 
     Example:
         >>> import symgrad as sg
@@ -194,28 +202,25 @@ def fused_jacobian(
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
             raise TraceError("f returned an empty container: there is nothing to differentiate")
-        positions = positions_of(traced.inputs)
-        entries = {
-            (r, c): i
-            for r, output in enumerate(traced.outputs)
-            for c, i in row_of(traced.graph, output, positions)
-        }
+        sought = Sought(traced.outputs, traced.inputs)
+        entries, made = accumulated(traced.graph, sought, mode, functools.partial(size, options))
         m = len(traced.outputs)
         matrix = _matrix(traced, "jacobian", entries, derivatives(tree, (m,)), sparse)
-        return [Wanted("values", traced.outputs, Array((m,))), matrix]
+        return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
 
-    derivation = Derivation(("jacobian", tree, sparse), derive)
+    derivation = Derivation(("jacobian", tree, sparse, mode), derive)
     return _kernel(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
 def fused_hessian(
-    n: Sizes, f: Function, *, sparse: bool = False, device: Any = None, math: str = "accurate",
-    dtype: str = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True,
+    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False, device: Any = None,
+    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
 ) -> Kernel:  # fmt: skip
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
-    The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`.
+    The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`,
+    and so is ``mode``, by which the gradient is differentiated.
 
     Example:
         >>> import symgrad as sg
@@ -230,14 +235,16 @@ def fused_hessian(
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
         gradient = differentiate.vjp(graph, _seed(traced, loss), traced.inputs)
-        entries = hessian_entries(graph, loss, traced.inputs, gradient)
+        sought = Sought(gradient, traced.inputs, symmetric=True)
+        entries, made = accumulated(graph, sought, mode, functools.partial(size, options))
+        matrix = _matrix(traced, "hessian", entries, derivatives(tree, second=True), sparse)
         return [
             Wanted("loss", (loss,), Scalar()),
             Wanted("grad", _dense(traced, gradient), derivatives(tree)),
-            _matrix(traced, "hessian", entries, derivatives(tree, second=True), sparse),
+            replace(matrix, mode=made),
         ]
 
-    derivation = Derivation(("hessian", tree, sparse), derive)
+    derivation = Derivation(("hessian", tree, sparse, mode), derive)
     return _kernel(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
 
 

@@ -43,11 +43,12 @@ class Kernel:
     def __init__(
         self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
         expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
+        mode: str | None = None,
     ) -> None:  # fmt: skip
         self._shaders, self._results = shaders, results
         self._computation, self._options = shaders.computation, shaders.options
         self._inputs, self._expressions = inputs, expressions
-        self._seconds, self._single = dict(seconds), single
+        self._seconds, self._single, self._mode = dict(seconds), single, mode
         self.device = device
         self._program: Any = None
         self._bound: Bound | None = None
@@ -212,7 +213,7 @@ class Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
             self._shaders, self._results, self._inputs, self._expressions,
-            targets.choose(device), self._seconds, self._single,
+            targets.choose(device), self._seconds, self._single, self._mode,
         )  # fmt: skip
 
     def audit(self, *arrays: Any, least: float = 64.0) -> Audit:
@@ -296,7 +297,7 @@ class Kernel:
         columns = len(plan.graph.names) + sum(len(o.nodes) for o in plan.outputs)
         seconds = self._seconds | self._shaders.seconds | self._compile_seconds
         nbytes = columns * self._dtype.itemsize
-        return measured(plan.graph, plan.outputs, nbytes, len(plan.pieces), seconds)
+        return measured(plan.graph, plan.outputs, nbytes, len(plan.pieces), seconds, self._mode)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)
@@ -331,5 +332,5 @@ def assemble(
     expressions = Expressions(built.traced.graph, tuple(w.nodes for w in built.wanted))
     return Kernel(
         Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
-        inputs, expressions, targets.choose(device), built.seconds, single,
+        inputs, expressions, targets.choose(device), built.seconds, single, built.mode,
     )  # fmt: skip

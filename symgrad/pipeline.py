@@ -24,7 +24,7 @@ from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.results import Result
-from symgrad.stats import flops
+from symgrad.stats import flops, operations
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.memory import Once
 
@@ -49,6 +49,8 @@ class Wanted:
     name: str
     nodes: tuple[int, ...]
     result: Result
+    mode: str | None = None
+    """By which mode its derivatives were made, if they are a matrix: see `accumulated`."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Built:
     wanted: tuple[Wanted, ...]
     computation: Computation
     seconds: dict[str, float] = field(compare=False)
+
+    @property
+    def mode(self) -> str | None:
+        """By which mode matrices of derivatives were made."""
+        return next((w.mode for w in self.wanted if w.mode), None)
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,11 @@ def simplified(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Gr
         return found
     kept = _lowered(graph, roots, replace(options, simplify=True))
     return min(found, kept, key=lambda made: flops(*made))
+
+
+def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
+    """The operations that computing these roots takes in a kernel."""
+    return len(operations(*simplified(graph, roots, options)))
 
 
 def _lowered(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:

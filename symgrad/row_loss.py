@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate, ops
+from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
@@ -19,7 +20,7 @@ from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
-from symgrad.pipeline import Clock, Options, require_options, simplified
+from symgrad.pipeline import Clock, Options, require_options, simplified, size
 from symgrad.rows import NAN_POLICIES, Columns
 from symgrad.wgsl.names import unique
 
@@ -37,6 +38,8 @@ class Request:
     weights: str | int | None
     nan_policy: str
     options: Options
+    mode: Mode = "auto"
+    """How the Jacobian of residuals is made."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Traced:
     """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
     of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
     seconds: dict[str, float] = field(compare=False)
+    mode: Mode | None = None
+    """How the Jacobian of residuals was made."""
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -127,28 +132,32 @@ def traced_squares(request: Request) -> Traced:
     if made.gathers:
         raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
     n = tree_of(request.n).size
-    ends = clock.time("differentiate", lambda: _squares(request, made, n))
+    ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
-    return _ready(request, made, tuple(range(n)), summed, [], groups, clock)
+    ready = _ready(request, made, tuple(range(n)), summed, [], groups, clock)
+    return replace(ready, mode=mode)
 
 
-def _squares(request: Request, made: RowTrace, n: int) -> list[int]:
-    """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another."""
+def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]:
+    """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another.
+
+    The last result is how J was made.
+    """
     graph = made.graph
-    slopes = [_slopes(request, made, r, n) for r in made.outputs]
+    slopes, mode = _slopes(request, made)
     values = [Expr(graph, r) for r in _kept(request, made, made.outputs)]
     scale = _scale(request, made)
     squares = [r * r for r in values]
     sums = [
         squares,
-        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if row[k] is not None]
+        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if k in row]
           for k in range(n)],
-        *[[row[j] * row[k] for row in slopes if row[j] is not None and row[k] is not None]
+        *[[row[j] * row[k] for row in slopes if j in row and k in row]
           for j in range(n) for k in range(j, n)],
     ]  # fmt: skip
     zero = graph.constant(0.0)
-    return [(scale * sum(terms)).id if terms else zero for terms in sums]
+    return [(scale * sum(terms)).id if terms else zero for terms in sums], mode
 
 
 def _scale(request: Request, made: RowTrace) -> Any:
@@ -157,16 +166,19 @@ def _scale(request: Request, made: RowTrace) -> Any:
     return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
 
 
-def _slopes(request: Request, made: RowTrace, output: int, n: int) -> list[Any]:
-    """The derivatives of an output for all n parameters; None where they are structurally 0."""
-    graph = made.graph
-    seed = {output: graph.constant(1.0)}
-    found: list[Any] = [None] * n
-    read = made.parameters
-    derivatives = differentiate.vjp(graph, seed, list(read.values()))
-    for k, i in zip(read, _kept(request, made, derivatives), strict=True):
-        found[k] = Expr(graph, i) if i is not None else None
-    return found
+def _slopes(request: Request, made: RowTrace) -> tuple[list[dict[int, Any]], Mode]:
+    """The derivatives of each output for the parameters, by their places, and how they were made.
+
+    What is structurally 0 is absent.
+    """
+    read, graph = made.parameters, made.graph
+    sought = Sought(made.outputs, list(read.values()))
+    entries, mode = accumulated(graph, sought, request.mode, partial(size, request.options))
+    kept = _kept(request, made, entries.values())
+    places, rows = list(read), [dict[int, Any]() for _ in made.outputs]
+    for (r, c), i in zip(entries, kept, strict=True):
+        rows[r][places[c]] = Expr(graph, i)
+    return rows, mode
 
 
 def _trace(request: Request) -> RowTrace:

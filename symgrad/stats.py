@@ -15,7 +15,8 @@ class Stats:
 
     ``flops`` count each operation at its cost in additions (a division 4, an exponential 10, ...);
     ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage,
-    of the first kernel where several have the same trace. Over data, a point is a row.
+    of the first kernel where several have the same trace. Over data, a point is a row. ``mode`` is
+    that by which a Jacobian or a Hessian was made: "reverse", "forward" or "mixed".
     """
 
     nodes: int
@@ -27,23 +28,25 @@ class Stats:
     registers: int
     shaders: int
     seconds: dict[str, float]
+    mode: str | None = None
 
     def __str__(self) -> str:
         took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
+        mode = f"derivatives in {self.mode} mode; " if self.mode else ""
         return (
             f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "
             f"result), {self.bytes_per_point:,} bytes a point, {self.registers:,} values alive "
-            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {took}"
+            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {mode}{took}"
         )
 
 
 def measured(
     graph: Graph, outputs: Sequence[Output], bytes_per_point: int, shaders: int,
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float], mode: str | None = None,
 ) -> Stats:  # fmt: skip
     """The size of a graph whose outputs are a kernel's results."""
-    first = _operations(graph, outputs[0].nodes)
-    every = _operations(graph, [i for o in outputs for i in o.nodes])
+    first = operations(graph, outputs[0].nodes)
+    every = operations(graph, [i for o in outputs for i in o.nodes])
     return Stats(
         nodes=len(graph),
         operations_loss=len(first),
@@ -54,16 +57,18 @@ def measured(
         registers=_most_alive(graph, every),
         shaders=shaders,
         seconds=dict(seconds),
+        mode=mode,
     )
 
 
-def _operations(graph: Graph, roots: Sequence[int]) -> list[int]:
+def operations(graph: Graph, roots: Sequence[int]) -> list[int]:
+    """The operations among the nodes that the roots need."""
     return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
 
 
 def flops(graph: Graph, roots: Sequence[int]) -> int:
     """The cost of all that the roots need, in additions."""
-    return sum(graph.nodes[i][0].cost for i in _operations(graph, roots))
+    return sum(graph.nodes[i][0].cost for i in operations(graph, roots))
 
 
 def _most_alive(graph: Graph, operations: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ also infinity and NaN. No function here recurses over the graph.
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from symgrad.expr.expression import WRAP, Expr, lift, real_number
 from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable
 
 _ONE = (CONST, float_bits(1.0))
+_MINUS_ONE = (CONST, float_bits(-1.0))
 
 
 @contextmanager
@@ -45,9 +46,9 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
             if i not in parts:
                 continue
             graph.place = graph.places[i]
-            mask, g = _collect(graph, parts.pop(i))
+            mask, g = collected(graph, parts.pop(i))
             if i in wanted:
-                found[i] = g if mask is None else _select(graph, mask, g)
+                found[i] = selected(graph, (mask, g))
             for argument, part in _pull_back(graph, i, g, active):
                 parts.setdefault(argument, []).append(_masked(graph, mask, part))
     return [found.get(i) for i in wrt]
@@ -58,8 +59,8 @@ Part = tuple[int | None, int]
 its value where the condition holds."""
 
 
-def _collect(graph: Graph, parts: list[Part]) -> Part:
-    """The sum of the shares of one node."""
+def collected(graph: Graph, parts: list[Part]) -> Part:
+    """The sum of several shares."""
     if len(parts) == 1:
         return parts[0]
     grouped: dict[int | None, list[int]] = {}
@@ -74,9 +75,7 @@ def _collect(graph: Graph, parts: list[Part]) -> Part:
             return outer, graph.add(ops.where, condition, a, b)
     if len(sums) == 1:
         return next(iter(sums.items()))
-    total = balanced_sum(
-        graph, [g if mask is None else _select(graph, mask, g) for mask, g in sums.items()]
-    )
+    total = balanced_sum(graph, [selected(graph, part) for part in sums.items()])
     masks = list(sums)
     if None in masks:
         return None, total
@@ -102,31 +101,94 @@ def _opposite(graph: Graph, a: int, b: int) -> bool:
     return graph.nodes[a] == (ops.logical_not, b) or graph.nodes[b] == (ops.logical_not, a)
 
 
-def _select(graph: Graph, mask: int, g: int) -> int:
-    return graph.add(ops.where, mask, g, graph.constant(0.0))
+def selected(graph: Graph, part: Part) -> int:
+    """The share as one node: 0 where its condition does not hold."""
+    mask, g = part
+    return g if mask is None else graph.add(ops.where, mask, g, graph.constant(0.0))
 
 
 def _masked(graph: Graph, mask: int | None, share: Any) -> Part:
     """The share of an argument, 0 wherever its user's cotangent is."""
     if not isinstance(share, Masked):
         return mask, share
-    inner = share.condition.id
-    both = inner if mask is None else graph.add(ops.logical_and, mask, inner)
-    return both, lift(graph, share.value).id
+    return _both(graph, mask, share.condition.id), lift(graph, share.value).id
+
+
+def product(graph: Graph, a: Part, b: Part) -> Part:
+    """The product of two shares, which holds where both do."""
+    return _both(graph, a[0], b[0]), _times(graph, a[1], b[1])
+
+
+def _times(graph: Graph, a: int, b: int) -> int:
+    """``a * b``, without the node where one factor is 1 or -1."""
+    for factor, other in ((a, b), (b, a)):
+        if graph.nodes[factor] == _ONE:
+            return other
+        if graph.nodes[factor] == _MINUS_ONE:
+            return graph.add(ops.neg, other)
+    return graph.add(ops.mul, a, b)
+
+
+def _both(graph: Graph, a: int | None, b: int | None) -> int | None:
+    """The condition that two conditions hold, of which None always does."""
+    if a is None or a == b:
+        return b
+    return a if b is None else graph.add(ops.logical_and, a, b)
+
+
+Weights = dict[int, dict[int, Part]]
+"""For each active node, in ascending order, its partial derivatives by its active arguments."""
+
+
+def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weights:
+    """The partial derivatives of all nodes between ``wrt`` and the roots, each made once."""
+    order = active_between(graph, roots, wrt)
+    active, one = set(order), graph.constant(1.0)
+    weights: Weights = {}
+    with deriving(graph):
+        for i in order:
+            graph.place = graph.places[i]
+            parts: dict[int, list[Part]] = {}
+            for a, share in _pull_back(graph, i, one, active):
+                parts.setdefault(a, []).append(_masked(graph, None, share))
+            weights[i] = {a: collected(graph, found) for a, found in parts.items()}
+    return weights
+
+
+Tangents = Mapping[int, Part]
+"""The tangents of a node by direction; of a direction that is absent it is structurally zero."""
+
+
+def pushed(
+    graph: Graph, weights: Weights, seeds: Mapping[int, Tangents],
+    keep: Callable[[int, int], bool] = lambda _, __: True,
+) -> dict[int, Tangents]:  # fmt: skip
+    """The tangents of all nodes, for all directions in one sweep.
+
+    A node has tangents only of the directions that it depends on, for which ``keep(node,
+    direction)`` holds. ``seeds`` are added to what comes from the arguments.
+    """
+    tangents: dict[int, Tangents] = {}
+    with deriving(graph):
+        for i, shares in weights.items():
+            graph.place = graph.places[i]
+            parts: dict[int, list[Part]] = {c: [t] for c, t in seeds.get(i, {}).items()}
+            for a, weight in shares.items():
+                for c, t in tangents[a].items():
+                    if keep(i, c):
+                        parts.setdefault(c, []).append(product(graph, weight, t))
+            tangents[i] = {c: collected(graph, found) for c, found in parts.items()}
+    return tangents
 
 
 def jvp(graph: Graph, tangents: Mapping[int, int], roots: Sequence[int]) -> list[int | None]:
     """The tangents of the roots for given tangents of some nodes; None is structurally zero."""
-    known: dict[int, int] = dict(tangents)
-    with deriving(graph):
-        for i in active_between(graph, roots, list(tangents)):
-            if i in tangents:
-                continue
-            graph.place = graph.places[i]
-            parts = _push_forward(graph, i, known)
-            if parts:
-                known[i] = balanced_sum(graph, parts)
-    return [known.get(i) for i in roots]
+    weights = linearized(graph, roots, list(tangents))
+    weights |= {i: {} for i in tangents if i in weights}  # what is given does not follow
+    seeds = {i: {0: (None, t)} for i, t in tangents.items()}
+    found = pushed(graph, weights, seeds)
+    parts = [found[i].get(0) if i in found else None for i in roots]
+    return [None if part is None else selected(graph, part) for part in parts]
 
 
 def active_between(graph: Graph, roots: Any, wrt: Sequence[int]) -> list[int]:
@@ -181,41 +243,12 @@ def _share(graph: Graph, value: Any) -> Any:
     return graph.constant(real_number(value)) if value != 0 else None
 
 
-def _push_forward(graph: Graph, i: int, tangents: Mapping[int, int]) -> list[int]:
-    """The shares of node i's tangent that come from its arguments' tangents.
-
-    A row's ``vjp`` maps one number to one number for each argument, and such a linear map is its
-    own transpose, so it serves here too.
-    """
-    node = graph.nodes[i]
-    op, arguments = node[0], node[1:]
-    if op.partials is None and op.vjp is None:
-        return []
-    handles = [WRAP[graph.nodes[a][0].result](graph, a) for a in arguments]
-    partials = op.partials(Expr(graph, i), *handles) if op.partials else None
-    shares: list[int] = []
-    for k, a in enumerate(arguments):
-        t = tangents.get(a)
-        if t is None:
-            continue
-        if partials is not None:
-            share = None if partials[k] is None else scaled(graph, t, partials[k])
-        else:
-            share = _share(graph, op.vjp(Expr(graph, t), Expr(graph, i), *handles)[k])
-        if isinstance(share, Masked):
-            shares.append(_select(graph, share.condition.id, lift(graph, share.value).id))
-        elif share is not None:
-            shares.append(share)
-    return shares
-
-
 def scaled(graph: Graph, g: int, partial: Any) -> int:
     """``g * partial``, without the node where one factor is 1 or -1."""
+    if graph.nodes[g] == _ONE:
+        return partial.id if partial.__class__ is Expr else graph.constant(float(partial))
     if partial.__class__ is Expr:
-        p = partial.id
-        if graph.nodes[g][0] is CONST and graph.nodes[g] == _ONE:
-            return p
-        return graph.add(ops.mul, p, g)
+        return graph.add(ops.mul, partial.id, g)
     if partial == 1:
         return g
     if partial == -1:

@@ -10,10 +10,11 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
+from symgrad.expr.accumulate import Entries, Mode, Sought, accumulated
 from symgrad.expr.array import ExprArray, array
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
-from symgrad.expr.node import CONST, INPUT, Graph, Handle, leaves, reachable
+from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
 
 
 def grad(expr: Expr, wrt: Any = None) -> Any:
@@ -134,11 +135,15 @@ class Jacobian:
         return f"<Jacobian {self.shape[0]} x {self.shape[1]} with {self.nnz} entries>"
 
 
-def jacobian(exprs: Any, wrt: Any) -> Jacobian:
+def jacobian(exprs: Any, wrt: Any, mode: Mode = "auto") -> Jacobian:
     """The Jacobian of expressions with respect to variables, with its sparsity.
 
-    One reverse sweep a row over what that row depends on, so a sparse Jacobian of any size costs
-    as much as its entries.
+    ``mode`` is "reverse", "forward", "mixed", or "auto" for the cheapest: see `fused_jacobian`.
+    Only what is not structurally 0 is computed, so a sparse Jacobian of any size costs as much as
+    its entries.
+
+    Raises:
+        InputError: for another mode.
 
     Example:
         >>> import symgrad as sg
@@ -149,23 +154,16 @@ def jacobian(exprs: Any, wrt: Any) -> Jacobian:
     """
     outputs, variables = _list(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
-    positions = positions_of(_ids(graph, wrt))
-    rows: list[tuple[int, int, int]] = []
-    for r, output in enumerate(outputs):
-        if isinstance(output, Handle):
-            rows.extend((r, c, i) for c, i in row_of(graph, output.id, positions))
-    return Jacobian(
-        (len(outputs), len(variables)),
-        tuple(r for r, _, _ in rows),
-        tuple(c for _, c, _ in rows),
-        tuple(Expr(graph, i) for _, _, i in rows),
-    )
+    roots = [o.id if isinstance(o, Handle) else None for o in outputs]
+    entries, _ = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
+    return _matrix(graph, entries, (len(outputs), len(variables)))
 
 
-def hessian(expr: Expr, wrt: Any) -> Jacobian:
+def hessian(expr: Expr, wrt: Any, mode: Mode = "auto") -> Jacobian:
     """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
 
-    It is symmetric; each pair of entries is one expression.
+    It is symmetric; each pair of entries is one expression. ``mode`` is that of `jacobian`; the
+    gradient itself is made in reverse.
 
     Example:
         >>> import symgrad as sg
@@ -175,53 +173,17 @@ def hessian(expr: Expr, wrt: Any) -> Jacobian:
     """
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
-    entries = hessian_entries(graph, expr.id, ids)
+    gradient = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
+    entries, _ = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
+    return _matrix(graph, entries, (len(ids), len(ids)))
+
+
+def _matrix(graph: Graph, entries: Entries, shape: tuple[int, int]) -> Jacobian:
     ordered = sorted(entries)
     return Jacobian(
-        (len(ids), len(ids)),
-        tuple(r for r, _ in ordered),
-        tuple(c for _, c in ordered),
+        shape, tuple(r for r, _ in ordered), tuple(c for _, c in ordered),
         tuple(Expr(graph, entries[rc]) for rc in ordered),
-    )
-
-
-Positions = Mapping[int, Sequence[int]]
-"""Where each variable, by its node, stands in ``wrt``."""
-
-
-def positions_of(wrt: Sequence[int]) -> Positions:
-    """Where each of these nodes stands."""
-    positions: dict[int, list[int]] = {}
-    for c, i in enumerate(wrt):
-        positions.setdefault(i, []).append(c)
-    return positions
-
-
-def row_of(
-    graph: Graph, root: int, positions: Positions, below: int | None = None
-) -> list[tuple[int, int]]:
-    """The structurally nonzero derivatives of one root, (position, node), of positions < below."""
-    cone = [i for i in reachable(graph, [root]) if i in positions]
-    near = [i for i in cone if below is None or positions[i][0] < below]
-    found = differentiate.vjp(graph, {root: graph.constant(1.0)}, near)
-    pairs = [(i, d) for i, d in zip(near, found, strict=True) if d is not None]
-    row = [(c, d) for i, d in pairs if not _is_zero(graph, d) for c in positions[i]]
-    return sorted((c, d) for c, d in row if below is None or c < below)
-
-
-def hessian_entries(
-    graph: Graph, root: int, wrt: Sequence[int], gradient: Sequence[int | None] | None = None
-) -> dict[tuple[int, int], int]:
-    """The structurally nonzero second derivatives by (row, column), the lower half mirrored."""
-    if gradient is None:
-        gradient = differentiate.vjp(graph, {root: graph.constant(1.0)}, wrt)
-    positions = positions_of(wrt)
-    entries: dict[tuple[int, int], int] = {}
-    for r, g in enumerate(gradient):
-        if g is not None:
-            for c, i in row_of(graph, g, positions, r + 1):
-                entries[r, c] = entries[c, r] = i
-    return entries
+    )  # fmt: skip
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -340,10 +302,6 @@ def _or_zero(graph: Graph, i: int | None) -> Expr:
 
 def _is_number_zero(value: Any) -> bool:
     return not isinstance(value, Handle) and value == 0
-
-
-def _is_zero(graph: Graph, i: int) -> bool:
-    return graph.nodes[i][0] is CONST and graph.value(i) == 0.0
 
 
 def _shaped(like: Any, results: list[Expr]) -> Any:

@@ -1,0 +1,227 @@
+"""Jacobians: forward, reverse or mixed accumulation, whichever takes the fewest operations.
+
+The derivatives of m roots for n variables are made by a reverse sweep a root, by one sweep with n
+tangents a node, or by eliminating nodes where that costs least; zeros are absent in all of them.
+`symgrad.expr.count_modes` counts what each mode takes. Small graphs are differentiated by all that
+come near the least, and simplified, for what is shared and folded shows only then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from symgrad.errors import InputError
+from symgrad.expr import ops
+from symgrad.expr.count_modes import Linear, eliminated, linear, sweeps, variable_vertex
+from symgrad.expr.differentiate import (
+    Part,
+    Weights,
+    collected,
+    deriving,
+    linearized,
+    product,
+    pushed,
+    selected,
+    vjp,
+)
+from symgrad.expr.node import CONST, Graph, reachable
+from symgrad.expr.simplify import simplify
+
+Mode = Literal["auto", "forward", "reverse", "mixed"]
+"""How derivatives are accumulated; "auto" is the cheapest of the others."""
+
+MODES: Final = get_args(Mode)
+
+TRIED: Final = 2**9
+"""Operations up to which modes are tried, rather than counted on the graph."""
+
+NEAR: Final = 2
+"""How many times the least count a mode may have that is tried."""
+
+CLOSE: Final = 32
+"""Operations by which a mode that is tried may always count more than the least."""
+
+Entries = dict[tuple[int, int], int]
+"""The nodes of derivatives that are not structurally 0, by row and column."""
+
+Measure = Callable[[Graph, Sequence[int]], int]
+"""What computing these roots costs in the end."""
+
+
+@dataclass(frozen=True)
+class Sought:
+    """The derivatives of roots for variables that are wanted: a root that is None has none.
+
+    If they are ``symmetric``, as those of a gradient are, the lower half is made and mirrored.
+    """
+
+    roots: Sequence[int | None]
+    wrt: Sequence[int]
+    symmetric: bool = False
+
+    @property
+    def ends(self) -> list[int]:
+        """The roots that there are."""
+        return [i for i in self.roots if i is not None]
+
+    def linear(self, graph: Graph, weights: Weights) -> Linear:
+        """The linearised graph, with variables and roots by their places."""
+        columns = {i: found[0] for i, found in positions_of(self.wrt).items() if i in weights}
+        rows = {i: r for r, i in enumerate(self.roots) if i in weights}
+        return linear(graph, weights, columns, rows, self.symmetric)  # type: ignore[arg-type]
+
+    def entries(self, graph: Graph, found: Mapping[int, Mapping[int, int]]) -> Entries:
+        """The matrix of what was found, by root and by the first place of a variable."""
+        places = {columns[0]: columns for columns in positions_of(self.wrt).values()}
+        cells = [
+            (r, c, i)
+            for r, root in enumerate(self.roots) if root is not None
+            for first, i in found.get(root, {}).items() if not _is_zero(graph, i)
+            for c in places[first] if c <= r or not self.symmetric
+        ]  # fmt: skip
+        entries = {(r, c): i for r, c, i in sorted(cells)}
+        return entries | {(c, r): i for r, c, i in cells} if self.symmetric else entries
+
+
+def accumulated(
+    graph: Graph, sought: Sought, mode: Mode = "auto", measure: Measure | None = None
+) -> tuple[Entries, Mode]:
+    """The derivatives that are sought, and by which mode they were made.
+
+    Raises:
+        InputError: for a mode that does not exist.
+    """
+    if mode not in MODES:
+        choices = ", ".join(f'"{m}"' for m in MODES)
+        raise InputError(f"mode={mode!r} is not a choice: use one of {choices}")
+    if mode == "auto":
+        mode = chosen(graph, sought, measure or simplified_size)
+    return _MADE[mode](graph, sought), mode
+
+
+def chosen(graph: Graph, sought: Sought, measure: Measure) -> Mode:
+    """The mode that takes the fewest operations; of those that take the same the first named.
+
+    Derivatives that are the user's own are stated for cotangents, and taken in reverse.
+    """
+    copy = graph.copy()
+    weights = linearized(copy, sought.ends, sought.wrt)
+    if any(ops.TABLE.get(graph.nodes[i][0].name) is not graph.nodes[i][0] for i in weights
+           if graph.nodes[i][0].arity):  # fmt: skip
+        return "reverse"
+    costs = counted(sought.linear(copy, weights))
+    least = min(costs.values())
+    if least > TRIED:
+        return min(costs, key=costs.__getitem__)
+    near: list[Mode] = [mode for mode in costs if costs[mode] <= NEAR * least + CLOSE]
+    if len(near) == 1:
+        return near[0]
+    return min(near, key=lambda mode: _tried(graph, sought, mode, measure))
+
+
+def counted(of: Linear) -> dict[Mode, int]:
+    """The operations that each mode takes; mixed mode is absent if it takes many more."""
+    found = sweeps(of)
+    costs: dict[Mode, int] = {"reverse": found["reverse"], "forward": found["forward"]}
+    mixed = eliminated(of, NEAR * min(costs.values()) + CLOSE)
+    if mixed is not None:
+        costs["mixed"] = mixed[1]
+    return costs
+
+
+def _tried(graph: Graph, sought: Sought, mode: Mode, measure: Measure) -> int:
+    copy = graph.copy()
+    entries = _MADE[mode](copy, sought)
+    return measure(copy, [*sought.ends, *entries.values()])
+
+
+def simplified_size(graph: Graph, roots: Sequence[int]) -> int:
+    """The operations of these roots when they are simplified."""
+    made, ends = simplify(graph, roots)
+    return sum(1 for i in reachable(made, ends) if made.nodes[i][0].arity)
+
+
+# --- the modes ------------------------------------------------------------------------------------
+
+
+def _reverse(graph: Graph, sought: Sought) -> Entries:
+    """One sweep for each root, over what it depends on."""
+    places, one = positions_of(sought.wrt), graph.constant(1.0)
+    found: dict[int, dict[int, int]] = {}
+    for r, root in enumerate(sought.roots):
+        if root is not None:
+            end = r + 1 if sought.symmetric else len(sought.wrt)
+            near = [i for i in reachable(graph, [root]) if i in places and places[i][0] < end]
+            row = zip(near, vjp(graph, {root: one}, near), strict=True)
+            found[root] = {places[i][0]: d for i, d in row if d is not None}
+    return sought.entries(graph, found)
+
+
+def _forward(graph: Graph, sought: Sought) -> Entries:
+    """One sweep with a tangent for each variable."""
+    weights = linearized(graph, sought.ends, sought.wrt)
+    of, one = sought.linear(graph, weights), graph.constant(1.0)
+    seeds = {i: {c: (None, one)} for i, c in of.columns.items()}
+    tangents = pushed(graph, weights, seeds, lambda i, c: c <= of.last[i])
+    with deriving(graph):
+        found = {i: {c: selected(graph, t) for c, t in tangents[i].items()} for i in of.rows}
+    return sought.entries(graph, found)
+
+
+def _mixed(graph: Graph, sought: Sought) -> Entries:
+    """Elimination of the nodes in between, those first that cost least."""
+    weights = linearized(graph, sought.ends, sought.wrt)
+    of, one = sought.linear(graph, weights), graph.constant(1.0)
+    into = {i: {a: [part] for a, part in found.items()} for i, found in weights.items()}
+    into |= {of.root_vertex(i): {i: [(None, one)]} for i in of.rows}
+    for i, c in of.columns.items():
+        into[i][variable_vertex(c)] = [(None, one)]
+    order = eliminated(of, math.inf)
+    assert order is not None, "there is no limit"
+    with deriving(graph):
+        _eliminate(graph, into, order[0], of)
+        found = {
+            i: {variable_vertex(p): selected(graph, collected(graph, parts))
+                for p, parts in into[of.root_vertex(i)].items()}
+            for i in of.rows
+        }  # fmt: skip
+    return sought.entries(graph, found)
+
+
+def _eliminate(
+    graph: Graph, into: dict[int, dict[int, list[Part]]], order: Sequence[int], of: Linear
+) -> None:
+    """Connect what is before each node with what is behind it, until no node is left."""
+    out: dict[int, dict[int, None]] = {i: {} for i in order}
+    for s, before in into.items():
+        for p in before.keys() & out.keys():
+            out[p][s] = None
+    for i in order:
+        graph.place = graph.places[i]
+        before = {p: collected(graph, parts) for p, parts in into.pop(i).items()}
+        for s in out.pop(i):
+            weight = collected(graph, into[s].pop(i))
+            for p, other in before.items():
+                if of.wanted(p, s):
+                    into[s].setdefault(p, []).append(product(graph, weight, other))
+                    out.get(p, {})[s] = None
+        for p in before.keys() & out.keys():
+            del out[p][i]
+
+
+_MADE: Final = {"forward": _forward, "reverse": _reverse, "mixed": _mixed}
+
+
+def positions_of(wrt: Sequence[int]) -> dict[int, list[int]]:
+    """Where each of these nodes stands."""
+    positions: dict[int, list[int]] = {}
+    for c, i in enumerate(wrt):
+        positions.setdefault(i, []).append(c)
+    return positions
+
+
+def _is_zero(graph: Graph, i: int) -> bool:
+    return graph.nodes[i][0] is CONST and graph.value(i) == 0.0

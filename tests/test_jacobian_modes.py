@@ -1,0 +1,133 @@
+"""Tall Jacobians: kernels of simulations take forward or mixed mode, and say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.errors import InputError
+
+STEPS = 30
+
+
+def growth(v: Any) -> list[Any]:
+    """A logistic growth with a periodic harvest, its state after each of Euler's steps."""
+    a, b, c = v
+    y, states = 1.0, []
+    for _ in range(STEPS):
+        y = y + 0.05 * (a * y * (1 - y / b) - c * sg.sin(y))
+        states.append(y)
+    return states
+
+
+def by_dual_numbers(v: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The states and their derivatives: what is behind eps_k follows y through each step."""
+    a, b, c = v
+    y, d = 1.0, np.zeros(3)
+    states, slopes = [], []
+    for _ in range(STEPS):
+        partials = np.array([y * (1 - y / b), a * y * y / b**2, -np.sin(y)])
+        d = d + 0.05 * ((a - 2 * a * y / b - c * np.cos(y)) * d + partials)
+        y = y + 0.05 * (a * y * (1 - y / b) - c * np.sin(y))
+        states.append(y)
+        slopes.append(d)
+    return np.array(states), np.array(slopes)
+
+
+AT = (1.0, 2.0, 0.3)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse", "mixed"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tall_jacobian_against_dual_numbers(mode: Any, dtype: Any) -> None:
+    kernel = sg.fused_jacobian(3, growth, mode=mode, dtype=dtype, device="cpu")
+    values, jacobian = kernel.run(AT)
+    want = by_dual_numbers(AT)
+    tight = 1e-13 if dtype == "float64" else 4e-6
+    np.testing.assert_allclose(values, want[0], rtol=tight)
+    np.testing.assert_allclose(jacobian, want[1], rtol=tight, atol=tight)
+
+
+def test_the_choice_is_told_and_is_cheap() -> None:
+    kernels = {
+        mode: sg.fused_jacobian(3, growth, mode=mode, device="cpu")
+        for mode in ("auto", "forward", "reverse", "mixed")
+    }
+    made = {mode: kernel.stats.operations for mode, kernel in kernels.items()}
+    assert made["auto"] == min(made.values()) < 50 * STEPS
+    assert made["auto"] < made["reverse"] / 4
+    told = kernels["auto"].stats.mode
+    assert told in ("forward", "mixed") and f"derivatives in {told} mode" in str(
+        kernels["auto"].stats
+    )
+    assert kernels["reverse"].stats.mode == "reverse"
+    assert sg.fused_forward_backward(2, lambda v: v @ v, device="cpu").stats.mode is None
+
+
+def test_a_kernel_keeps_its_mode_on_another_device() -> None:
+    kernel = sg.fused_jacobian(3, growth, mode="forward", device="cpu").to("cpu")
+    assert kernel.stats.mode == "forward"
+
+
+def test_sparse_jacobians_keep_their_structure_in_every_mode() -> None:
+    def band(v: Any) -> list[Any]:
+        return [sg.exp(v[k] * v[k + 1]) - v[k + 2] for k in range(10)]
+
+    x = np.linspace(0.1, 0.9, 12)
+    found = {
+        mode: sg.fused_jacobian(12, band, mode=mode, sparse=True, device="cpu").run(x)[1]
+        for mode in ("auto", "forward", "reverse", "mixed")
+    }
+    for other in found.values():
+        assert other.nnz == 30
+        assert other.indices.tolist() == found["reverse"].indices.tolist()
+        np.testing.assert_allclose(other.toarray(), found["reverse"].toarray(), rtol=1e-6)
+
+
+def test_modes_of_hessians() -> None:
+    def loss(v: Any) -> Any:
+        return sum((y - 1.5) ** 2 for y in growth(v)[::5])
+
+    found = {
+        mode: sg.fused_hessian(3, loss, mode=mode, dtype="float64", device="cpu")
+        for mode in ("auto", "forward", "reverse", "mixed")
+    }
+    made = {mode: kernel.stats.operations for mode, kernel in found.items()}
+    assert made["auto"] == min(made.values())
+    want = found["reverse"].run(AT)[2]
+    for kernel in found.values():
+        np.testing.assert_allclose(kernel.run(AT)[2], want, rtol=1e-12)
+
+
+def test_least_squares_with_many_residuals_a_row() -> None:
+    def residuals(p: Any, r: Any) -> list[Any]:
+        y, found = r[0], []
+        for k in range(20):
+            y = y + 0.1 * (p[0] * y - p[1] * y * y)
+            found.append(y - r[1 + k % 2])
+        return found
+
+    rows = np.array([[1.0, 1.2, 1.3], [0.5, 0.7, 0.6], [2.0, 1.5, 1.4]])
+    found = {
+        mode: sg.fused_least_squares(
+            2, residuals, row=3, mode=mode, dtype="float64", device="cpu"
+        )
+        for mode in ("auto", "forward", "reverse", "mixed")
+    }  # fmt: skip
+    assert [kernel.stats.mode for kernel in found.values()][1:] == ["forward", "reverse", "mixed"]
+    made = {mode: kernel.stats.operations for mode, kernel in found.items()}
+    assert made["auto"] == min(made.values()) < 0.6 * made["reverse"]
+    want = found["reverse"].run([0.4, 0.3], rows)
+    for kernel in found.values():
+        for a, b in zip(kernel.run([0.4, 0.3], rows), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_mode_that_does_not_exist() -> None:
+    with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+        sg.fused_jacobian(3, growth, mode="backward")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+        sg.fused_least_squares(1, lambda p, r: p[0] - r[0], row=1, mode="backward")  # type: ignore[arg-type]
