@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, Place
+from symgrad.expr.node import Graph
+from symgrad.expr.place import Place
 from symgrad.expr.precision import DIGITS, KINDS, Comparison, compare, effect, incoming, kinds
 from symgrad.expr.show import summary
 from symgrad.expr.simplify import Level, simplify

@@ -15,7 +15,7 @@ from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
-from symgrad.expr.trace import describe
+from symgrad.expr.trace import describe, refuse_condition
 from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
@@ -198,6 +198,8 @@ def _loss(request: Request, made: RowTrace) -> int:
         raise TraceError(
             f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
         )
+    if made.structure.kind == "condition":
+        refuse_condition(request.f)
     weight = weight_column(request)
     (loss,) = made.outputs
     return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)

@@ -10,6 +10,7 @@ import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.trace import require_feasible
 
 NAN_POLICIES: Final = ("propagate", "raise", "omit")
 """What may be done with a row in which a number is NaN, in SciPy's words."""
@@ -40,6 +41,7 @@ def columns_of(row: Any, columns: Any) -> Columns:
             raise InputError("a loss over data needs row=, the number of columns, or columns=")
         if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or row < 1:
             raise InputError(f"row={row!r}: the number of columns of a row, at least 1")
+        require_feasible(int(row))
         return Columns(int(row))
     if row is not None:
         raise InputError("row= and columns= say the same: give one of them")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr.misuse import located
-from symgrad.expr.node import Handle, Op
+from symgrad.expr.node import Handle, Op, real_number
 
 
 class ExprArray(np.ndarray):
@@ -27,7 +26,7 @@ class ExprArray(np.ndarray):
         try:
             return super().__getitem__(key)
         except IndexError as error:
-            if not _holds_expressions(key):
+            if not holds_expressions(key):
                 raise
             raise TraceError(
                 located("which elements v[condition] has depends on values: use sg.where")
@@ -72,27 +71,31 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def call(op: Op, *arguments: Any) -> Any:
     """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
-    if any(isinstance(a, Handle) for a in arguments) and not any(map(_is_array, arguments)):
+    arrays = any(isinstance(a, (list, tuple, np.ndarray)) for a in arguments)
+    if not arrays and any(isinstance(a, Handle) for a in arguments):
         return op(*arguments)
-    if any(isinstance(a, Handle) or _holds_expressions(a) for a in arguments):
-        return map_elements(functools.partial(element, op), *arguments)
+    if any(map(holds_expressions, arguments)):
+        return map_elements(op, *arguments)
     with np.errstate(all="ignore"):
-        return op.reference(*[np.asarray(a)[()] for a in arguments])
+        values = [_numbers(a, op.whole) for a in arguments]
+        return np.asarray(op.reference(*values))[()]
 
 
-def element(op: Op, *arguments: Any) -> Any:
-    """The operation on one element of each argument, as a Python number if all are numbers."""
-    if any(isinstance(a, Handle) for a in arguments):
-        return op(*arguments)
-    return np.asarray(op.reference(*[np.float64(a) for a in arguments])).item()
+def _numbers(values: Any, whole: bool) -> Any:
+    """The values as NumPy's floating-point numbers, or integers that may stay so."""
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "fiub":
+        numbers = np.reshape([real_number(v) for v in numbers.flat], numbers.shape)
+    if numbers.dtype.kind not in ("fiu" if whole else "f"):
+        numbers = numbers.astype(np.float64)
+    return numbers[()]
 
 
-def _is_array(a: Any) -> bool:
-    return isinstance(a, (list, tuple)) or (isinstance(a, np.ndarray) and a.ndim > 0)
-
-
-def _holds_expressions(a: Any) -> bool:
-    return _is_array(a) and np.asarray(a).dtype == object
+def holds_expressions(a: Any) -> bool:
+    """Whether it is an expression, or an array of objects, as expressions are."""
+    if isinstance(a, (list, tuple, np.ndarray)):
+        return np.asarray(a).dtype == object
+    return isinstance(a, Handle)
 
 
 def _is_zero(a: Any) -> bool:

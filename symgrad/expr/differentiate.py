@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.expression import WRAP, Expr, lift, real_number
-from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable
+from symgrad.expr.expression import WRAP, Expr, lift
+from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
 
 _ONE = (CONST, float_bits(1.0))
 _MINUS_ONE = (CONST, float_bits(-1.0))

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
+from symgrad.errors import ForeignExpressionError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.misuse import located, refuse_bool, refuse_number
-from symgrad.expr.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op
+from symgrad.expr.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op, real_number
 from symgrad.expr.place import place_here, resolve_places
 from symgrad.expr.show import dot, latex, short_text
 from symgrad.expr.substitute import substitute
@@ -226,6 +226,8 @@ class Expr(Handle):
     def __matmul__(self, other: Any) -> NoReturn:
         raise TraceError(located("@ multiplies arrays; use * for scalar expressions"))
 
+    __rmatmul__ = __matmul__
+
     def __iter__(self) -> NoReturn:
         raise TraceError(located("a scalar expression cannot be iterated over"))
 
@@ -316,21 +318,6 @@ def as_float(a: Any) -> Expr:
     return ops.where(a, 1.0, 0.0) if isinstance(a, Condition) else a
 
 
-def real_number(value: Any) -> float:
-    """The value as a double; a clear error for what is not one real number."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
-        value, np.complexfloating
-    ):
-        kind = type(value).__name__
-        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number"))
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise InputError(located(f"{str(value)[:20]}... is beyond the range of a float")) from error
-
-
 def lift(graph: Graph, value: Any) -> Any:
     """The value as a float expression of this graph; NotImplemented leaves it to NumPy."""
     if type(value) is float or (type(value) is int and abs(value) < 2**53):
@@ -338,7 +325,7 @@ def lift(graph: Graph, value: Any) -> Any:
     if isinstance(value, Expr):
         require_graph(graph, value)
         return as_float(value)
-    if isinstance(value, np.ndarray) and value.ndim:
+    if isinstance(value, np.ndarray) and (value.ndim or value.dtype == object):
         return NotImplemented
     return Expr(graph, graph.constant(real_number(value)))
 
@@ -355,7 +342,7 @@ def operand(graph: Graph, value: Any, kind: str) -> int:
     if kind == "f":
         return graph.constant(real_number(value))
     if kind == "b":
-        return graph.intern((TRUTH, int(bool(value))))
+        return graph.intern((TRUTH, int(bool(real_number(value)))))
     return graph.intern((INTEGER if kind == "i" else WORD, int(value)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import call
+from symgrad.expr.array import call, holds_expressions, map_elements
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr, as_float, lift, power
 from symgrad.expr.misuse import located
@@ -136,9 +136,15 @@ def pow(x: Any, p: Any) -> Any:
 
     Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does.
     """
-    if isinstance(x, Handle) and not np.ndim(p):
+    if holds_expressions(x) or holds_expressions(p):
+        return map_elements(_power, x, p)
+    return call(ops.pow, x, p)
+
+
+def _power(x: Any, p: Any) -> Any:
+    if isinstance(x, Handle):
         return power(as_float(x), p)  # type: ignore[arg-type]
-    return x**p
+    return x**p if isinstance(p, Handle) else ops.pow(x, p)
 
 
 def custom_vjp(f: Callable[..., Any], vjp: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import NameUnknownError, TraceError
+from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr
@@ -21,8 +21,11 @@ from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import resolve_places
 from symgrad.expr.randomness import watching_random_numbers
-from symgrad.expr.trace import describe, flatten_result
+from symgrad.expr.trace import describe, flatten_result, require_feasible
 from symgrad.expr.tree import Block, Tree
+
+MOST_PLACES: Final = 2**26
+"""Parameters of a block that is read other than by indices: a place takes eight bytes."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     @cached_property
     def _places(self) -> np.ndarray:
         """Where each stands among all parameters."""
+        if self.size > MOST_PLACES:
+            raise InputError(f"{self!r}: so many can only be read by a column of indices")
         return np.arange(self._block.start, self._block.start + self.size).reshape(self.shape)
 
     @cached_property
@@ -95,6 +100,7 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
         return self._made(self._places)
 
     def _made(self, places: np.ndarray) -> ExprArray:
+        require_feasible(places.size)
         found = np.empty(places.shape, dtype=object)
         found.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
         return found.view(ExprArray)
@@ -201,6 +207,7 @@ class _Tracer:
         number = self.columns.index(column.id)
         key = (block.name, number)
         if key not in self.gathers:
+            require_feasible(block.width)
             label = self.names[number] if self.names else f"r{number}"
             stem = f"{block.name}_{label}"
             inputs = tuple(self.graph.input(f"{stem}_{k}") for k in range(block.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import numbers
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from symgrad.errors import InputError
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.misuse import located
+from symgrad.expr.place import Place
 
 Node = tuple[Any, ...]
 """``(op, *argument ids)``; a leaf has a payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
@@ -57,6 +62,8 @@ class Op:
     transcendental: bool = False
     transparent: bool = False
     """Whether the value is the first argument: the row is there for its derivative only."""
+    whole: bool = False
+    """Whether integers, of which no kernel has any, give an integer: an index, say."""
     domain: str = ""
     edges: str = ""
     points: tuple[tuple[float, ...], ...] = ()
@@ -70,11 +77,14 @@ class Op:
         object.__setattr__(self, "result", result)
 
     def __call__(self, *args: Any) -> Any:
-        """The expression ``op(*args)``; at least one argument is an expression."""
+        """The expression ``op(*args)``, or, of numbers alone, what the reference makes of them."""
         for a in args:
             if isinstance(a, Handle):
                 return a.build(self, args)
-        raise AssertionError(f"{self.name} of numbers alone is not an expression")
+        kinds = self.signature
+        values = [_DOUBLES[kinds[k]](real_number(a)) for k, a in enumerate(args)]
+        with np.errstate(all="ignore"):
+            return np.asarray(self.reference(*values)).item()
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -106,6 +116,27 @@ class Masked:
     value: Any
 
 
+_DOUBLES: Final[dict[str, Callable[[Any], Any]]] = {
+    "f": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32,
+}  # fmt: skip
+"""NumPy's scalars for numbers of each type."""
+
+
+def real_number(value: Any) -> float:
+    """The value as a double; a clear error for what is not one real number."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
+        value, np.complexfloating
+    ):
+        kind = type(value).__name__
+        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number"))
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InputError(located(f"{str(value)[:20]}... is beyond the range of a float")) from error
+
+
 def _leaf(signature: str) -> Callable[..., Any]:
     def reference(*_: Any) -> Any:
         raise AssertionError(f"a leaf {signature} has no arguments to compute from")
@@ -119,20 +150,6 @@ WORD: Final = Op(name="word", signature="->u", reference=_leaf("word"))
 TRUTH: Final = Op(name="truth", signature="->b", reference=_leaf("truth"))
 INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
 LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, INPUT)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of the user's program: where a node was made."""
-
-    file: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return (
-            f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
-        )
 
 
 class Graph:

@@ -22,7 +22,6 @@ from symgrad.expr.array import (
     accumulate,
     add_elements,
     array,
-    element,
     map_elements,
     matmul,
     multiply_elements,
@@ -32,7 +31,7 @@ from symgrad.expr.array import (
 )
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
-from symgrad.expr.node import Handle, Op
+from symgrad.expr.node import Handle, real_number
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES, clip
 
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
@@ -56,6 +55,7 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.absolute: operator.abs,
     np.fabs: operator.abs,
     np.positive: operator.pos,
+    np.reciprocal: ops.reciprocal,
     np.square: lambda x: x * x,
     np.rint: ops.round,
     np.deg2rad: lambda x: x * (np.pi / 180),
@@ -76,13 +76,19 @@ STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 }
 """What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
 
+BITWISE: Final = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert}
+"""Those that take truth values only."""
+
+LOGICAL: Final = {np.logical_and, np.logical_or}
+"""Those that make a truth value of a single element too."""
+
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
     np.multiply: operator.mul,
     np.maximum: ops.maximum,
     np.minimum: ops.minimum,
-    np.logical_and: operator.and_,
-    np.logical_or: operator.or_,
+    np.logical_and: ops.logical_and,
+    np.logical_or: ops.logical_or,
     np.logaddexp: ops.logaddexp,
 }
 
@@ -109,18 +115,20 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
     """What the ufunc, or its method, makes of expressions."""
     match method:
         case "reduce" if ufunc in REDUCTIONS:
-            return reduce(REDUCTIONS[ufunc], *inputs, **options)
+            begun = {"initial": ufunc.identity} if ufunc in LOGICAL else {}
+            return reduce(REDUCTIONS[ufunc], *inputs, **begun | dict(options))
         case "accumulate" if ufunc in REDUCTIONS:
             return accumulate(REDUCTIONS[ufunc], *inputs, **options)
         case "outer" if ufunc in UFUNCS:
             a, b = (plain(v) for v in inputs)
-            return map_elements(UFUNCS[ufunc], a.reshape(a.shape + (1,) * b.ndim), b)
+            apart = a.reshape(a.shape + (1,) * b.ndim)
+            return map_elements(functools.partial(_apply, ufunc), apart, b)
         case "__call__" if ufunc is np.matmul:
             return matmul(*inputs)
         case "__call__" if ufunc in STRUCTURAL and not any(map(_is_number, inputs)):
             return map_elements(STRUCTURAL[ufunc], *inputs)
         case "__call__" if ufunc in UFUNCS:
-            return map_elements(functools.partial(_apply, UFUNCS[ufunc]), *inputs)
+            return map_elements(functools.partial(_apply, ufunc), *inputs)
         case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
             return clip(*inputs)
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
@@ -131,10 +139,13 @@ def _is_number(a: Any) -> bool:
     return not isinstance(a, Handle) and np.ndim(a) == 0
 
 
-def _apply(function: Callable[..., Any], *arguments: Any) -> Any:
-    if isinstance(function, Op) and not any(isinstance(a, Handle) for a in arguments):
-        return element(function, *arguments)
-    return function(*arguments)
+def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
+    """The ufunc of one element of each argument; of numbers alone NumPy's, in double precision."""
+    if any(isinstance(a, Handle) for a in arguments):
+        return UFUNCS[ufunc](*arguments)
+    kind = np.bool_ if ufunc in BITWISE else np.float64
+    with np.errstate(all="ignore"):
+        return np.asarray(ufunc(*[kind(real_number(a)) for a in arguments])).item()
 
 
 def _into(target: Any, result: Any) -> Any:

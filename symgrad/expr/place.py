@@ -5,12 +5,11 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
-
-from symgrad.expr.node import Graph, Place
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _INSIDE: Final = (
@@ -24,6 +23,27 @@ Positions = list[tuple[int | None, int | None, int | None, int | None]]
 """First line, last line, first column and end column of each instruction."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program: where a node was made."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
+        )
+
+
+class Sources(Protocol):
+    """The lines that a graph knows of."""
+
+    known: dict[tuple[int, int], int]
+    sources: list[Any]
+
+
 def user_frame(depth: int) -> FrameType | None:
     """The innermost frame that belongs neither to this library nor to NumPy."""
     frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
@@ -32,7 +52,7 @@ def user_frame(depth: int) -> FrameType | None:
     return frame
 
 
-def place_here(graph: Graph) -> int:
+def place_here(graph: Sources) -> int:
     """The number, in ``graph.sources``, of the instruction that the user's program is at."""
     frame = user_frame(3)
     if frame is None:
@@ -66,7 +86,7 @@ def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:
     return Place(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
 
 
-def resolve_places(graph: Graph) -> None:
+def resolve_places(graph: Sources) -> None:
     """Replace the code objects in ``graph.sources`` by the lines they stand for."""
     positions: dict[int, Positions] = {}
     for k, source in enumerate(graph.sources):

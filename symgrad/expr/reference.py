@@ -148,6 +148,11 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return (wide[0] * wide[1] + wide[2]).astype(np.result_type(a, b, c))
 
 
+def reciprocal(x: Array) -> Array:
+    """1/x, of whole numbers too."""
+    return np.divide(1.0, x)
+
+
 def rsqrt(x: Array) -> Array:
     """1/sqrt(x)."""
     return np.reciprocal(np.sqrt(x))

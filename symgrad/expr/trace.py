@@ -5,18 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import ExprArray
-from symgrad.expr.expression import Condition, Expr, as_float, real_number, require_graph
-from symgrad.expr.node import Graph, Handle
+from symgrad.expr.expression import Condition, Expr, as_float, require_graph
+from symgrad.expr.node import Graph, Handle, real_number
 from symgrad.expr.place import resolve_places
 from symgrad.expr.randomness import watching_random_numbers
 from symgrad.expr.tree import Tree
+
+MOST_SYMBOLS: Final = 2**20
+"""Variables of one trace: a symbol takes half a kilobyte, and four microseconds."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,8 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
 
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
-    graph = Graph()
-    inputs = tuple(
-        graph.input(name) for name in names or [f"x{k}" for k in range(checked_count(n))]
-    )
+    graph, count = Graph(), checked_count(n)
+    inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with watching_random_numbers(f, describe(f)):
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
@@ -71,11 +72,24 @@ def checked_count(n: Any) -> int:
         raise TraceError(f"the number of variables is an integer, not {n!r}")
     if n < 1:
         raise InputError(f"a kernel needs at least one variable, not {n}")
+    require_feasible(int(n))
     return int(n)
 
 
+def require_feasible(count: int) -> None:
+    """Refuse more symbols than one trace can hold in memory."""
+    if count > MOST_SYMBOLS:
+        raise InputError(
+            f"{count:,} variables are too many: each is traced as a symbol of its own, and about "
+            f"{MOST_SYMBOLS:,} are feasible; large tables of parameters are looked up by a column "
+            "of indices, p[r.index], in a kernel over data (columns=)"
+        )
+
+
 def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
-    """The trace, if its result is one scalar."""
+    """The trace, if its result is one number."""
+    if traced.structure.kind == "condition":
+        refuse_condition(f)
     if traced.structure.kind is not None and traced.structure != Tree("array", ()):
         kind = traced.structure.kind
         what = (
@@ -86,6 +100,14 @@ def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
             "or use sg.fused_forward or sg.fused_jacobian for several outputs"
         )
     return traced
+
+
+def refuse_condition(f: Callable[..., Any]) -> NoReturn:
+    """Raise the error of a loss that is true or false: it has no slope to follow."""
+    raise TraceError(
+        f"{describe(f)} returned a condition, which is true or false: a loss is a number; "
+        "use sg.where(condition, a, b) to choose between two"
+    )
 
 
 def describe(f: Callable[..., Any]) -> str:
@@ -101,6 +123,8 @@ def _name(kind: Any) -> str:
 
 def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
     """The nodes of a function's results, and how they were nested."""
+    if isinstance(result, (Condition, bool, np.bool_)):
+        return [_output(graph, result)], Tree("condition")
     if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Tree()
     if isinstance(result, np.ndarray):

@@ -45,8 +45,8 @@ class Block:
 class Tree:
     """How arrays are nested.
 
-    ``kind`` is None for one number, "array" for an array of shape ``keys``, "dict" with its keys,
-    or the class of a list or tuple.
+    ``kind`` is None for one number, "condition" for one that says whether something is true,
+    "array" for an array of shape ``keys``, "dict" with its keys, or the class of a list or tuple.
     """
 
     kind: Any = None
@@ -56,7 +56,7 @@ class Tree:
     @property
     def is_leaf(self) -> bool:
         """Whether it is an array or a number itself."""
-        return self.kind is None or self.kind == "array"
+        return self.kind in (None, "condition", "array")
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

@@ -12,9 +12,9 @@ from symgrad.errors import TraceError
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
-from symgrad.expr.expression import Expr, lift
+from symgrad.expr.expression import Condition, Expr, lift
 from symgrad.expr.node import Graph
-from symgrad.expr.trace import describe
+from symgrad.expr.trace import describe, refuse_condition
 from symgrad.expr.verbs import grad, hessian, jacobian
 from symgrad.optimize.method import array_of
 
@@ -100,12 +100,17 @@ def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
             f"{describe(f)} returned {np.size(array_of(outcome))} values: this method minimises "
             "one scalar; LevenbergMarquardt and GaussNewton minimise a sum of squares"
         )
-    return lift(graph, array_of(outcome)[()])
+    loss = array_of(outcome)[()]
+    if isinstance(loss, (Condition, bool, np.bool_)):
+        refuse_condition(f)
+    return lift(graph, loss)
 
 
 def _residuals(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
     """What f returned, as a list; a TraceError if that is nothing."""
     values = list(np.asarray(array_of(outcome)).flat)
+    if any(isinstance(v, (Condition, bool, np.bool_)) for v in values):
+        refuse_condition(f)
     if not values:
         raise TraceError(f"{describe(f)} returned no residuals")
     return [lift(graph, v) for v in values]

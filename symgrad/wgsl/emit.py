@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.facts import Facts
-from symgrad.expr.node import INPUT, Graph, Op, Place
+from symgrad.expr.node import INPUT, Graph, Op
+from symgrad.expr.place import Place
 from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
 from symgrad.mathlib.quotient import LARGE

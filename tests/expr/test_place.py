@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import functions
-from symgrad.expr.node import Graph, Place
-from symgrad.expr.place import resolve_places
+from symgrad.expr.node import Graph
+from symgrad.expr.place import Place, resolve_places
 from symgrad.expr.trace import trace
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+import symgrad as sg
 from symgrad.errors import (
     ForeignExpressionError,
     InputError,
@@ -66,7 +67,7 @@ RETURNS: dict[str, tuple[Any, Tree, int]] = {
     "input": (lambda v: v[1], Tree(), 1),
     "number": (lambda v: 3, Tree(), 1),
     "NumPy number": (lambda v: np.float32(3), Tree(), 1),
-    "condition": (lambda v: v[0] > 0, Tree(), 1),
+    "condition": (lambda v: v[0] > 0, Tree("condition"), 1),
     "vector": (lambda v: v * 2, Tree("array", (2,)), 2),
     "matrix": (lambda v: np.outer(v, v), Tree("array", (2, 2)), 4),
     "0-d array": (lambda v: np.array(1.5), Tree(), 1),
@@ -154,6 +155,27 @@ def test_a_loss_is_one_scalar(f: Any) -> None:
         scalar(trace(f, 2), f)
 
 
+def test_a_loss_is_no_condition() -> None:
+    """Its derivative is 0 wherever it has one, so that whoever returns it forgot something."""
+    losses: list[Any] = [
+        lambda v: v[0] > 0, lambda v: ~(v[0] > v[1]), lambda v: True, lambda v: np.bool_(False),
+        lambda v: np.array(v[0] > 0),
+    ]  # fmt: skip
+    for f in losses:
+        with pytest.raises(TraceError, match=r"returned a condition.*sg\.where"):
+            sg.fused_forward_backward(2, f)
+        with pytest.raises(TraceError, match="returned a condition"):
+            sg.minimize_from(f, 2, [1.0, 1.0], sg.LBFGS(), device="cpu")
+        with pytest.raises(TraceError, match="returned a condition"):
+            sg.minimize_from(f, 2, [1.0, 1.0], sg.LevenbergMarquardt(), device="cpu")
+    with pytest.raises(TraceError, match="returned a condition"):
+        sg.fused_forward_backward(2, lambda p, r: p[0] > r[0], row=1)
+    with pytest.raises(TraceError, match="returned a condition"):
+        sg.value_and_grad(lambda x: (x > 0, x), has_aux=True)(1.0)
+    held = sg.fused_forward(1, lambda v: {"is": v[0] > 0, "both": (v[0] > 1, v[0])}, device="cpu")
+    assert held.run([0.5]) == {"is": 1.0, "both": (0.0, 0.5)}
+
+
 def test_a_0_d_array_is_a_scalar() -> None:
     def f(v: Any) -> Any:
         return np.sum(v, keepdims=True).reshape(())
@@ -176,6 +198,31 @@ def test_bad_counts(n: Any, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         trace(lambda v: v[0], n)
     assert isinstance(caught.value, SymgradError)
+
+
+HUGE = 2**31
+
+
+@pytest.mark.parametrize("make", [
+    lambda: trace(lambda v: v[0], HUGE),
+    lambda: sg.fused_forward_backward(HUGE, lambda v: v[0]),
+    lambda: sg.fused_hvp(HUGE, lambda v: v[0]),
+    lambda: sg.fused_hvp(2**20 - 1, lambda v: v[0]),
+    lambda: sg.forward_backward(lambda v: v[0], np.broadcast_to(0.0, HUGE)),
+    lambda: sg.value_and_grad(lambda v: v[0])(np.broadcast_to(0.0, HUGE)),
+    lambda: sg.fused_forward_backward(1, lambda p, r: p[0] * r[0], row=HUGE),
+    lambda: sg.fused_forward_backward(HUGE, lambda p, r: p[0] * r.x, columns=["k", "x"]),
+    lambda: sg.fused_forward_backward((9, HUGE), lambda p, r: p[r.k, 0], columns=["k", "x"]),
+], ids=range(9))  # fmt: skip
+def test_more_variables_than_memory_holds(make: Any) -> None:
+    with pytest.raises(InputError, match=r"1,048,576 are feasible|read by a column of indices"):
+        make()
+
+
+def test_any_number_of_parameters_may_be_looked_up() -> None:
+    loss = lambda p, r: p[r.k] * r.x  # noqa: E731
+    kernel = sg.fused_forward_backward(HUGE, loss, columns=["k", "x"], device="cpu")
+    assert kernel.n_inputs == HUGE
 
 
 def test_expressions_kept_from_another_trace() -> None:

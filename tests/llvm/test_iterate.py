@@ -14,6 +14,7 @@ from iterations import (
     rosenbrock,
     rosenbrock_starts,
 )
+from matrices import Waves
 
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
@@ -184,3 +185,10 @@ def test_the_source_is_the_same_every_time() -> None:
     made = fit(1, 1, "both").iteration
     first, second = (emitting.emit_iteration(made, functions, shape) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("n", [3, 12, 33])
+def test_a_matrix_of_a_workgroup_is_refused(n: int) -> None:
+    """The numbers of its sums are others than those of the rows that the loop would add up."""
+    with pytest.raises(InputError, match=f"keeps its {n} x {n} matrix for the loops of a GPU"):
+        Loop(Waves(n, 2, 40).made(), "accurate", "float32")

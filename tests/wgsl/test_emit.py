@@ -15,7 +15,8 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import differentiate, functions
-from symgrad.expr.node import Graph, Place
+from symgrad.expr.node import Graph
+from symgrad.expr.place import Place
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel import schedule as scheduling

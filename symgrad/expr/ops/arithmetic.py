@@ -69,7 +69,7 @@ neg = Op(
     laws=lambda a: (exact(neg(-a), a),), points=((1.5,), (-0.25,)),
 )  # fmt: skip
 reciprocal = Op(
-    name="reciprocal", signature="f->f", reference=np.reciprocal, meaning="1 / a", cost=4,
+    name="reciprocal", signature="f->f", reference=reference.reciprocal, meaning="1 / a", cost=4,
     llvm="fdiv {f} {one}, {0}",
     wgsl="1.0f / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
     laws=lambda a: (
@@ -110,12 +110,12 @@ abs = Op(
         exact(abs(abs(x)), abs(x)),
         exact(abs(x), x, when=nonnegative(x)),
     ),
-    edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
+    edges="the derivative at 0 is 0", whole=True, points=((0.5,), (-4.0,)),
 )  # fmt: skip
 sign = Op(
     name="sign", signature="f->f", reference=np.sign, meaning="-1, 0 or 1", cost=2,
     partials=lambda y, x: (None,), edges="sign(0) is 0, sign(NaN) is NaN; the derivative is 0",
-    points=((0.5,), (-4.0,), (0.0,)),
+    whole=True, points=((0.5,), (-4.0,), (0.0,)),
 )  # fmt: skip
 copysign = Op(
     name="copysign", signature="ff->f", reference=np.copysign, cost=3,
@@ -128,7 +128,7 @@ copysign = Op(
 stop_gradient = Op(
     name="stop_gradient", signature="f->f", reference=np.positive, cost=0,
     meaning="x, taken as a constant by differentiation", partials=lambda y, x: (None,),
-    transparent=True, points=((0.5,),),
+    transparent=True, whole=True, points=((0.5,),),
 )  # fmt: skip
 opaque = Op(
     name="opaque", signature="f->f", reference=np.positive, cost=1,

@@ -83,7 +83,7 @@ where = Op(
     ),
     latex=r"\begin{{cases}} {1} & {0} \\ {2} & \text{{otherwise}} \end{{cases}}",
     edges="nothing of the other branch reaches value or derivative, not even NaN",
-    points=((0, 2.0, -3.0), (1, 2.0, -3.0)),
+    whole=True, points=((0, 2.0, -3.0), (1, 2.0, -3.0)),
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ minimum = Op(
     laws=lambda a, b: (exact(minimum(a, a), a),),
     latex=r"\min\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
-    points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
+    whole=True, points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
 )  # fmt: skip
 maximum = Op(
     name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
@@ -114,11 +114,12 @@ maximum = Op(
     laws=lambda a, b: (exact(maximum(a, a), a),),
     latex=r"\max\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
-    points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
+    whole=True, points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
 )  # fmt: skip
 clip = Op(
     name="clip", signature="fff->f", reference=np.clip, cost=6,
     meaning="x limited to [low, high]: minimum(maximum(x, low), high)",
     compose=lambda x, low, high: minimum(maximum(x, low), high),
-    edges="the derivative at a bound is half", points=((0.5, 0.0, 1.0), (3.0, 0.0, 1.0)),
+    edges="the derivative at a bound is half", whole=True,
+    points=((0.5, 0.0, 1.0), (3.0, 0.0, 1.0)),
 )  # fmt: skip

@@ -13,25 +13,25 @@ from symgrad.expr.ops.comparison import where
 floor = Op(
     name="floor", signature="f->f", reference=np.floor, meaning="the largest integer <= x",
     llvm="call {f} @llvm.floor.{m}({f} {0})",
-    wgsl="floor({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+    wgsl="floor({0})", partials=lambda y, x: (None,), whole=True, points=((0.5,), (-4.5,)),
     latex=r"\left\lfloor {0} \right\rfloor",
 )  # fmt: skip
 ceil = Op(
     name="ceil", signature="f->f", reference=np.ceil, meaning="the smallest integer >= x",
     llvm="call {f} @llvm.ceil.{m}({f} {0})",
-    wgsl="ceil({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+    wgsl="ceil({0})", partials=lambda y, x: (None,), whole=True, points=((0.5,), (-4.5,)),
     latex=r"\left\lceil {0} \right\rceil",
 )  # fmt: skip
 round = Op(
     name="round", signature="f->f", reference=np.round, meaning="the nearest integer",
     llvm="call {f} @llvm.roundeven.{m}({f} {0})",
     wgsl="round({0})", partials=lambda y, x: (None,), edges="half goes to even",
-    points=((0.5,), (-4.5,), (1.7,)),
+    whole=True, points=((0.5,), (-4.5,), (1.7,)),
 )  # fmt: skip
 trunc = Op(
     name="trunc", signature="f->f", reference=np.trunc, meaning="the integer part",
     llvm="call {f} @llvm.trunc.{m}({f} {0})",
-    wgsl="trunc({0})", partials=lambda y, x: (None,), points=((0.5,), (-4.5,)),
+    wgsl="trunc({0})", partials=lambda y, x: (None,), whole=True, points=((0.5,), (-4.5,)),
 )  # fmt: skip
 fract = Op(
     name="fract", signature="f->f", reference=lambda x: x - np.floor(x), meaning="x - floor(x)",
