@@ -89,9 +89,11 @@ def test_two_numbers_side_by_side_in_an_array() -> None:
     ):  # fmt: skip
         found = reduction(sg.array(values))
         np.testing.assert_allclose(sg.evaluate(found, {x: 0.75}), reduction(numbers), rtol=1e-14)
-    for reduction in (np.logical_and.reduce, np.logical_or.reduce):
+    logical: list[Any] = [np.logical_and.reduce, np.logical_or.reduce]
+    for reduction in logical:
         for row in ([x], [x, 0.0, 2.0], [1.0, 2.0, x], [0.0, 0.0, x]):
-            want = reduction([0.75 if v is x else v for v in row])
+            numbers = [0.75 if isinstance(v, sg.Expr) else v for v in row]
+            want = reduction(numbers)
             assert sg.evaluate(reduction(sg.array(row)), {x: 0.75}) == want
 
 
