@@ -57,10 +57,10 @@ def fused_forward_backward(
         nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
         device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
             the CPU.
-        math: "accurate"; "fast" for the device's own functions wherever it has them; or "strict"
-            for sums and products that no compiler fuses or reorders, and quotients and roots that
-            are rounded correctly, so that devices whose sums and products are give the same bits,
-            but for subnormals.
+        math: "accurate"; "fast" for the device's own functions wherever it has them, and one
+            reciprocal for all that is divided by one denominator; or "strict" for sums and products
+            that no compiler fuses or reorders, and quotients and roots that are rounded correctly,
+            so that devices whose sums and products are give the same bits, but for subnormals.
         dtype: "float32", or on the CPU "float64".
         simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.

@@ -22,6 +22,7 @@ from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
+from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.results import Result
 from symgrad.stats import flops, operations
@@ -177,6 +178,8 @@ def _lowered(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Grap
     definitions = inlined(options.math, options.dtype)
     made, roots = simplify(graph, roots, options.simplify, definitions)
     made.release()
+    if options.simplify == "real" or (options.simplify and options.math == "fast"):
+        made, roots = share_quotients(made, roots)
     made, roots = lower(made, roots, options.math, options.dtype)
     made.release()
     return made, roots

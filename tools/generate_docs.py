@@ -1,4 +1,4 @@
-"""Writes docs/ops.md, laws.md and benchmarks.md: the op table, the laws, what was measured.
+"""Writes docs/ops.md, laws.md, by_hand.md and benchmarks.md: the tables, and what was measured.
 
 python tools/generate_docs.py [--check]
 """
@@ -13,13 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from handwritten import BY_HAND, Loss
+
+from symgrad.expr.differentiate import vjp
 from symgrad.expr.expression import WRAP
 from symgrad.expr.law import Law, Pattern, show
 from symgrad.expr.laws import LAWS
-from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op
+from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op, reachable
 from symgrad.expr.ops import TABLE
+from symgrad.expr.ops.arithmetic import div, reciprocal
 from symgrad.expr.show import text
+from symgrad.expr.simplify import Level
+from symgrad.expr.trace import trace
 from symgrad.mathlib.define import functions, inlined
+from symgrad.pipeline import Options, simplified
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -71,6 +78,24 @@ What [the scripts in benchmarks/](../benchmarks/README.md) measured last, from
 requirement that was set beforehand; those that are missed are listed like those that are met.
 Times depend on the machine, which each section names with its load, and compare only within a
 section.
+
+"""
+
+BY_HAND_HEAD = f"""{NOTE}
+
+# Beside kernels written by hand
+
+How many operations, and how many divisions among them, a kernel of a loss and its gradient has, and
+how many what a careful person writes for it has: each thing once, no factor of 1, no term of 0, one
+division for each denominator ([the losses and their derivations](../tools/handwritten.py), which
+are the kernels' to rounding). Exponentials and logarithms count as one operation, sigmoids and the
+like as what they are made of.
+
+By default, what you write keeps its rounding, so a quotient stays one although the gradient
+divides by the same denominator; with `simplify="real"`, as with `math="fast"`, it is a product with
+their one reciprocal. The rounding of a derivative nobody wrote: its constant factors are one, and
+products that the loss has are used again. Two operations of the derivative of a logarithm make it
+NaN outside of the domain, which a person leaves out.
 
 """
 
@@ -224,6 +249,39 @@ def node(graph: Graph, inputs: Sequence[int], pattern: Pattern) -> int:
     return graph.intern((op, *[node(graph, inputs, part) for part in pattern[1:]]))  # as it stands
 
 
+# --- kernels by hand ------------------------------------------------------------------------------
+
+
+def by_hand_page() -> str:
+    """docs/by_hand.md."""
+    rows = [by_hand_row(name, *entry) for name, entry in BY_HAND.items()]
+    return BY_HAND_HEAD + table(rows)
+
+
+def by_hand_row(name: str, n: int, loss: Loss, by_hand: Loss) -> dict[str, Any]:
+    """The operations and divisions of one loss and its gradient, derived and by hand."""
+    hand, default, real = size(by_hand, n, False), size(loss, n, True), size(loss, n, "real")
+    return {
+        "loss and gradient": name,
+        "by hand": f"{hand[0]} ({hand[1]} divisions)",
+        "default": f"{default[0]} ({default[1]})",
+        'simplify="real"': f"{real[0]} ({real[1]})",
+        "default over by hand": default[0] / hand[0],
+    }
+
+
+def size(f: Loss, n: int, level: Level) -> tuple[int, int]:
+    """The operations and divisions of f, or, if it is one scalar, of f and its gradient."""
+    traced = trace(f, n)
+    graph, roots = traced.graph, list(traced.outputs)
+    if len(roots) == 1:
+        found = vjp(graph, {roots[0]: graph.constant(1.0)}, traced.inputs)
+        roots += [i for i in found if i is not None]
+    graph, roots = simplified(graph, roots, Options("f", simplify=level))
+    used = [graph.nodes[i][0] for i in reachable(graph, roots) if graph.nodes[i][0].arity]
+    return len(used), sum(op in (div, reciprocal) for op in used)
+
+
 # --- benchmarks -----------------------------------------------------------------------------------
 
 
@@ -361,7 +419,12 @@ def cell(content: str) -> str:
     return bars(stars(content))
 
 
-PAGES = {"ops.md": ops_page, "laws.md": laws_page, "benchmarks.md": benchmarks_page}
+PAGES = {
+    "ops.md": ops_page,
+    "laws.md": laws_page,
+    "by_hand.md": by_hand_page,
+    "benchmarks.md": benchmarks_page,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

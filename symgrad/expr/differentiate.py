@@ -30,6 +30,15 @@ def deriving(graph: Graph) -> Generator[None]:
         graph.tracing, graph.place = tracing, place
 
 
+@contextmanager
+def _differentiating(graph: Graph) -> Generator[None]:
+    """As `deriving`; and the new nodes are known as derivatives, whose rounding nobody wrote."""
+    start = len(graph)
+    with deriving(graph):
+        yield
+    graph.derived.append(range(start, len(graph)))
+
+
 def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list[int | None]:
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
@@ -41,7 +50,7 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     parts: dict[int, list[Part]] = {root: [(None, g)] for root, g in cotangents.items()}
     found: dict[int, int] = {}
     active = set(order)
-    with deriving(graph):
+    with _differentiating(graph):
         for i in reversed(order):
             if i not in parts:
                 continue
@@ -145,7 +154,7 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
     order = active_between(graph, roots, wrt)
     active, one = set(order), graph.constant(1.0)
     weights: Weights = {}
-    with deriving(graph):
+    with _differentiating(graph):
         for i in order:
             graph.place = graph.places[i]
             parts: dict[int, list[Part]] = {}
@@ -169,7 +178,7 @@ def pushed(
     direction)`` holds. ``seeds`` are added to what comes from the arguments.
     """
     tangents: dict[int, Tangents] = {}
-    with deriving(graph):
+    with _differentiating(graph):
         for i, shares in weights.items():
             graph.place = graph.places[i]
             parts: dict[int, list[Part]] = {c: [t] for c, t in seeds.get(i, {}).items()}
@@ -221,17 +230,52 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
     arguments = node[1:]
     handles = [WRAP[graph.nodes[a][0].result](graph, a) for a in arguments]
     if op.partials is not None:
+        if arguments == (arguments[0],) * 2 and op is ops.mul:
+            return [(arguments[0], scaled(graph, scaled(graph, g, 2.0), handles[0]))]
         partials = op.partials(Expr(graph, i), *handles)
-        return [
-            (a, scaled(graph, g, p))
+        chosen = [
+            (a, p)
             for a, p in zip(arguments, partials, strict=True)
             if p is not None and a in active
         ]
+        return _shares(graph, g, chosen)
     if op.vjp is None:
         return []  # a condition: piecewise constant
     shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
     pairs = [(a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active]
     return [(a, share) for a, share in pairs if share is not None]
+
+
+def _shares(graph: Graph, g: int, partials: list[tuple[int, Any]]) -> list[tuple[int, int]]:
+    """g times each partial; of one that is a multiple of another, that multiple of its share.
+
+    So the two of a quotient a/b = y, r and -(y*r) with r = 1/b, are g*r and -(y*(g*r)).
+    """
+    if len(partials) == 2 and _is_variable(graph, g):
+        (a, p), (b, q) = partials
+        factor = _cofactor(graph, q, p)
+        if factor is not None:
+            share = scaled(graph, g, p)
+            sign, other = factor
+            multiple = graph.add(ops.mul, other, share)
+            return [(a, share), (b, graph.add(ops.neg, multiple) if sign else multiple)]
+    return [(a, scaled(graph, g, p)) for a, p in partials]
+
+
+def _is_variable(graph: Graph, i: int) -> bool:
+    return graph.nodes[i][0] is not CONST
+
+
+def _cofactor(graph: Graph, product: Any, factor: Any) -> tuple[bool, int] | None:
+    """Whether ``product`` is the negative, and the other factor, of a multiple of ``factor``."""
+    if product.__class__ is not Expr or factor.__class__ is not Expr:
+        return None
+    node = graph.nodes[product.id]
+    negative = node[0] is ops.neg
+    node = graph.nodes[node[1]] if negative else node
+    if node[0] is not ops.mul or factor.id not in node[1:]:
+        return None
+    return negative, node[1] + node[2] - factor.id
 
 
 def _share(graph: Graph, value: Any) -> Any:

@@ -68,6 +68,8 @@ class Expr(Handle):
         """The expression ``op(*args)``, or what the operation is composed of."""
         if op.compose is not None:
             return op.compose(*args)
+        if op.special is not None and (found := op.special(*args)) is not None:
+            return found
         graph = self.graph
         if graph.tracing:
             graph.place = place_here(graph)

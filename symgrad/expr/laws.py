@@ -11,6 +11,8 @@ from symgrad.expr.law import Law, constants, exact, real
 from symgrad.expr.node import Graph, Op
 
 FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
+FLOAT32_SMALLEST: Final = 2.0**-126
+"""The smallest number that no device flushes to 0."""
 
 
 def _is_scale(p: float) -> bool:
@@ -34,6 +36,15 @@ def _doubles(p: float, c: float) -> bool:
     return _is_scale(p) and float(c).is_integer() and abs(c * p) <= FLOAT32_LARGEST
 
 
+def _inverts(c: float) -> bool:
+    """Whether 1/c is exact, and as a constant no subnormal: a / c is then a * (1/c) to the bit."""
+    return math.frexp(c)[0] in (0.5, -0.5) and FLOAT32_SMALLEST <= abs(c) <= 1 / FLOAT32_SMALLEST
+
+
+def _divides(c: float) -> bool:
+    return FLOAT32_SMALLEST <= abs(c) <= 1 / FLOAT32_SMALLEST
+
+
 def _any(*_: float) -> bool:
     return True
 
@@ -55,11 +66,13 @@ def between_ops() -> tuple[Law, ...]:
     return (
         exact(c * (p * a), (c * p) * a, when=constants("p is 2**k, |c| >= 1", _scales, c, p)),
         exact(p * (c * a), (p * c) * a, when=constants("p is 2**k, c whole", _doubles, p, c)),
+        exact(a / c, a * ops.reciprocal(c), when=constants("c is ±2**k", _inverts, c)),
         exact(-(c * a), -c * a, when=constants("c is a constant", _any, c)),
         exact(a + c, a - -c, when=constants("c < 0", _negative, c)),
         exact(a + c * y, a - (-c) * y, when=constants("c < 0", _negative, c)),
         exact(a - c * y, a + (-c) * y, when=constants("c < 0", _negative, c)),
         real(c * (p * a), (c * p) * a, when=constants("c, p are constants", _any, c, p)),
+        real(a / c, a * ops.reciprocal(c), when=constants("1/c is finite", _divides, c)),
         real(ops.exp(x) * ops.exp(y), ops.exp(x + y)),
         real(ops.exp(-x) * ops.exp(x), 1.0),
         real(ops.log(x) + ops.log(y), ops.log(x * y)),

@@ -43,7 +43,8 @@ class Op:
     meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y, *args)`` a row has at most
     one: the partial derivatives, or, where a product would turn 0*inf into NaN, the cotangents
     themselves; None marks a structural zero. A row with ``compose`` is never a node: calling it
-    builds its definition from other rows.
+    builds its definition from other rows. ``special`` gives what the operation is of particular
+    arguments, as of constants, and None for all others.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Op:
     partials: Callable[..., Sequence[Any]] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
     compose: Callable[..., Any] | None = None
+    special: Callable[..., Any] | None = None
     laws: Callable[..., Sequence[Any]] | None = None
     wgsl: str = ""
     llvm: str = ""
@@ -164,9 +166,18 @@ class Graph:
     """
 
     __slots__ = (
-        "__weakref__", "_floats", "_index", "known", "names", "nodes", "place", "places", "sources",
+        "__weakref__",
+        "_floats",
+        "_index",
+        "derived",
+        "known",
+        "names",
+        "nodes",
+        "place",
+        "places",
+        "sources",
         "tracing",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -176,6 +187,8 @@ class Graph:
         self.sources: list[Any] = [None]
         """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
         self.known: dict[tuple[int, int], int] = {}
+        self.derived: list[range] = []
+        """The nodes that differentiation made, and nobody wrote."""
         self.place = 0
         """The place that new nodes get."""
         self.tracing = True
@@ -232,6 +245,12 @@ class Graph:
             args = (args[1], args[0], *args[2:])
         return self.intern((op, *args))
 
+    def find(self, op: Op, *args: int) -> int | None:
+        """The id of ``op(*args)``, if there is such a node."""
+        if op.commutative and args[0] > args[1]:
+            args = (args[1], args[0], *args[2:])
+        return self._index.get((op, *args))
+
     def constant(self, value: float) -> int:
         """The id of a float constant."""
         found = self._floats.get(value) if value else None
@@ -286,7 +305,7 @@ class Graph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.place, self.tracing, self.known, self._floats = 0, False, {}, {}
+        self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
 
 
 def reachable(graph: Graph, roots: Iterable[int]) -> list[int]:
@@ -314,6 +333,14 @@ def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:
             for a in node[1:]:
                 counts[a] += 1
     return counts
+
+
+def flags(graph: Graph, ranges: Iterable[range]) -> bytearray:
+    """1 for the nodes in these ranges, 0 for all others."""
+    found = bytearray(len(graph))
+    for r in ranges:
+        found[r.start : r.stop] = b"\1" * len(r)
+    return found
 
 
 def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:

@@ -15,9 +15,9 @@ from symgrad.expr import ops
 from symgrad.expr.evaluate import fold
 from symgrad.expr.facts import Facts
 from symgrad.expr.law import Guard, Law, Pattern
-from symgrad.expr.laws import LAWS
+from symgrad.expr.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.match import Matcher, matchers
-from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Op, float_bits, reachable
+from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Op, flags, float_bits, reachable
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -40,8 +40,9 @@ def simplify(
     pass, so that what an operation and its derivative share is shared.
     """
     target = Rewriter(laws_for(level), definitions or {})
-    made, make = target.graph, target.make
+    made = target.graph
     made.sources = graph.sources
+    derived = flags(graph, graph.derived if level else ())
     renamed = [-1] * len(graph)
     for i in inputs_of(graph):
         renamed[i] = made.input(graph.names[graph.nodes[i][1]])
@@ -50,6 +51,7 @@ def simplify(
         node = nodes[i]
         made.place = places[i]
         if node[0].arity:
+            make = target.make_derived if derived[i] else target.make
             renamed[i] = make(node[0], *[renamed[a] for a in node[1:]])
         elif renamed[i] < 0:
             renamed[i] = made.intern(node)
@@ -115,6 +117,32 @@ class Rewriter:
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0])
         return self.graph.intern((op, *args))
+
+    def make_derived(self, op: Op, *args: int) -> int:
+        """The id of a node that means ``op(*args)``, a derivative, whose rounding nobody wrote.
+
+        A product takes its constant factors together, and a product that is there already.
+        """
+        if op is ops.mul:
+            found = self._regrouped(*args) or self._regrouped(*reversed(args))
+            if found is not None:
+                return self.make(op, *found)
+        return self.make(op, *args)
+
+    def _regrouped(self, a: int, product: int) -> tuple[int, int] | None:
+        """The factors of ``a * (b * c)`` as ``a * b``, known to be of use, and ``c``."""
+        node = self._nodes[product]
+        if node[0] is not ops.mul:
+            return None
+        for b, c in (node[1:], node[:0:-1]):
+            x, y = self.graph.value(a), self.graph.value(b)
+            if x is not None and y is not None:
+                both = x * y
+                if FLOAT32_SMALLEST <= abs(both) <= FLOAT32_LARGEST:
+                    return self.constant(both), c
+            elif (found := self.graph.find(ops.mul, a, b)) is not None:
+                return found, c
+        return None
 
     def constant(self, value: float) -> int:
         """The id of a constant."""

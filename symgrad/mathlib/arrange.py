@@ -154,6 +154,23 @@ def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
     return _rebuilt(graph, roots, order, set(), Graph.add, merged)
 
 
+def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph, in which all that is divided by one denominator is multiplied by its reciprocal.
+
+    That rounds twice, and a reciprocal may leave the range where a quotient does not.
+    """
+    order = reachable(graph, roots)
+    quotients = [i for i in order if graph.nodes[i][0] is ops.div]
+    reciprocals = [i for i in order if graph.nodes[i][0] is ops.reciprocal]
+    times = Counter(graph.nodes[i][-1] for i in (*quotients, *reciprocals))
+    several = {i for i in quotients if times[graph.nodes[i][2]] > 1}
+
+    def build(target: Graph, _: Op, a: int, b: int) -> int:
+        return target.add(ops.mul, a, target.add(ops.reciprocal, b))
+
+    return _rebuilt(graph, roots, order, several, build) if several else (graph, list(roots))
+
+
 def _rounded(graph: Graph, i: int) -> int:
     node = graph.nodes[i]
     inner = graph.nodes[node[1]] if node[0] is ops.neg else node

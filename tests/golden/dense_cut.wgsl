@@ -423,10 +423,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let x1 = x[point * 4u + 1u];
   let t31 = (t26 + x1 * t26) * sg_cos(t5);
   let x0 = x[point * 4u + 0u];
-  let t32 = x0 * t31;
-  let t34 = t32 + (t31 + t32);
+  let t35 = t31 + x0 * (2.0f * t31);
   let rows = min(64u, params.count - first);
-  tile[local * 2u + 0u] = t34;
+  tile[local * 2u + 0u] = t35;
   tile[local * 2u + 1u] = t27;
   workgroupBarrier();
   if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 0u + local % 2u] = tile[local]; }

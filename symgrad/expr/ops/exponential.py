@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.expr import reference
 from symgrad.expr.law import positive, real
-from symgrad.expr.node import Op
+from symgrad.expr.node import Handle, Op
 from symgrad.expr.ops.arithmetic import opaque, reciprocal, stop_gradient
 from symgrad.expr.ops.comparison import at_nan, isfinite, where
 from symgrad.expr.ops.hyperbolic import sigmoid
@@ -84,10 +84,18 @@ def _logaddexp_partials(_: Any, a: Any, b: Any) -> tuple[Any, Any]:
     return first * (1.0 + rest * second), second * (1.0 - rest * first)
 
 
+def _logaddexp_of_zero(a: Any, b: Any) -> Any:
+    """log(1 + exp(b)) where a is the number 0, and the other way round."""
+    for x, other in ((a, b), (b, a)):
+        if (x.graph.value(x.id) if isinstance(x, Handle) else x) == 0:
+            return softplus(other)
+    return None
+
+
 logaddexp = Op(
     name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
     meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
-    partials=_logaddexp_partials,
+    partials=_logaddexp_partials, special=_logaddexp_of_zero,
     points=((1.5, -0.25), (30.0, 31.0)),
 )  # fmt: skip
 softplus = Op(
