@@ -7,7 +7,7 @@ rounding; ``-0.0`` counts as negative, so low >= 0 says that the sign bit is cle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from symgrad.expr import ops
@@ -78,6 +78,15 @@ def _reciprocal(a: Interval) -> Interval:
     return (0.0, 1.0 / a[0] if a[0] > 0 else math.inf) if a[0] >= 0 else ANY
 
 
+def _log(a: Interval) -> Interval:
+    low, high = (math.log(v) if 0 < v < math.inf else v for v in a)
+    return (_signed(low, high) if a[0] > 0 else (-math.inf, high if a[1] > 0 else math.inf))
+
+
+def _log1p(a: Interval) -> Interval:
+    return _log((a[0] + 1.0, a[1] + 1.0))
+
+
 def _maximum(a: Interval, b: Interval) -> Interval:
     low = max(a[0], b[0])
     tie = low == 0.0 and min(a[0], b[0]) < 0.0  # of +0.0 and -0.0 either may be the larger
@@ -104,6 +113,9 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.maximum: _maximum,
     ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     ops.hypot: _at_least(0.0),
+    ops.pow: lambda a, _: _POSITIVE if a[0] >= 0 else ANY,
+    ops.log: _log,
+    ops.log1p: _log1p,
     ops.exp: lambda a: (0.0, math.exp(min(a[1], 100.0))),
     ops.exp2: lambda a: (0.0, 2.0 ** min(a[1], 130.0)),
     ops.exp_neg_square: _within(0.0, 1.0),
@@ -169,7 +181,7 @@ class Facts:
                 return ANY
             negative_zero = value == 0 and math.copysign(1, value) < 0
             return rounded((_BELOW_ZERO if negative_zero else value, value))
-        if op is ops.mul and node[1] == node[2]:
+        if op is ops.mul and self._is_square(i, depth):
             return _POSITIVE
         if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
             return _POSITIVE
@@ -177,6 +189,25 @@ class Facts:
         if rule is None:
             return ANY
         return rounded(rule(*(self._argument(a, depth + 1) for a in node[1:])))
+
+    def _is_square(self, i: int, depth: int) -> bool:
+        """Whether node i is a product of squares and of factors with a clear sign bit.
+
+        The sign bit of a product is clear if an even number of its factors have it set.
+        """
+        single: set[int] = set()
+        for factor in self._factors(i, depth):
+            single ^= {factor}
+        return all(self.interval(k, depth + 1)[0] >= 0 for k in single)
+
+    def _factors(self, i: int, depth: int) -> Iterator[int]:
+        """The factors of node i, of products within it too."""
+        node = self.graph.nodes[i]
+        if node[0] is not ops.mul or depth > self._DEPTH:
+            yield i
+            return
+        for a in node[1:]:
+            yield from self._factors(a, depth + 1)
 
     def _argument(self, i: int, depth: int) -> Interval:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY

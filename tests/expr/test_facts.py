@@ -83,6 +83,12 @@ NONNEGATIVE: list[Callable[..., Any]] = [
     lambda x, y: 1 / (1 + ops.exp(-x)),
     lambda x, y: ops.softplus(x) * ops.sigmoid(y),
     lambda x, y: ops.minimum(x * x, 4.0),
+    lambda x, y: 2.0 * x * x,
+    lambda x, y: x * y * x * y,
+    lambda x, y: x * (y * (x * y)) * ops.exp(x),
+    lambda x, y: ops.pow(x * x, y),
+    lambda x, y: ops.log(2.0 + x * x),
+    lambda x, y: 1e-6 + ops.log1p(ops.exp(x)),
 ]
 
 
@@ -103,6 +109,13 @@ UNKNOWN: list[Callable[..., Any]] = [
     lambda x, y: ops.log(x * x),
     lambda x, y: ops.maximum(x * x, -(y * y)),
     lambda x, y: ops.where(x < y, 0.0, -0.0),
+    lambda x, y: x * x * y,
+    lambda x, y: -2.0 * x * x,
+    lambda x, y: x * y * x,
+    lambda x, y: ops.pow(x, y),
+    lambda x, y: ops.log(x),
+    lambda x, y: ops.log(ops.exp(x)),
+    lambda x, y: ops.log1p(-ops.exp(x)),
 ]
 
 
@@ -123,6 +136,11 @@ DECIDED: list[Callable[..., Any]] = [
     lambda x, y: ops.where(ops.tanh(x) > 1.0, 1.0, 2.0),
     lambda x, y: ops.where(-(x * x) > 0.0, 1.0, 2.0),
     lambda x, y: ops.where(ops.exp(x) <= 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(x * y * x * y < 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.log(ops.maximum(x, 1.0)) < 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.log(ops.maximum(x, 0.5)) < -0.6931472, 1.0, 2.0),
+    lambda x, y: ops.where(ops.log1p(x * x) < 0.0, 1.0, 2.0),
+    lambda x, y: ops.where(ops.pow(x * x, y) < 0.0, 1.0, 2.0),
 ]
 
 
