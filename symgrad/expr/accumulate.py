@@ -20,7 +20,7 @@ from symgrad.expr.differentiate import (
     Part,
     Weights,
     collected,
-    deriving,
+    differentiating,
     linearized,
     product,
     pushed,
@@ -166,7 +166,7 @@ def _forward(graph: Graph, sought: Sought) -> Entries:
     of, one = sought.linear(graph, weights), graph.constant(1.0)
     seeds = {i: {c: (None, one)} for i, c in of.columns.items()}
     tangents = pushed(graph, weights, seeds, lambda i, c: c <= of.last[i])
-    with deriving(graph):
+    with differentiating(graph):
         found = {i: {c: selected(graph, t) for c, t in tangents[i].items()} for i in of.rows}
     return sought.entries(graph, found)
 
@@ -181,7 +181,7 @@ def _mixed(graph: Graph, sought: Sought) -> Entries:
         into[i][variable_vertex(c)] = [(None, one)]
     order = eliminated(of, math.inf)
     assert order is not None, "there is no limit"
-    with deriving(graph):
+    with differentiating(graph):
         _eliminate(graph, into, order[0], of)
         found = {
             i: {variable_vertex(p): selected(graph, collected(graph, parts))

@@ -31,7 +31,7 @@ def deriving(graph: Graph) -> Generator[None]:
 
 
 @contextmanager
-def _differentiating(graph: Graph) -> Generator[None]:
+def differentiating(graph: Graph) -> Generator[None]:
     """As `deriving`; and the new nodes are known as derivatives, whose rounding nobody wrote."""
     start = len(graph)
     with deriving(graph):
@@ -50,7 +50,7 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     parts: dict[int, list[Part]] = {root: [(None, g)] for root, g in cotangents.items()}
     found: dict[int, int] = {}
     active = set(order)
-    with _differentiating(graph):
+    with differentiating(graph):
         for i in reversed(order):
             if i not in parts:
                 continue
@@ -154,7 +154,7 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
     order = active_between(graph, roots, wrt)
     active, one = set(order), graph.constant(1.0)
     weights: Weights = {}
-    with _differentiating(graph):
+    with differentiating(graph):
         for i in order:
             graph.place = graph.places[i]
             parts: dict[int, list[Part]] = {}
@@ -178,7 +178,7 @@ def pushed(
     direction)`` holds. ``seeds`` are added to what comes from the arguments.
     """
     tangents: dict[int, Tangents] = {}
-    with _differentiating(graph):
+    with differentiating(graph):
         for i, shares in weights.items():
             graph.place = graph.places[i]
             parts: dict[int, list[Part]] = {c: [t] for c, t in seeds.get(i, {}).items()}

@@ -80,7 +80,7 @@ def _reciprocal(a: Interval) -> Interval:
 
 def _log(a: Interval) -> Interval:
     low, high = (math.log(v) if 0 < v < math.inf else v for v in a)
-    return (_signed(low, high) if a[0] > 0 else (-math.inf, high if a[1] > 0 else math.inf))
+    return _signed(low, high) if a[0] > 0 else (-math.inf, high if a[1] > 0 else math.inf)
 
 
 def _log1p(a: Interval) -> Interval:
