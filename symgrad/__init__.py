@@ -9,7 +9,7 @@
 from symgrad.audit import Audit, Suspect
 from symgrad.bound_kernel import BoundKernel
 from symgrad.checking import Report, check
-from symgrad.data import DataKernel, LeastSquaresKernel
+from symgrad.data import DataKernel
 from symgrad.errors import (
     DeviceError,
     DeviceLostError,
@@ -123,6 +123,7 @@ from symgrad.optimize.newton import GaussNewton, Newton
 from symgrad.optimize.result import FitError
 from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
 from symgrad.optimize.scipy_minimize import minimize
+from symgrad.squares import LeastSquaresKernel
 from symgrad.stats import Stats
 from symgrad.targets import Device, device_array, devices
 from symgrad.wgsl.dispatch import DeviceArray

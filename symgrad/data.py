@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from symgrad.expr.tree import Tree
 from symgrad.mathlib.define import functions
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
-from symgrad.row_loss import Request, Traced, require_request, traced_loss, traced_squares
+from symgrad.row_loss import Request, Traced, require_request, traced_loss
 from symgrad.row_points import RowPoints
 from symgrad.row_table import Table, read_table, weight_of
 from symgrad.rows import blocks_of as tables_of
@@ -46,10 +46,13 @@ class Totals:
     sums: np.ndarray
     lines: tuple[np.ndarray, ...]
     weight: float
+    jtj: Any = None
+    """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
 
     def __add__(self, other: Totals) -> Totals:
+        jtj = None if self.jtj is None else self.jtj + other.jtj
         lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
-        return Totals(self.sums + other.sums, lines, self.weight + other.weight)
+        return Totals(self.sums + other.sums, lines, self.weight + other.weight, jtj)
 
 
 class DataKernel:
@@ -66,6 +69,9 @@ class DataKernel:
         >>> loss, grads.tolist()
         (0.5, [-1.0, 0.0])
     """
+
+    squares: ClassVar[bool] = False
+    """Whether rows give residuals, whose squares are the loss."""
 
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self.request, self._traced = request, traced
@@ -189,8 +195,7 @@ class DataKernel:
         """
         table = self._read(_whole(rows), own=not self.device.is_gpu)
         resident = self._resident(table)
-        if self.device.is_gpu:
-            table = replace(table, numbers=table.numbers[:0].copy())  # the device has its own
+        table = self._on_host(table)
 
         def run(params: Any) -> tuple[float, Any]:
             return self._finished(self._total(self._parameters.flat(params), table, resident))
@@ -234,7 +239,7 @@ class DataKernel:
         asked, traced = self.request, self._traced
         loss = RowLoss(
             asked.f, traced.tree, traced.columns, traced.weight, asked.reduce,
-            asked.nan_policy, isinstance(self, LeastSquaresKernel),
+            asked.nan_policy, self.squares,
         )  # fmt: skip
         options |= {"steps": steps, "tol": tol}
         return minimize_over_data(self, loss, starts, method, data, options)
@@ -318,6 +323,10 @@ class DataKernel:
             return self._sums.bind(table.numbers)
         return self._sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
 
+    def _on_host(self, table: Table) -> Table:
+        """What a bound kernel keeps of a table: a GPU has its own numbers."""
+        return replace(table, numbers=table.numbers[:0].copy()) if self.device.is_gpu else table
+
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""
         blocks = [g.block for g in self._traced.gathers]
@@ -349,36 +358,6 @@ class DataKernel:
         return float(total.sums[0] * scale), self._parameters.nested(gradient)
 
 
-class LeastSquaresKernel(DataKernel):
-    """The sum of squares of residuals over the rows of a table, and what fitting them needs.
-
-    ``run(p, rows)`` gives the sum of squares, its gradient 2 Jᵀr (n,), and JᵀJ (n, n), from one
-    pass; the Jacobian J itself is never stored.
-
-    Example:
-        >>> import numpy as np, symgrad as sg
-        >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
-        ...                                 device="cpu")
-        >>> loss, gradient, jtj = kernel.run([0.0, 0.0], np.array([[1.0, 2.0], [3.0, 4.0]]))
-        >>> loss, gradient.tolist(), jtj.tolist()
-        (20.0, [-12.0, -28.0], [[2.0, 4.0], [4.0, 10.0]])
-    """
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of what ``run`` returns."""
-        return "loss", "grad", "jtj"
-
-    def _results(self, total: Totals, scale: float) -> Any:
-        n = self.n_inputs
-        sums = total.sums * scale
-        jtj = np.empty((n, n))
-        rows, columns = np.triu_indices(n)
-        jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]
-        slopes = self._parameters.nested(sums[1 : 1 + n])
-        return float(sums[0]), slopes, jtj.astype(self.dtype)
-
-
 def _whole(rows: Any) -> Any:
     """One table, rather than an iterator of blocks."""
     if not is_table(rows):
@@ -400,10 +379,3 @@ def retraced(kernel: DataKernel, device: Any, dtype: str) -> DataKernel:
     """The same kernel in another dtype."""
     request = kernel.request
     return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)
-
-
-def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
-    """The kernel of a sum of squares over data."""
-    require_request(request)
-    with paused_gc():
-        return LeastSquaresKernel(request, device, traced_squares(request))

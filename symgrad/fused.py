@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.arrays import real_numbers
-from symgrad.data import LeastSquaresKernel, data_kernel, least_squares_kernel
+from symgrad.data import data_kernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
@@ -25,6 +25,7 @@ from symgrad.points import Inputs
 from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.row_loss import Request
 from symgrad.rows import columns_of
+from symgrad.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]

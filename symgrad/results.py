@@ -165,15 +165,15 @@ class Sparse:
         raise InputError(f"out= takes numbers and arrays: {name} is sparse")
 
     def _matrix(self, data: np.ndarray) -> Any:
-        return csr_class()((data.copy(), self.indices, self.indptr), shape=self.shape)
+        return scipy_sparse().csr_array((data.copy(), self.indices, self.indptr), shape=self.shape)
 
 
-def csr_class() -> Any:
-    """SciPy's CSR array."""
+def scipy_sparse() -> Any:
+    """SciPy's module of sparse matrices."""
     try:
-        return importlib.import_module("scipy.sparse").csr_array
+        return importlib.import_module("scipy.sparse")
     except ImportError as error:
-        raise SymgradError("sparse=True needs SciPy: pip install 'symgrad[sparse]'") from error
+        raise SymgradError("sparse matrices need SciPy: pip install 'symgrad[sparse]'") from error
 
 
 Result = Scalar | Array | Nested | Derivatives | Sparse

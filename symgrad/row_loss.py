@@ -91,13 +91,17 @@ def require_request(request: Request) -> None:
 def traced_loss(request: Request) -> Traced:
     """The loss of a row and its gradient."""
     clock = Clock()
-    made = clock.time("trace", lambda: _trace(request))
-    loss = _loss(request, made)
+    made = clock.time("trace", lambda: trace_request(request))
+    return _with_gradient(request, made, _loss(request, made), clock)
+
+
+def _with_gradient(request: Request, made: RowTrace, loss: int, clock: Clock) -> Traced:
+    """The loss of a row, weighted, and its gradient."""
     uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
     graded = tuple(k for k, i in uniform.items() if i is not None)
-    (loss,) = _kept(request, made, [loss])
-    uniform = dict(zip(uniform, _kept(request, made, uniform.values()), strict=True))
-    looked = _kept(request, made, looked)
+    (loss,) = contributions(request, made, [loss])
+    uniform = dict(zip(uniform, contributions(request, made, uniform.values()), strict=True))
+    looked = contributions(request, made, looked)
     zero = made.graph.constant(0.0)
     added = [zero if i is None else i for i in looked]
     dense = [zero if i is None else i for i in uniform.values()]
@@ -114,7 +118,7 @@ def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[in
     return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
 
 
-def _kept(request: Request, made: RowTrace, found: Iterable[int | None]) -> list[Any]:
+def contributions(request: Request, made: RowTrace, found: Iterable[int | None]) -> list[Any]:
     """What a row contributes: nothing if its weight is 0, whatever was found. None stays."""
     weight = weight_column(request)
     if weight is None:
@@ -126,11 +130,15 @@ def _kept(request: Request, made: RowTrace, found: Iterable[int | None]) -> list
 
 
 def traced_squares(request: Request) -> Traced:
-    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ."""
+    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ.
+
+    Of parameters that rows look up JᵀJ is sparse: see `row_products`.
+    """
     clock = Clock()
-    made = clock.time("trace", lambda: _trace(request))
+    made = clock.time("trace", lambda: trace_request(request))
     if made.gathers:
-        raise InputError("JᵀJ of parameters that rows look up is not computed: it is too large")
+        squares = sum(r * r for r in [Expr(made.graph, i) for i in made.outputs])
+        return _with_gradient(request, made, (scale_of(request, made) * squares).id, clock)
     n = tree_of(request.n).size
     ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
@@ -145,9 +153,11 @@ def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]
     The last result is how J was made.
     """
     graph = made.graph
-    slopes, mode = _slopes(request, made)
-    values = [Expr(graph, r) for r in _kept(request, made, made.outputs)]
-    scale = _scale(request, made)
+    places = list(made.parameters)
+    found, mode = row_jacobian(request, made, list(made.parameters.values()))
+    slopes = [{places[c]: d for c, d in row.items()} for row in found]
+    values = [Expr(graph, r) for r in contributions(request, made, made.outputs)]
+    scale = scale_of(request, made)
     squares = [r * r for r in values]
     sums = [
         squares,
@@ -160,28 +170,30 @@ def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]
     return [(scale * sum(terms)).id if terms else zero for terms in sums], mode
 
 
-def _scale(request: Request, made: RowTrace) -> Any:
+def scale_of(request: Request, made: RowTrace) -> Any:
     """What the squares of a row are multiplied by: its weight, or 1."""
     weight = weight_column(request)
     return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
 
 
-def _slopes(request: Request, made: RowTrace) -> tuple[list[dict[int, Any]], Mode]:
-    """The derivatives of each output for the parameters, by their places, and how they were made.
+def row_jacobian(
+    request: Request, made: RowTrace, wrt: Sequence[int]
+) -> tuple[list[dict[int, Any]], Mode]:
+    """The derivatives of each output by their place in ``wrt``, and how they were made.
 
     What is structurally 0 is absent.
     """
-    read, graph = made.parameters, made.graph
-    sought = Sought(made.outputs, list(read.values()))
-    entries, mode = accumulated(graph, sought, request.mode, partial(size, request.options))
-    kept = _kept(request, made, entries.values())
-    places, rows = list(read), [dict[int, Any]() for _ in made.outputs]
+    measure = partial(size, request.options)
+    entries, mode = accumulated(made.graph, Sought(made.outputs, wrt), request.mode, measure)
+    rows = [dict[int, Any]() for _ in made.outputs]
+    kept = contributions(request, made, entries.values())
     for (r, c), i in zip(entries, kept, strict=True):
-        rows[r][places[c]] = Expr(graph, i)
+        rows[r][c] = Expr(made.graph, i)
     return rows, mode
 
 
-def _trace(request: Request) -> RowTrace:
+def trace_request(request: Request) -> RowTrace:
+    """The trace of the function of a row."""
     n, columns = request.n, request.columns
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
     weight = weight_column(request)

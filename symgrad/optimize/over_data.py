@@ -80,7 +80,8 @@ def minimize_over_data(
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     """The data as (R, k), or (S, R, k) for a data set of each fit."""
     if of.columns.indices:
-        raise InputError("parameters that rows look up by an index are not minimised here")
+        hint = "use fit(start, data)" if of.squares else "fit residuals, by sg.fused_least_squares"
+        raise InputError(f"parameters that rows look up by an index are not minimised here: {hint}")
     if isinstance(data, DeviceArray):
         return data
     if isinstance(data, Mapping) and any(np.ndim(v) == 2 for v in data.values()):

@@ -1,0 +1,149 @@
+"""Fits of residuals of rows by sparse normal equations: SciPy's words in, SciPy's result out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.errors import InputError
+from symgrad.optimize.arguments import number, whole
+from symgrad.optimize.point import Box
+from symgrad.optimize.result import MESSAGES, optimize_result
+from symgrad.optimize.robust import require_loss
+from symgrad.optimize.sparse_fit import Ending, Limits, descend
+from symgrad.optimize.sparse_rows import RowSystem, Run
+from symgrad.parameters import Nest
+from symgrad.pipeline import Shaders, dtype_name
+from symgrad.row_loss import Request, Traced
+from symgrad.row_products import RowProducts, row_products
+from symgrad.row_table import Table, read_table
+
+MOST: Final = 2**31 - 1
+"""The most steps that may be asked for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where residuals are computed, and in which dtype."""
+
+    device: targets.Device
+    dtype: str
+
+    @classmethod
+    def of(cls, device: Any, dtype: Any) -> Target:
+        """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
+        found = targets.choose("cpu" if device is None else device)
+        default = "float32" if found.is_gpu else "float64"
+        name = default if dtype is None else dtype_name(dtype)
+        if found.is_gpu:
+            targets.require_gpu_dtype(found, name)
+        return cls(found, name)
+
+    def compiled(self, products: RowProducts) -> Run:
+        """The kernel of the products of rows."""
+        options, computation = products.options, products.computation
+        if not self.device.is_gpu:
+            return targets.cpu_program(computation, options.math, self.dtype).run
+        shaders = Shaders(computation, options, f"{options.name}: products of derivatives")
+        return targets.gpu_program(shaders, self.device).run
+
+
+@dataclass(frozen=True)
+class Task:
+    """A least-squares problem over the rows of a table, for parameters nested as the user's."""
+
+    request: Request
+    traced: Traced
+    nest: Nest
+
+    def system(
+        self, table: Table, target: Target, loss: str = "linear", scale: float = 1.0
+    ) -> RowSystem:
+        """The normal equations of the table's rows."""
+        options = replace(self.request.options, dtype=target.dtype)
+        products = row_products(replace(self.request, options=options), loss, scale)
+        indices = {c: table.indices[:, k] for k, c in enumerate(self.traced.columns.indices)}
+        run = target.compiled(products)
+        return RowSystem(products, run, self.nest.size, table.numbers, indices)
+
+    def table(self, rows: Any, dtype: str) -> Table:
+        """A table of one row or more, whose weights are not negative."""
+        found = read_table(rows, self.traced, dtype, self.request.nan_policy, own=True)
+        if not found.count:
+            raise InputError("data has no rows: there is nothing to fit")
+        columns, weight = self.traced.columns, self.traced.weight
+        if weight is not None:
+            weights = found.numbers[:, columns.numbers.index(weight)]
+            if (weights < 0.0).any():
+                raise InputError(
+                    f"{columns.describe(weight)} is {weights.min()} at row "
+                    f"{int(np.argmin(weights))}: weights of squares are not negative"
+                )
+        return found
+
+    def fit(
+        self, start: Any, rows: Any, target: Target, bounds: Any, limits: Limits, loss: str,
+        scale: float,
+    ) -> Any:  # fmt: skip
+        """The minimum from a start: see `LeastSquaresKernel.fit`."""
+        box = self._box(bounds)
+        x = self.nest.flat(start)
+        if not ((x >= box.low) & (x <= box.high)).all():
+            raise InputError("the start is outside of the bounds")
+        table = self.table(rows, target.dtype)
+        system = self.system(table, target, loss, scale)
+        eps = float(np.finfo(target.dtype).eps)
+        end = descend(system, x, box, limits, eps)
+        return self._result(end, system.residuals(end.state.x), self._share(table))
+
+    def _box(self, bounds: Any) -> Box:
+        """The bounds ``(low, high)``, each a number, or nested as the parameters."""
+        sides = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+        if not isinstance(sides, (tuple, list)) or len(sides) != 2:
+            raise InputError("bounds are (low, high), each a number or nested as the parameters")
+        low, high = (
+            np.full(self.nest.size, number(side, "bounds")) if np.ndim(side) == 0
+            and not isinstance(side, Mapping) else self.nest.flat(side) for side in sides
+        )  # fmt: skip
+        if not (low <= high).all():
+            raise InputError("bounds: a lower bound is above the upper one, or is not a number")
+        return Box(low, high)
+
+    def _share(self, table: Table) -> float:
+        """What the sum over rows is multiplied by."""
+        return 1.0 if self.request.reduce == "sum" else 1.0 / table.weight
+
+    def _result(self, end: Ending, residuals: np.ndarray, share: float) -> Any:
+        normal = end.state.normal
+        gradient = share * normal.gradient
+        free = np.where(end.state.free, gradient, 0.0)
+        return optimize_result(
+            x=self.nest.nested(end.state.x), cost=share * normal.cost,
+            fun=residuals[:, 0] if residuals.shape[1] == 1 else residuals,
+            grad=self.nest.nested(gradient), optimality=float(np.abs(free).max()),
+            nit=end.steps, nfev=end.evaluations, njev=end.evaluations, status=end.status,
+            message=MESSAGES[end.status], success=end.status > 0,
+        )  # fmt: skip
+
+
+def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:
+    """The limits that are asked for."""
+    given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
+    found = {name: number(value, name) for name, value in given.items()}
+    for name, value in found.items():
+        if value < 0.0:
+            raise InputError(f"{name}={value!r}: a tolerance is not negative")
+    return Limits(**found, steps=whole(steps, "steps", 1, MOST))
+
+
+def scale_of_residuals(loss: Any, f_scale: Any) -> float:
+    """The scale of a loss that exists."""
+    require_loss(loss)
+    scale = number(f_scale, "f_scale")
+    if not 0.0 < scale < np.inf:
+        raise InputError(f"f_scale={f_scale!r}: a positive number is needed")
+    return scale
