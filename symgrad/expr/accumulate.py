@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from symgrad.errors import InputError
@@ -27,7 +27,7 @@ from symgrad.expr.differentiate import (
     selected,
     vjp,
 )
-from symgrad.expr.node import CONST, Graph, reachable
+from symgrad.expr.node import CONST, Graph, Op, reachable
 from symgrad.expr.simplify import simplify
 
 Mode = Literal["auto", "forward", "reverse", "mixed"]
@@ -67,15 +67,17 @@ class Sought:
         """The roots that there are."""
         return [i for i in self.roots if i is not None]
 
-    def linear(self, graph: Graph, weights: Weights) -> Linear:
-        """The linearised graph, with variables and roots by their places."""
-        columns = {i: found[0] for i, found in positions_of(self.wrt).items() if i in weights}
-        rows = {i: r for r, i in enumerate(self.roots) if i in weights}
-        return linear(graph, weights, columns, rows, self.symmetric)  # type: ignore[arg-type]
+    @property
+    def places(self) -> dict[int, list[int]]:
+        """Where each variable stands."""
+        places: dict[int, list[int]] = {}
+        for c, i in enumerate(self.wrt):
+            places.setdefault(i, []).append(c)
+        return places
 
     def entries(self, graph: Graph, found: Mapping[int, Mapping[int, int]]) -> Entries:
         """The matrix of what was found, by root and by the first place of a variable."""
-        places = {columns[0]: columns for columns in positions_of(self.wrt).values()}
+        places = {columns[0]: columns for columns in self.places.values()}
         cells = [
             (r, c, i)
             for r, root in enumerate(self.roots) if root is not None
@@ -84,6 +86,15 @@ class Sought:
         ]  # fmt: skip
         entries = {(r, c): i for r, c, i in sorted(cells)}
         return entries | {(c, r): i for r, c, i in cells} if self.symmetric else entries
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """The partial derivatives between variables and roots, and the order of mixed mode."""
+
+    weights: Weights
+    of: Linear
+    order: Sequence[int] = ()
 
 
 def accumulated(
@@ -98,44 +109,75 @@ def accumulated(
         choices = ", ".join(f'"{m}"' for m in MODES)
         raise InputError(f"mode={mode!r} is not a choice: use one of {choices}")
     if mode == "auto":
-        mode = chosen(graph, sought, measure or simplified_size)
-    return _MADE[mode](graph, sought), mode
+        return _cheapest(graph, sought, measure or simplified_size)
+    if mode == "reverse":
+        return _reverse(graph, sought), mode
+    found = linearize(graph, sought)
+    if mode == "forward":
+        return _forward(graph, sought, found), mode
+    order = eliminated(found.of, math.inf)
+    assert order is not None, "there is no limit"
+    return _mixed(graph, sought, replace(found, order=order[0])), mode
 
 
-def chosen(graph: Graph, sought: Sought, measure: Measure) -> Mode:
-    """The mode that takes the fewest operations; of those that take the same the first named.
+def _cheapest(graph: Graph, sought: Sought, measure: Measure) -> tuple[Entries, Mode]:
+    """By the mode that takes the fewest operations; reverse if several do, else forward.
 
     Derivatives that are the user's own are stated for cotangents, and taken in reverse.
     """
     copy = graph.copy()
-    weights = linearized(copy, sought.ends, sought.wrt)
-    if any(ops.TABLE.get(graph.nodes[i][0].name) is not graph.nodes[i][0] for i in weights
-           if graph.nodes[i][0].arity):  # fmt: skip
-        return "reverse"
-    costs = counted(sought.linear(copy, weights))
+    found = linearize(copy, sought)
+    if any(_is_own(graph.nodes[i][0]) for i in found.weights):
+        return _reverse(graph, sought), "reverse"
+    costs, order = counted(found.of)
+    made: dict[Mode, Callable[[Graph], Entries]] = {
+        "reverse": lambda g: _reverse(g, sought),
+        "forward": lambda g: _forward(g, sought, found),
+        "mixed": lambda g: _mixed(g, sought, replace(found, order=order)),
+    }
+
+    def tried(mode: Mode) -> int:
+        trial = (graph if mode == "reverse" else copy).copy()
+        entries = made[mode](trial)
+        return measure(trial, [*sought.ends, *entries.values()])
+
     least = min(costs.values())
-    if least > TRIED:
-        return min(costs, key=costs.__getitem__)
     near: list[Mode] = [mode for mode in costs if costs[mode] <= NEAR * least + CLOSE]
-    if len(near) == 1:
-        return near[0]
-    return min(near, key=lambda mode: _tried(graph, sought, mode, measure))
+    few = least <= TRIED and len(near) > 1
+    mode = min(near, key=tried if few else costs.__getitem__)
+    if mode != "reverse":
+        graph.extend(copy)
+    return made[mode](graph), mode
 
 
-def counted(of: Linear) -> dict[Mode, int]:
-    """The operations that each mode takes; mixed mode is absent if it takes many more."""
+def linearize(graph: Graph, sought: Sought) -> Linearized:
+    """The partial derivatives between variables and roots, which become nodes."""
+    weights = linearized(graph, sought.ends, sought.wrt)
+    columns = {i: found[0] for i, found in sought.places.items() if i in weights}
+    rows = {i: r for r, i in enumerate(sought.roots) if i is not None and i in weights}
+    return Linearized(weights, linear(graph, weights, columns, rows, sought.symmetric))
+
+
+def _is_own(op: Op) -> bool:
+    return bool(op.arity) and ops.TABLE.get(op.name) is not op
+
+
+def counted(of: Linear) -> tuple[dict[Mode, int], list[int]]:
+    """The operations that each mode takes, and in which order mixed mode eliminates nodes.
+
+    Mixed mode is absent if it takes many more than the others, or cannot take much fewer, as many
+    edges would be used only once.
+    """
     found = sweeps(of)
     costs: dict[Mode, int] = {"reverse": found["reverse"], "forward": found["forward"]}
-    mixed = eliminated(of, NEAR * min(costs.values()) + CLOSE)
-    if mixed is not None:
-        costs["mixed"] = mixed[1]
-    return costs
-
-
-def _tried(graph: Graph, sought: Sought, mode: Mode, measure: Measure) -> int:
-    copy = graph.copy()
-    entries = _MADE[mode](copy, sought)
-    return measure(copy, [*sought.ends, *entries.values()])
+    least = min(costs.values())
+    if TRIED < least <= sum(map(len, of.edges.values())):
+        return costs, []
+    mixed = eliminated(of, NEAR * least + CLOSE)
+    if mixed is None:
+        return costs, []
+    order, costs["mixed"] = mixed
+    return costs, order
 
 
 def simplified_size(graph: Graph, roots: Sequence[int]) -> int:
@@ -149,7 +191,7 @@ def simplified_size(graph: Graph, roots: Sequence[int]) -> int:
 
 def _reverse(graph: Graph, sought: Sought) -> Entries:
     """One sweep for each root, over what it depends on."""
-    places, one = positions_of(sought.wrt), graph.constant(1.0)
+    places, one = sought.places, graph.constant(1.0)
     found: dict[int, dict[int, int]] = {}
     for r, root in enumerate(sought.roots):
         if root is not None:
@@ -160,29 +202,25 @@ def _reverse(graph: Graph, sought: Sought) -> Entries:
     return sought.entries(graph, found)
 
 
-def _forward(graph: Graph, sought: Sought) -> Entries:
+def _forward(graph: Graph, sought: Sought, known: Linearized) -> Entries:
     """One sweep with a tangent for each variable."""
-    weights = linearized(graph, sought.ends, sought.wrt)
-    of, one = sought.linear(graph, weights), graph.constant(1.0)
+    of, one = known.of, graph.constant(1.0)
     seeds = {i: {c: (None, one)} for i, c in of.columns.items()}
-    tangents = pushed(graph, weights, seeds, lambda i, c: c <= of.last[i])
+    tangents = pushed(graph, known.weights, seeds, lambda i, c: c <= of.last[i])
     with differentiating(graph):
         found = {i: {c: selected(graph, t) for c, t in tangents[i].items()} for i in of.rows}
     return sought.entries(graph, found)
 
 
-def _mixed(graph: Graph, sought: Sought) -> Entries:
+def _mixed(graph: Graph, sought: Sought, known: Linearized) -> Entries:
     """Elimination of the nodes in between, those first that cost least."""
-    weights = linearized(graph, sought.ends, sought.wrt)
-    of, one = sought.linear(graph, weights), graph.constant(1.0)
-    into = {i: {a: [part] for a, part in found.items()} for i, found in weights.items()}
+    of, one = known.of, graph.constant(1.0)
+    into = {i: {a: [part] for a, part in found.items()} for i, found in known.weights.items()}
     into |= {of.root_vertex(i): {i: [(None, one)]} for i in of.rows}
     for i, c in of.columns.items():
         into[i][variable_vertex(c)] = [(None, one)]
-    order = eliminated(of, math.inf)
-    assert order is not None, "there is no limit"
     with differentiating(graph):
-        _eliminate(graph, into, order[0], of)
+        _eliminate(graph, into, known.order, of)
         found = {
             i: {variable_vertex(p): selected(graph, collected(graph, parts))
                 for p, parts in into[of.root_vertex(i)].items()}
@@ -210,17 +248,6 @@ def _eliminate(
                     out.get(p, {})[s] = None
         for p in before.keys() & out.keys():
             del out[p][i]
-
-
-_MADE: Final = {"forward": _forward, "reverse": _reverse, "mixed": _mixed}
-
-
-def positions_of(wrt: Sequence[int]) -> dict[int, list[int]]:
-    """Where each of these nodes stands."""
-    positions: dict[int, list[int]] = {}
-    for c, i in enumerate(wrt):
-        positions.setdefault(i, []).append(c)
-    return positions
 
 
 def _is_zero(graph: Graph, i: int) -> bool:

@@ -209,7 +209,17 @@ class Graph:
 
     def copy(self) -> Graph:
         """The same nodes in an arena of its own, which is the user's no more."""
-        return Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
+        made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
+        made.derived = list(self.derived)
+        return made
+
+    def extend(self, copy: Graph) -> None:
+        """Append what has been added to a copy of this graph since it was made."""
+        new, place = slice(len(self), None), self.place
+        for node, self.place in zip(copy.nodes[new], copy.places[new], strict=True):
+            self.intern(node)
+        self.place = place
+        self.derived += copy.derived[len(self.derived) :]
 
     def __len__(self) -> int:
         return len(self.nodes)

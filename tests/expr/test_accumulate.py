@@ -18,7 +18,7 @@ import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.expr import accumulate, count_modes
 from symgrad.expr.accumulate import Mode, Sought, accumulated, simplified_size
-from symgrad.expr.differentiate import jvp, linearized, vjp
+from symgrad.expr.differentiate import jvp, vjp
 from symgrad.expr.verify import verify
 
 PURE: tuple[Mode, ...] = ("reverse", "forward")
@@ -163,9 +163,9 @@ def test_many_sparse_outputs_of_many_variables_are_counted_quickly() -> None:
     outputs = [sg.exp(a) * b for a, b in itertools.pairwise(x)]
     graph, ids = x[0].graph, [v.id for v in x]
     sought = Sought([o.id for o in outputs], ids)
-    of = sought.linear(graph, linearized(graph, sought.ends, ids))
+    of = accumulate.linearize(graph, sought).of
     edges = sum(map(len, of.edges.values()))
-    counted = accumulate.counted(of)
+    counted, _ = accumulate.counted(of)
     assert max(counted.values()) <= edges, "a product or less for each"
 
 
@@ -173,7 +173,7 @@ def test_counting_ends_where_a_mode_is_clearly_the_dearer_one() -> None:
     outputs, p = euler(120)
     graph, ids = p[0].graph, [v.id for v in p]
     sought = Sought([o.id for o in outputs], ids)
-    of = sought.linear(graph, linearized(graph, sought.ends, ids))
+    of = accumulate.linearize(graph, sought).of
     counted = count_modes.sweeps(of)
     width = max(map(len, of.edges.values())) * len(outputs)
     assert 2 * counted["forward"] < counted["reverse"] <= 2 * counted["forward"] + width
