@@ -156,16 +156,19 @@ def simplify_outputs(
     return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
 
 
-def simplified(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:
+def simplified(
+    graph: Graph, roots: Sequence[int], options: Options, regroup: bool = True
+) -> tuple[Graph, list[int]]:
     """What the roots need, simplified and lowered to what back ends know.
 
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
-    ``simplify="real"`` is never dearer than the laws that keep every bit.
+    ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
+    `simplify`.
     """
-    found = _lowered(graph, roots, options)
+    found = _lowered(graph, roots, options, regroup)
     if options.simplify != "real":
         return found
-    kept = _lowered(graph, roots, replace(options, simplify=True))
+    kept = _lowered(graph, roots, replace(options, simplify=True), regroup)
     return min(found, kept, key=lambda made: flops(*made))
 
 
@@ -174,9 +177,11 @@ def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
     return len(operations(*simplified(graph, roots, options)))
 
 
-def _lowered(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:
+def _lowered(
+    graph: Graph, roots: Sequence[int], options: Options, regroup: bool
+) -> tuple[Graph, list[int]]:
     definitions = inlined(options.math, options.dtype)
-    made, roots = simplify(graph, roots, options.simplify, definitions)
+    made, roots = simplify(graph, roots, options.simplify, definitions, regroup)
     made.release()
     if options.simplify == "real" or (options.simplify and options.math == "fast"):
         made, roots = share_quotients(made, roots)

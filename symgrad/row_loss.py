@@ -260,7 +260,8 @@ def _reduction(
 ) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
     """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
-    graph, roots = simplified(made.graph, roots, options)
+    factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
+    graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = _inputs(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}
@@ -271,7 +272,7 @@ def _reduction(
     lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
     reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
-    return used, reduction if options.math == "strict" else hoisted(reduction)
+    return used, hoisted(reduction) if factors_stay_apart else reduction
 
 
 def _outputs(

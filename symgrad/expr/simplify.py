@@ -33,13 +33,15 @@ def simplify(
     roots: Sequence[int],
     level: Level = True,
     definitions: Mapping[Op, Definition] | None = None,
+    regroup: bool = True,
 ) -> tuple[Graph, list[int]]:
     """A graph of what the roots need, simplified, and the roots in it.
 
     All inputs are kept, in their order. ``definitions`` replaces operations by others, in the same
-    pass, so that what an operation and its derivative share is shared.
+    pass, so that what an operation and its derivative share is shared. With ``regroup``, products
+    of derivatives use those that are there already.
     """
-    target = Rewriter(laws_for(level), definitions or {})
+    target = Rewriter(laws_for(level), definitions or {}, regroup)
     made = target.graph
     made.sources = graph.sources
     derived = flags(graph, graph.derived if level else ())
@@ -86,7 +88,10 @@ class Rewriter:
     """Builds simplified nodes in a graph of its own."""
 
     def __init__(
-        self, laws: Mapping[Op, Sequence[tuple[Law, bool]]], definitions: Mapping[Op, Definition]
+        self,
+        laws: Mapping[Op, Sequence[tuple[Law, bool]]],
+        definitions: Mapping[Op, Definition],
+        regroup: bool = True,
     ) -> None:
         self.graph = Graph()
         self.graph.tracing = False
@@ -94,6 +99,7 @@ class Rewriter:
         self._nodes = self.graph.nodes
         self.definitions = definitions
         self._laws = laws
+        self._regroup = regroup
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
@@ -140,7 +146,7 @@ class Rewriter:
                 both = x * y
                 if FLOAT32_SMALLEST <= abs(both) <= FLOAT32_LARGEST:
                     return self.constant(both), c
-            elif (found := self.graph.find(ops.mul, a, b)) is not None:
+            elif self._regroup and (found := self.graph.find(ops.mul, a, b)) is not None:
                 return found, c
         return None
 

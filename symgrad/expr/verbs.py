@@ -92,7 +92,7 @@ def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
         >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
-        x + x
+        x * 2
     """
     return jvp(grad(expr, wrt), wrt, vector)
 

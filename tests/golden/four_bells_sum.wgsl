@@ -52,30 +52,30 @@ fn add_row(time: f32, count: f32) {
   let t45 = a0 * t19 + a1 * t26 + a2 * t34 + a3 * t42 - count;  // return (model - r[1]) ** 2
   let t46 = t45 * t45;
   sum0 += t46;
-  let t90 = t42 * t45;                                  // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
-  sum10 += t90;
-  let t91 = t39 * t90;
-  sum11 += t91;
-  let t93 = t39 * t91;
-  sum12 += t93;
-  let t94 = t34 * t45;
-  sum7 += t94;
-  let t95 = t31 * t94;
-  sum8 += t95;
-  let t97 = t31 * t95;
-  sum9 += t97;
-  let t98 = t26 * t45;
-  sum4 += t98;
-  let t99 = t23 * t98;
-  sum5 += t99;
-  let t101 = t23 * t99;
-  sum6 += t101;
-  let t102 = t19 * t45;
-  sum1 += t102;
-  let t103 = t16 * t102;
-  sum2 += t103;
-  let t105 = t16 * t103;
-  sum3 += t105;
+  let t86 = t42 * t45;                                  // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+  sum10 += t86;
+  let t87 = t39 * t86;
+  sum11 += t87;
+  let t89 = t39 * t87;
+  sum12 += t89;
+  let t90 = t34 * t45;
+  sum7 += t90;
+  let t91 = t31 * t90;
+  sum8 += t91;
+  let t93 = t31 * t91;
+  sum9 += t93;
+  let t94 = t26 * t45;
+  sum4 += t94;
+  let t95 = t23 * t94;
+  sum5 += t95;
+  let t97 = t23 * t95;
+  sum6 += t97;
+  let t98 = t19 * t45;
+  sum1 += t98;
+  let t99 = t16 * t98;
+  sum2 += t99;
+  let t101 = t16 * t99;
+  sum3 += t101;
 }
 
 // writes the sums of rows of the tile, of 256 numbers each, step apart
@@ -177,22 +177,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>,
   tile[3072u + local] = total12;
   add_tile(13u, 13u + group.x, groups.x, local);
   if (group.x == 0u && local == 0u) {  // factors of the sums
-    let t108 = 4.0f * (a0 * t15);
-    let t109 = 4.0f * (a1 * t22);
-    let t110 = 4.0f * (a2 * t30);
-    let t111 = 4.0f * (a3 * t38);
+    let t104 = 4.0f * (a0 * t15);
+    let t105 = 4.0f * (a1 * t22);
+    let t106 = 4.0f * (a2 * t30);
+    let t107 = 4.0f * (a3 * t38);
     partials[0u] = 1.0f;
     partials[1u] = 2.0f;
-    partials[2u] = t108;
-    partials[3u] = t108;
+    partials[2u] = t104;
+    partials[3u] = t104;
     partials[4u] = 2.0f;
-    partials[5u] = t109;
-    partials[6u] = t109;
+    partials[5u] = t105;
+    partials[6u] = t105;
     partials[7u] = 2.0f;
-    partials[8u] = t110;
-    partials[9u] = t110;
+    partials[8u] = t106;
+    partials[9u] = t106;
     partials[10u] = 2.0f;
-    partials[11u] = t111;
-    partials[12u] = t111;
+    partials[11u] = t107;
+    partials[12u] = t107;
   }
 }

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr import ops
+from symgrad.expr import differentiate, ops
 from symgrad.expr.node import reachable
+from symgrad.expr.trace import trace
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.stage import hoisted, stages
+from symgrad.pipeline import Options, simplified
 
 
 def bells(p: Any, r: Any) -> Any:
@@ -28,12 +30,13 @@ def plain(p: Any, r: Any) -> Any:
 
 
 def reduction(f: Any, n: int = 6, columns: int = 2) -> Reduction:
-    made = sg.fused_forward_backward(n + columns, lambda v: f(v[:n], v[n:]), device="cpu")
-    computed = made._computation
-    loss, grad = computed.outputs
-    outputs = (loss, Output("grad", grad.nodes[:n]))
-    ones = (computed.graph.constant(1.0),) * (1 + n)
-    return Reduction("r", computed.graph, outputs, n, ones)
+    traced = trace(lambda v: f(v[:n], v[n:]), n + columns)
+    graph, (loss,) = traced.graph, traced.outputs
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, traced.inputs[:n])
+    wanted = [loss, *[graph.constant(0.0) if i is None else i for i in slopes]]
+    graph, (loss, *grad) = simplified(graph, wanted, Options("r"), regroup=False)
+    outputs = (Output("loss", (loss,)), Output("grad", tuple(grad)))
+    return Reduction("r", graph, outputs, n, (graph.constant(1.0),) * (1 + n))
 
 
 @pytest.mark.parametrize("f", [bells, choice, plain])

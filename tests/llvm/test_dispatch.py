@@ -96,8 +96,10 @@ def test_out_may_be_where_the_points_are() -> None:
 
 def test_out_of_a_kernel_with_one_result() -> None:
     kernel = sg.fused_forward(2, lambda v: v[0] + v[1], device="cpu")
-    with pytest.raises(InputError, match="nested"):
+    with pytest.raises(InputError, match=r"a float32 array of shape \(\) is needed"):
         kernel.run([1.0, 2.0], out=np.empty(()))
+    out = np.empty((), np.float32)
+    assert kernel.run([1.0, 2.0], out=out) is out and out == 3.0
 
 
 @pytest.mark.parametrize(
