@@ -1,4 +1,4 @@
-"""What all tests share: reproducible random examples, and tests that run only when asked for."""
+"""What all tests share: random examples that repeat, slow tests, and poisoned memory of GPUs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from poison import poisoned_memory
+
+__all__ = ["poisoned_memory"]
 
 settings.register_profile(
     "symgrad",

@@ -98,6 +98,7 @@ def _join(_: Any, a: Interval, b: Interval) -> Interval:
 
 
 _RULES: Final[dict[Op, Callable[..., Interval]]] = {
+    ops.opaque: lambda a: a,
     ops.add: _add,
     ops.sub: lambda a, b: _add(a, _neg(b)),
     ops.neg: _neg,
@@ -130,6 +131,10 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.logistic: _within(0.0, 1.0),
     ops.sin: _within(-1.0, 1.0),
     ops.cos: _within(-1.0, 1.0),
+    ops.sine: _within(-1.0, 1.0),
+    ops.cosine: _within(-1.0, 1.0),
+    ops.sin_turns: _within(-1.0, 1.0),
+    ops.cos_turns: _within(-1.0, 1.0),
     ops.tanh: _within(-1.0, 1.0),
     ops.erf: _within(-1.0, 1.0),
     ops.sign: _within(-1.0, 1.0),
@@ -142,6 +147,7 @@ _FINITE: Final[dict[Op, Callable[..., float]]] = {
     ops.add: lambda a, b: a + b,
     ops.sub: lambda a, b: a + b,
     ops.neg: lambda a: a,
+    ops.opaque: lambda a: a,
     ops.abs: lambda a: a,
     ops.mul: lambda a, b: a * b,
     ops.sqrt: math.sqrt,

@@ -1,4 +1,4 @@
-"""The last changes to a graph before back ends get it: shared reductions, ordered sums."""
+"""The last changes to a graph before back ends get it: sines of turns, shared reductions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,8 @@ MOST: Final = 2048.0
 
 ONE: Final = (CONST, float_bits(1.0))
 
-SUMS: Final = frozenset({ops.add, ops.sub, ops.mul, ops.div})
-"""What compilers take apart, or fuse with a product or sum that it is made of."""
-
 Build = Callable[..., int]
-"""``build(graph, op, *arguments)`` makes what stands for ``op(*arguments)`` in a new graph."""
+"""``build(target, i, *arguments)`` makes in a new graph what stands for node i."""
 
 
 def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -45,12 +42,12 @@ def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     if not _has(graph, OF_TURNS) or not any(n[0] is CONST and _turns(n[1]) for n in nodes):
         return graph, list(roots)
 
-    def build(target: Graph, op: Op, x: int) -> int:
-        turns = _in_turns(target, x)
+    def build(target: Graph, i: int, x: int) -> int:
+        op, turns = nodes[i][0], _in_turns(target, x)
         return target.add(op, x) if turns is None else target.add(OF_TURNS[op], turns)
 
     order = reachable(graph, roots)
-    return _rebuilt(graph, roots, order, {i for i in order if nodes[i][0] in OF_TURNS}, build)
+    return rebuilt(graph, roots, order, {i for i in order if nodes[i][0] in OF_TURNS}, build)
 
 
 def _in_turns(graph: Graph, i: int, depth: int = 6) -> int | None:
@@ -123,20 +120,6 @@ def _has(graph: Graph, wanted: Container[Op]) -> bool:
     return any(node[0] in wanted for node in graph.nodes)
 
 
-def ordered(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, in which every product and sum that another is made of is opaque.
-
-    Compilers can then neither fuse a product with a sum nor reassociate, so that devices agree to
-    the bit where they agree on the single operations.
-    """
-
-    def build(target: Graph, op: Op, *args: int) -> int:
-        return target.add(op, *[_rounded(target, a) for a in args])
-
-    order = reachable(graph, roots)
-    return _rebuilt(graph, roots, order, {i for i in order if graph.nodes[i][0] in SUMS}, build)
-
-
 def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which constants that are one number in float32 are one constant.
 
@@ -151,7 +134,7 @@ def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
     if len(first) == len(constants):
         return graph, list(roots)
     merged = {node: first[b] for node, b in zip(constants, bits, strict=True)}
-    return _rebuilt(graph, roots, order, set(), Graph.add, merged)
+    return rebuilt(graph, roots, order, set(), leaves=merged)
 
 
 def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -165,21 +148,15 @@ def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
     times = Counter(graph.nodes[i][-1] for i in (*quotients, *reciprocals))
     several = {i for i in quotients if times[graph.nodes[i][2]] > 1}
 
-    def build(target: Graph, _: Op, a: int, b: int) -> int:
+    def build(target: Graph, _: int, a: int, b: int) -> int:
         return target.add(ops.mul, a, target.add(ops.reciprocal, b))
 
-    return _rebuilt(graph, roots, order, several, build) if several else (graph, list(roots))
+    return rebuilt(graph, roots, order, several, build) if several else (graph, list(roots))
 
 
-def _rounded(graph: Graph, i: int) -> int:
-    node = graph.nodes[i]
-    inner = graph.nodes[node[1]] if node[0] is ops.neg else node
-    return graph.add(ops.opaque, i) if inner[0] in SUMS else i
-
-
-def _rebuilt(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: set[int], build: Build,
-    leaves: Mapping[Node, Node] = MappingProxyType({}),
+def rebuilt(
+    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: Container[int] = (),
+    build: Build = Graph.add, leaves: Mapping[Node, Node] = MappingProxyType({}),
 ) -> tuple[Graph, list[int]]:  # fmt: skip
     """A copy of the nodes in ``order``, and of all inputs; ``build`` makes those in ``changed``.
 
@@ -198,7 +175,7 @@ def _rebuilt(
         target.place = places[i]
         if op.arity:
             arguments = [renamed[a] for a in node[1:]]
-            renamed[i] = build(target, op, *arguments) if i in changed else add(op, *arguments)
+            renamed[i] = build(target, i, *arguments) if i in changed else add(op, *arguments)
         elif renamed[i] < 0:
             renamed[i] = target.intern(leaves.get(node, node))
     return target, [renamed[i] for i in roots]

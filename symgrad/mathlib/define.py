@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -27,7 +27,8 @@ from symgrad.mathlib import (
     rounding,
     trigonometric,
 )
-from symgrad.mathlib.arrange import in_turns, merge_constants, ordered, share_reductions
+from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions
+from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
@@ -131,8 +132,8 @@ def functions(math: str) -> Mapping[Op, Function]:
 
     Those that graphs in float32 expand are among them, for a kernel in float64 to show its WGSL.
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
-    that carries a WGSL text is then left to the device. With ``math="strict"``, in the order that
-    `ordered` gives them, and with quotients and roots that are rounded correctly.
+    that carries a WGSL text is then left to the device. With ``math="strict"``, quotients and roots
+    that are rounded correctly are among them.
 
     Raises:
         InputError: for a name that is not in `MATH`.
@@ -153,7 +154,7 @@ def _formulas(math: str) -> list[Formula]:
 
 
 def _named(formulas: Iterable[Formula], math: str) -> Functions:
-    return Functions(formulas, _ordered if math == "strict" else lambda function: function)
+    return Functions(formulas, partial(_with_barriers, math=math))
 
 
 @cache
@@ -193,20 +194,23 @@ def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Gr
     """A simplified graph as back ends get it.
 
     In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
-    turns, sines and cosines of one argument share their reduction, and with ``math="strict"`` every
-    sum and product is rounded in its place.
+    turns, and sines and cosines of one argument share their reduction. What compilers must not see
+    through is opaque.
     """
     _require(math)
-    if dtype != "float32":
-        return graph, list(roots)
-    if math == "fast":
-        return merge_constants(graph, roots)
-    graph, lowered = share_reductions(*merge_constants(*in_turns(graph, roots)))
-    return ordered(graph, lowered) if math == "strict" else (graph, lowered)
+    lowered = list(roots)
+    if dtype == "float32" and math == "fast":
+        graph, lowered = merge_constants(graph, roots)
+    elif dtype == "float32":
+        graph, lowered = share_reductions(*merge_constants(*in_turns(graph, roots)))
+    return with_barriers(graph, lowered, math)
 
 
-def _ordered(function: Function) -> Function:
-    graph, (root,) = ordered(function.graph, [function.root])
+def _with_barriers(function: Function, math: str) -> Function:
+    """A function as kernels call it, whose callers see to it that no divisor of theirs vanishes."""
+    graph, (root,) = with_barriers(
+        function.graph, [function.root], math, variable=function.op in DIVISIONS
+    )
     return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
 
 

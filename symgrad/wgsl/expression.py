@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -26,9 +25,6 @@ Text = tuple[str, int]
 """An expression and how tightly it binds."""
 
 TYPES: Final = {"f": "f32", "b": "bool", "i": "i32", "u": "u32"}
-
-ZERO: Final = "bitcast<f32>(params.zero)"
-"""A zero that no compiler folds: a store that divides by a literal 0 is dropped by some drivers."""
 
 
 @lru_cache(maxsize=4096)
@@ -118,39 +114,12 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
     if op in functions:
         return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
-    if op in _ARRANGED:
-        args = _ARRANGED[op](graph, node, args)
+    if op is ops.mul and nodes[node[2]][0] is CONST:
+        args.reverse()  # an expert writes 2.0f * a
     return form_of(op.wgsl)(*args)
-
-
-def _constant_first(graph: Graph, node: Node, args: list[Text]) -> list[Text]:
-    """An expert writes 2.0f * a."""
-    return args[::-1] if graph.nodes[node[2]][0] is CONST else args
-
-
-def _zero_at_run_time(graph: Graph, node: Node, args: list[Text]) -> list[Text]:
-    if _is_zero(graph, node[-1]):
-        args[-1] = (f"-{ZERO}", UNARY) if _is_negative(graph, node[-1]) else (ZERO, PRIMARY)
-    return args
-
-
-_ARRANGED: Final = {
-    ops.mul: _constant_first, ops.div: _zero_at_run_time, ops.reciprocal: _zero_at_run_time,
-}  # fmt: skip
-"""How arguments change where they are constants."""
 
 
 def render_wide(graph: Graph, i: int, texts: Mapping[int, Text], name: str) -> Text:
     """The quotient of node i as a call of the function of `ops.wide_div`."""
     args = [texts[a][0] if a in texts else literal(graph.nodes[a])[0] for a in graph.nodes[i][1:]]
     return f"{name}({', '.join(args)})", PRIMARY
-
-
-def _is_zero(graph: Graph, i: int) -> bool:
-    value = graph.value(i)
-    return value is not None and float(np.float32(value)) == 0.0
-
-
-def _is_negative(graph: Graph, i: int) -> bool:
-    value = graph.value(i)
-    return value is not None and math.copysign(1.0, value) < 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poison import is_poison
 
 import symgrad as sg
 from symgrad.wgsl import skeletons
@@ -84,6 +85,69 @@ def test_2_every_output_is_written(gpu: Gpu, poison: Callable[[Program, int], No
     poison(made._compiled(), 70)
     losses, grads = made.run(np.ones((70, 3)))
     assert np.isfinite(losses).all() and np.isfinite(grads).all()
+
+
+FOLDED: list[Callable[[Any, Any], Any]] = [
+    lambda x, y: x / (y * 0.0),
+    lambda x, y: x / (y - y),
+    lambda x, y: x / ((x + y) - x - y),
+    lambda x, y: x / sg.sin(0.0 * y),
+    lambda x, y: x / sg.exp(0.0 * y - 200.0),
+    lambda x, y: x / (y * 1e-30 * 1e-30),
+    lambda x, y: x / sg.where(y > 1e9, 0.0 * y, 0.0),
+    lambda x, y: x / sg.where(y * y < 0.0, 1.0, 0.0),
+    lambda x, y: x / sg.fract(sg.floor(y)),
+    lambda x, y: x % (y * 0.0),
+    lambda x, y: x // (y * 0.0),
+    lambda x, y: sg.fmod(x, y - y),
+    lambda x, y: x / sg.sqrt(y - y),
+    lambda x, y: 1.0 / (y - y),
+    lambda x, y: sg.rsqrt(y * 0.0),
+    lambda x, y: x * sg.log(y - y),
+    lambda x, y: (y * 0.0) ** -x,
+    lambda x, y: x * (y * 0.0) ** -2,
+    lambda x, y: x * sg.atanh(y * 0.0 + 1.0),
+    lambda x, y: x / sg.tan(y * 0.0),
+    lambda x, y: x / sg.cbrt(y * 0.0),
+    lambda x, y: x / sg.atan2(0.0 * x, 1.0 + 0.0 * y),
+    lambda x, y: x / sg.hypot(0.0 * x, 0.0 * y),
+]
+"""What is infinite or NaN whatever x > 0 and y > 0 are, and compilers may know that."""
+
+
+@pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
+def test_2_what_compilers_know_to_be_undefined_is_computed_and_stored(gpu: Gpu, math: str) -> None:
+    """Neither left as it was, nor taken for a value of the other branch."""
+
+    def f(v: Any) -> list[Any]:
+        x, y = v
+        undefined = [each(x, y) for each in FOLDED]
+        chosen = [sg.where(x > 2.0, u, y) for u in undefined]
+        return [*undefined, *chosen, *(d for u in undefined for d in sg.grad(u, (x, y)))]
+
+    made = sg.fused_forward(2, f, device="gpu", math=math)
+    results = np.array(made.run([[3.0, 5.0], [1.5, 7.0]]))
+    assert not is_poison(results).any()
+    count = len(FOLDED)
+    assert not np.isfinite(results[:count]).any()
+    assert not np.isfinite(results[count : 2 * count, 0]).any()
+    assert (results[count : 2 * count, 1] == 7.0).all()
+
+
+def undefined(v: Any, r: Any) -> Any:
+    return sg.where(r > 2.0, r / (v[0] * 0.0 * r), r * v[0])
+
+
+def test_2_neither_do_sums_iterations_and_tables_leave_it_out(gpu: Gpu) -> None:
+    alone = sg.fused_forward(2, lambda v: v[0] / (v[1] * 0.0), device="gpu")  # one column: no tile
+    assert not is_poison(alone.run([[1.0, 2.0]])).any()
+    rows = np.array([[1.0], [3.0], [2.0]])
+    made = sg.fused_forward_backward(1, lambda v, r: undefined(v, r[0]), row=1, device="gpu")
+    assert not np.isfinite(made.run([2.0], rows)[0])
+    assert made.run([2.0], rows[::2])[0] == 6.0
+    loss = kernel(2, lambda v: undefined(v, v[1]) ** 2, device="gpu")
+    found = loss.minimize(np.array([[2.0, 3.0], [2.0, 1.0]]), method=sg.Adam(0.01), steps=2)
+    assert not np.isfinite(found.fun[0]) and np.isfinite(found.fun[1])
 
 
 def test_3_an_error_in_the_users_input_is_an_exception(gpu: Gpu) -> None:

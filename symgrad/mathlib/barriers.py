@@ -1,0 +1,130 @@
+"""What compilers must not see through is made opaque, for they use all that they know of a value.
+
+WGSL lets them take what is true of real numbers for true of floats. Three things follow that no
+kernel can bear. A quotient by what they know to be 0 is undefined, and what depends on it may not
+even be stored. A number is equal to itself, also NaN. And ``(x - floor(x)) + c`` becomes
+``(x + c) - floor(x)``, which loses the digits that the difference was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from math import nan
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
+from symgrad.mathlib.arrange import rebuilt
+from symgrad.mathlib.vanishing import Vanishing
+
+Rule = Callable[..., Iterable[int]]
+"""``rule(op, *arguments)``: which arguments, by position, have to be opaque."""
+
+DIVISIONS: Final = frozenset({ops.div, ops.reciprocal, ops.wide_div, ops.ratio})
+SUMS: Final = frozenset({ops.add, ops.sub})
+ROUNDINGS: Final = frozenset({ops.floor, ops.ceil, ops.round, ops.trunc})
+
+COMPARISONS: Final = frozenset({ops.eq, ops.ne, ops.le, ops.lt})
+
+UNMIXED: Final = COMPARISONS | {ops.mul, ops.div, ops.isnan, ops.opaque}
+"""What compilers do not mix with a sum that it is made of."""
+
+BITS: Final = frozenset({ops.opaque, ops.float_bits, ops.isnan, ops.isinf, ops.isfinite})
+"""What compilers see bits of, no number."""
+
+OF_ITSELF: Final[dict[Op, Callable[[Expr], Handle]]] = {
+    ops.sub: lambda x: ops.where(ops.isfinite(x), 0.0, nan),
+    ops.div: lambda x: ops.where(ops.isfinite(x) & (x != 0.0), 1.0, nan),
+    ops.eq: lambda x: ~ops.isnan(x),
+    ops.le: lambda x: ~ops.isnan(x),
+    ops.ne: lambda x: ops.isnan(x),
+}
+"""What two equal operands give, said without them."""
+
+
+def with_barriers(
+    graph: Graph, roots: Sequence[int], math: str, variable: bool = True
+) -> tuple[Graph, list[int]]:
+    """The graph with what is opaque for a kernel of this ``math``.
+
+    ``variable`` says whether inputs are known to vary: not where they are a function's arguments.
+    """
+    order, nodes = reachable(graph, roots), graph.nodes
+    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable)
+    hidden = {i: {k for rule in rules for k in rule(*nodes[i])} for i in order if nodes[i][0].arity}
+    changed = {i for i, found in hidden.items() if found or _of_itself(nodes[i])}
+    if not changed:
+        return graph, list(roots)
+
+    def build(target: Graph, i: int, *args: int) -> int:
+        op, found = nodes[i][0], hidden[i]
+        made = [target.add(ops.opaque, a) if k in found else a for k, a in enumerate(args)]
+        if _of_itself(nodes[i]):
+            return OF_ITSELF[op](Expr(target, made[0])).id
+        return target.add(op, *made)
+
+    return rebuilt(graph, roots, order, changed, build)
+
+
+def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> list[Rule]:
+    """The rules for a graph of these operations."""
+    if math == "strict":
+        return [_divisors(graph, variable), _everything(graph)]
+    rules = [_divisors(graph, variable)] if heads & DIVISIONS else []
+    if math == "accurate" and variable and heads & ROUNDINGS:
+        rules.append(_remainders(graph))
+    return rules
+
+
+def _of_itself(node: Node) -> bool:
+    """Whether both operands are one node, and compilers know what comes out, but for NaN."""
+    return node[0] in OF_ITSELF and node[1] == node[2]
+
+
+def _divisors(graph: Graph, variable: bool) -> Rule:
+    """Divisors that compilers may know to be 0."""
+    vanishing = Vanishing(graph, variable)
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        divides = op in DIVISIONS and graph.nodes[args[-1]][0] is not ops.opaque
+        return (len(args) - 1,) if divides and vanishing.possible(args[-1]) else ()
+
+    return rule
+
+
+def _remainders(graph: Graph) -> Rule:
+    """What is left of a number without a whole one, unless it is only multiplied or compared."""
+    nodes = graph.nodes
+
+    def whole(i: int, depth: int = 3) -> bool:
+        op, *args = nodes[i]
+        taken = op in (ops.mul, ops.neg) and depth > 0
+        return op in ROUNDINGS or (taken and any(whole(a, depth - 1) for a in args))
+
+    def remains(i: int) -> bool:
+        op, *args = nodes[nodes[i][1]] if nodes[i][0] is ops.neg else nodes[i]
+        return op in SUMS and any(map(whole, args))
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        return () if op in UNMIXED else [k for k, a in enumerate(args) if remains(a)]
+
+    return rule
+
+
+def _everything(graph: Graph) -> Rule:
+    """All results of operations, zeros, and what is compared."""
+    nodes, value = graph.nodes, graph.value
+
+    def seen(op: Op, a: int) -> bool:
+        head = nodes[a][0]
+        if head is CONST:
+            return value(a) == 0.0
+        if head is INPUT:
+            return op in COMPARISONS
+        return bool(head.arity) and head.signature.endswith("f->f") and head is not ops.opaque
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        return () if op in BITS else [k for k, a in enumerate(args) if seen(op, a)]
+
+    return rule
