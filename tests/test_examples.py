@@ -24,6 +24,7 @@ SMALL = {
     "08_basins_of_minimize.py": ("--side", "60"),
     "09_network_from_disk.py": ("--rows", "60000", "--batch", "500", "--epochs", "5"),
     "10_torch_and_optax.py": (),
+    "11_bundle_adjustment.py": ("--cameras", "12", "--points", "200"),
 }
 """The arguments that make an example quick."""
 

@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Parameters, their normal equations, and what comes next.
+    """Parameters, their normal equations of ``count`` residuals, and what comes next.
 
     ``scales`` are the largest squares of J's columns met so far; ``growth`` is by how much a step
     that fails raises the damping.
@@ -44,6 +44,7 @@ class State:
     normal: Normal
     box: Box
     scales: np.ndarray
+    count: int
     damping: float = 1e-3
     growth: float = 2.0
 
@@ -51,7 +52,7 @@ class State:
     def at(cls, system: RowSystem, x: np.ndarray, box: Box) -> State:
         """The first state."""
         normal = system.at(x)
-        return cls(x, normal, box, normal.squares)
+        return cls(x, normal, box, normal.squares, system.count)
 
     @property
     def free(self) -> np.ndarray:
@@ -114,8 +115,11 @@ class State:
 
     @property
     def size(self) -> float:
-        """The sum of squares of J's columns times their parameters, which rounding goes with."""
-        return float(self.normal.squares @ (self.x * self.x))
+        """The mean square of what parameters add to a residual, which rounding goes with.
+
+        Rounding errors of residuals are independent: of many, most cancel in sums.
+        """
+        return float(self.normal.squares @ (self.x * self.x)) / self.count
 
     def is_flat(self, eps: float) -> bool:
         """Whether the model has all but ceased to depend on some parameter: see `least_squares`."""
@@ -174,7 +178,7 @@ def _judged(
     after = state.moved(state.x + h, trial, fall / promised) if lower else state.damped()
     level = max(limits.ftol, ROUNDING * eps)
     slight = after.is_slight(level, eps)
-    if state.is_hidden(promised, eps):
+    if state.is_hidden(promised, eps) and (slight or not lower):
         return after, 2 if slight else -1
     if lower and fall > 0.25 * promised and max(fall, promised) <= level * cost and slight:
         return after, 2

@@ -64,6 +64,11 @@ class RowSystem:
         belong = [*self._lines, *(ids for _, ids in met)]
         self._chunks = [(rows, [Segments.of(ids[rows]) for ids in belong]) for rows in self._cut()]
 
+    @property
+    def count(self) -> int:
+        """The number of residuals."""
+        return self.products.residuals * len(self._numbers)
+
     # which lines ---------------------------------------------------------------------------------
 
     def _sorted(self, indices: dict[int, np.ndarray]) -> Any:

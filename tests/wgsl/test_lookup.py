@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scenes import Scene, read_bal, reprojection
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -342,37 +343,13 @@ def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
 # bundle adjustment --------------------------------------------------------------------------------
 
 
-def reprojection(p: Any, r: Any) -> Any:
-    """The squared distance of a point's image from where a camera saw it: w, t, f, k1, k2."""
-    c, x = p.cameras[r.camera], p.points[r.point]
-    w = c[:3]
-    square = w @ w
-    angle = np.sqrt(square)
-    a, b = np.sin(angle) / angle, (1.0 - np.cos(angle)) / square
-    cross = [w[1] * x[2] - w[2] * x[1], w[2] * x[0] - w[0] * x[2], w[0] * x[1] - w[1] * x[0]]
-    inner = w @ x
-    q = [np.cos(angle) * x[k] + a * cross[k] + b * inner * w[k] + c[3 + k] for k in range(3)]
-    u, v = -q[0] / q[2], -q[1] / q[2]
-    n = u * u + v * v
-    scale = c[6] * (1.0 + n * (c[7] + n * c[8]))
-    return (scale * u - r.u) ** 2 + (scale * v - r.v) ** 2
+def squared(p: Any, r: Any) -> Any:
+    """The squared distance of a point's image from where a camera saw it."""
+    u, v = reprojection(p, r)
+    return u**2 + v**2
 
 
-def read_bal(path: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    words = path.read_text("utf-8").split()
-    cameras, points, count = map(int, words[:3])
-    seen = np.array(words[3 : 3 + 4 * count], float).reshape(count, 4)
-    rest = np.array(words[3 + 4 * count :], float)
-    parameters = {
-        "cameras": rest[: 9 * cameras].reshape(cameras, 9),
-        "points": rest[9 * cameras :].reshape(points, 3),
-    }
-    table = {"camera": seen[:, 0].astype(int), "point": seen[:, 1].astype(int),
-             "u": seen[:, 2], "v": seen[:, 3]}  # fmt: skip
-    return parameters, table
-
-
-def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def drawn() -> Scene:
     """A scene of seven cameras around a hundred points."""
     draw = np.random.default_rng(5)
     cameras = np.concatenate(
@@ -382,7 +359,7 @@ def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     count = 3001
     table = {"camera": draw.integers(0, 7, count), "point": draw.integers(0, 100, count),
              "u": draw.normal(0, 40, count), "v": draw.normal(0, 40, count)}  # fmt: skip
-    return {"cameras": cameras, "points": draw.normal(0, 0.5, (100, 3))}, table
+    return {"camera": cameras, "point": draw.normal(0, 0.5, (100, 3))}, table
 
 
 @pytest.mark.parametrize("scene", ["drawn", "read"])
@@ -392,11 +369,11 @@ def test_bundle_adjustment(scene: str, gpu: Gpu) -> None:
     parameters, table = read_bal(Path(BAL or "")) if scene == "read" else drawn()
     shapes = {name: block.shape for name, block in parameters.items()}
     kernels = [
-        sg.fused_forward_backward(shapes, reprojection, columns=list(table), device=device)
+        sg.fused_forward_backward(shapes, squared, columns=list(table), device=device)
         for device in (gpu.info.index, "cpu")
     ]
     exact = sg.fused_forward_backward(
-        shapes, reprojection, columns=list(table), device="cpu", dtype="float64"
+        shapes, squared, columns=list(table), device="cpu", dtype="float64"
     )
     want = exact.run(parameters, table)
     for found in (kernels[0].run(parameters, table), kernels[0].bind(table).run(parameters)):
