@@ -2,73 +2,106 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
+from symgrad.expr.node import Handle
 from symgrad.expr.simplify import Level
+from symgrad.expr.tree import Block
 from symgrad.fused import gradient_kernel, options_of
-from symgrad.kernels import Kernel
+from symgrad.kernels import shared
 
 
-@dataclass(frozen=True)
-class Tree:
-    """The nesting of an argument: ``kind`` is "array" with a shape, or a container's class."""
+def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A nest with what ``leaf`` makes of each of its leaves, dicts in the order of their keys.
 
-    kind: Any
-    keys: tuple[Any, ...] = ()
-    children: tuple[Tree, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The numbers in all its arrays."""
-        if self.kind == "array":
-            return int(np.prod(self.keys))
-        return sum(c.size for c in self.children)
-
-    def build(self, flat: Any) -> Any:
-        """The nesting, its arrays filled from a flat one in order; a scalar for shape ()."""
-        if self.kind == "array":
-            return flat.reshape(self.keys) if self.keys else flat[0]
-        parts = built(self.children, flat)
-        if self.kind is dict:
-            return dict(zip(self.keys, parts, strict=True))
-        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+    Containers are dicts, lists, tuples and instances of dataclasses, whose fields with
+    ``metadata={"static": True}`` stay as they are. A list of numbers is a leaf.
+    """
+    if isinstance(value, Mapping):
+        keys = sorted(value, key=lambda k: (type(k).__name__, k))
+        return {k: mapped(value[k], leaf) for k in keys}
+    if isinstance(value, tuple) or (isinstance(value, list) and any(map(_is_part, value))):
+        parts = [mapped(v, leaf) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Block, Kth)):
+        made = copy.copy(value)  # not __init__, whose arguments may be others
+        for field in dataclasses.fields(value):
+            if not field.metadata.get("static") and hasattr(value, field.name):
+                part = mapped(getattr(value, field.name), leaf)
+                object.__setattr__(made, field.name, part)
+        return made
+    return leaf(value)
 
 
-def built(trees: Sequence[Tree], flat: Any) -> list[Any]:
-    """Several nestings, filled from one flat array, of which there may be more."""
-    ends = itertools.accumulate(t.size for t in trees)
-    return [t.build(flat[end - t.size : end]) for t, end in zip(trees, ends, strict=True)]
+def _is_part(value: Any) -> bool:
+    """Whether it makes a list that holds it a container, rather than an array as lists."""
+    return not isinstance(value, (list, int, float, np.generic))
 
 
-def flatten(value: Any) -> tuple[Tree, list[np.ndarray]]:
-    """The nesting of an argument and its arrays; dicts are taken in the order of their keys."""
-    if isinstance(value, dict):
-        keys = tuple(sorted(value, key=lambda k: (type(k).__name__, k)))
-        return _container(dict, keys, [value[k] for k in keys])
-    if isinstance(value, tuple) or (isinstance(value, list) and _holds_containers(value)):
-        return _container(type(value), (), list(value))
-    leaf = real_numbers(value, "an argument")
-    return Tree("array", leaf.shape), [leaf]
+@dataclasses.dataclass(frozen=True)
+class Kth:
+    """The place of an expression, or of an array of them, among all that were computed."""
+
+    k: int
 
 
-def _holds_containers(value: list[Any]) -> bool:
-    """Whether a list is a container of arrays rather than an array written as lists."""
-    return any(isinstance(v, (dict, tuple, np.ndarray)) for v in value)
+class Arguments:
+    """The arguments of a call: what is traced of them is in ``arrays``, one after the other.
+
+    ``nests`` has the arguments with a `Block` in the place of each of these.
+    """
+
+    def __init__(self, given: Sequence[Any], chosen: Sequence[int]) -> None:
+        self.arrays: list[np.ndarray] = []
+        self.size = 0
+        self.nests = list(given)
+        for k in chosen:
+            self.nests[k] = mapped(given[k], self._variable)
+        self.wanted = self.size
+        """The numbers that the gradient is taken for: they come first."""
+        for k in sorted({*range(len(given))} - {*chosen}):
+            self.nests[k] = mapped(given[k], self._data)
+
+    def _variable(self, leaf: Any) -> Any:
+        return None if leaf is None else self._traced(real_numbers(leaf, "an argument"))
+
+    def _data(self, leaf: Any) -> Any:
+        """Floating-point numbers are data; whole ones, and what is no number, say what to do."""
+        if not isinstance(leaf, (list, float)) and not hasattr(leaf, "__array__"):
+            return leaf
+        try:
+            array = np.asarray(leaf)
+        except (TypeError, ValueError):
+            return leaf
+        if array.dtype.kind == "f":
+            return self._traced(real_numbers(leaf, "an argument"))
+        return array if isinstance(leaf, list) else leaf
+
+    def _traced(self, array: np.ndarray) -> Block:
+        block = Block("", self.size, array.shape)
+        self.arrays.append(array)
+        self.size += block.size
+        return block
+
+    def filled(self, flat: Any) -> list[Any]:
+        """The arguments with the numbers of a flat array."""
+        return [mapped(nest, functools.partial(_filled, flat)) for nest in self.nests]
+
+    def flat(self) -> np.ndarray:
+        """The numbers of all arrays."""
+        return np.concatenate([a.ravel() for a in self.arrays]) if self.arrays else np.empty(0)
 
 
-def _container(
-    kind: Any, keys: tuple[Any, ...], values: Sequence[Any]
-) -> tuple[Tree, list[np.ndarray]]:
-    parts = [flatten(v) for v in values]
-    return Tree(kind, keys, tuple(t for t, _ in parts)), [a for _, arrays in parts for a in arrays]
+def _filled(flat: Any, leaf: Any) -> Any:
+    return leaf.of(flat)[()] if isinstance(leaf, Block) else leaf
 
 
 def value_and_grad(
@@ -77,16 +110,25 @@ def value_and_grad(
 ) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
-    f takes arrays, or dicts, lists and tuples of them, and returns a scalar. Shapes are taken from
-    each call and a kernel is kept for every combination of them. ``argnums`` are the arguments
-    that the gradient is taken for: an int gives one gradient, a sequence a tuple of them, each
-    nested as its argument. Arguments given by name are never among them. With ``has_aux`` f
-    returns the scalar and anything else that it computed, and the result is
-    ``((value, aux), gradient)``. The options are those of `fused_forward_backward`.
+    f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns a scalar.
+    ``argnums`` are the arguments that the gradient is taken for: an int gives one gradient, a
+    sequence a tuple of them, each nested as its argument; all their numbers are variables, and
+    None among them stays None. Arguments given by name are never among them. With ``has_aux`` f
+    returns the scalar and anything else, and the result is ``((value, aux), gradient)``. The
+    options are those of `fused_forward_backward`.
+
+    Of the other arguments floats and arrays of floats are variables of the kernel too, whose
+    values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
+    None, strings, arrays of integers as indices, any object. These are constants of the kernel.
+
+    As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
+    globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call
+    like the last one costs no more than a run of f; a constant that has changed makes a kernel
+    anew. Where f never changes, `fused_forward_backward` traces it once.
 
     Raises:
-        InputError: if argnums names no argument, or one twice. InputTypeError: for arguments that
-        hold no real numbers. TraceError: if f returns something else.
+        InputError: if argnums names no argument, or one twice. InputTypeError: where ``argnums``
+        holds what is no real number. TraceError: if f returns something else.
 
     Example:
         >>> import numpy as np
@@ -96,26 +138,20 @@ def value_and_grad(
         >>> value, float(grad["w"])
         (34.0, 26.0)
     """
-    kernels: dict[Any, Kernel] = {}
     options = options_of(f, None, math, dtype, simplify, comments=True)
 
     @functools.wraps(f)
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))
-        given = [*args, named]
-        order = chosen + [k for k in range(len(given)) if k not in chosen]
-        parts = [flatten(given[k]) for k in order]
-        trees = tuple(t for t, _ in parts)
-        key = trees, tuple(order)
-        if key not in kernels:
-            wrt = sum(t.size for t in trees[: len(chosen)])
-            total = sum(t.size for t in trees)
-            flat_f = _flat(f, trees, order)
-            kernels[key] = gradient_kernel(total, flat_f, wrt, options, device, aux=has_aux)
-        flat = np.concatenate([a.ravel() for _, arrays in parts for a in arrays])
-        value, gradient, *aux = kernels[key].run(flat)
-        grads = tuple(built(trees[: len(chosen)], gradient.copy()))
-        first = (value, *aux) if has_aux else value
+        given = Arguments([*args, named], chosen)
+        call = _Call(f, given, has_aux)
+        kernel = gradient_kernel(
+            given.size, call.of_flat, given.wanted, options, device, aux=has_aux, make=shared
+        )
+        value, gradient, *aux = kernel.run(given.flat())
+        filled = functools.partial(_filled, gradient)
+        grads = tuple(mapped(given.nests[k], filled) for k in chosen)
+        first = (value, call.aux(aux[0])) if has_aux else value
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
     return run
@@ -134,16 +170,32 @@ def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:
     return found
 
 
-def _flat(f: Callable[..., Any], trees: Sequence[Tree], order: Sequence[int]) -> Callable[..., Any]:
-    """f as a function of one flat array, whose pieces are its arguments in this order.
+class _Call:
+    """f as a function of one flat array, and what it returns beside its value."""
 
-    The last argument holds those that were given by name.
-    """
+    def __init__(self, f: Callable[..., Any], given: Arguments, has_aux: bool) -> None:
+        @functools.wraps(f)
+        def of_flat(v: Any) -> Any:
+            *args, named = given.filled(v)
+            found = f(*args, **named)
+            is_pair = has_aux and isinstance(found, tuple) and len(found) == 2
+            return (found[0], self._traced_of(found[1])) if is_pair else found
 
-    @functools.wraps(f)
-    def flat_f(v: Any) -> Any:
-        parts = built(trees, v)
-        *args, named = (parts[order.index(k)] for k in range(len(trees)))
-        return f(*args, **named)
+        self.of_flat = of_flat
 
-    return flat_f
+    def _traced_of(self, aux: Any) -> list[Any]:
+        """The expressions in it, and arrays of them: the kernel computes these."""
+        traced: list[Any] = []
+
+        def noted(leaf: Any) -> Any:
+            if isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object):
+                traced.append(leaf)
+                return Kth(len(traced) - 1)
+            return leaf
+
+        self._nest = mapped(aux, noted)
+        return traced or [0.0]
+
+    def aux(self, values: list[Any]) -> Any:
+        """What f returned beside its value, of the values of its expressions."""
+        return mapped(self._nest, lambda leaf: values[leaf.k] if isinstance(leaf, Kth) else leaf)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,8 +18,8 @@ from symgrad.expr.blocks import Blocks
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, checked_count, describe, scalar
 from symgrad.expr.tree import Sizes, Tree, tree_of
-from symgrad.kernels import Kernel, assemble
-from symgrad.pipeline import Derivation, Options, Wanted, build, dtype_name, size
+from symgrad.kernels import Kernel, assemble, shared
+from symgrad.pipeline import Built, Derivation, Options, Wanted, build, dtype_name, size
 from symgrad.points import Inputs
 from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.row_loss import Request
@@ -29,6 +28,9 @@ from symgrad.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
+
+Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
+"""What makes a kernel: `assemble`, or `shared`."""
 
 
 def fused_forward_backward(
@@ -114,11 +116,12 @@ def fused_least_squares(
 
 def gradient_kernel(
     n: Any, f: Function, wrt: int | None, options: Options, device: Any,
-    names: Sequence[str] | None = None, aux: bool = False,
+    names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
 ) -> Kernel:  # fmt: skip
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
     None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
+    ``make`` is `shared` for kernels that no user sees.
     """
     tree = variables_of(n)
     result = derivatives(tree) if wrt is None else Array((wrt,))
@@ -131,7 +134,7 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, result), *more]
 
     derivation = Derivation(("gradient", result, aux), derive)
-    return _kernel(f, tree, derivation, "loss and gradient", options, device, names)
+    return _kernel(f, tree, derivation, "loss and gradient", options, device, names, make=make)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -293,14 +296,11 @@ def fused_hvp(
     )
 
 
-_kept: weakref.WeakKeyDictionary[Function, dict[int, Kernel]] = weakref.WeakKeyDictionary()
-
-
 def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 
-    The kernel is kept, and used again for the same f and the same number of variables, if f is a
-    Python function.
+    f is traced at every call, so that it always computes what it does now. A kernel is compiled
+    where the trace is new: see `value_and_grad`.
 
     Example:
         >>> import symgrad as sg
@@ -310,13 +310,8 @@ def forward_backward(f: Function, x: Any) -> Any:
         25.0
     """
     n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
-    try:
-        kernels = _kept.setdefault(f, {})
-    except TypeError:  # what is written in C, as NumPy's functions, cannot be referred to weakly
-        kernels: dict[int, Kernel] = {}
-    if n not in kernels:
-        kernels[n] = fused_forward_backward(n, f)
-    return kernels[n].run(x)
+    options = options_of(f, None, "accurate", "float32", True, comments=True)
+    return gradient_kernel(n, f, None, options, None, make=shared).run(x)
 
 
 # --- what they have in common ---------------------------------------------------------------------
@@ -351,11 +346,11 @@ def _nested(f: Function, tree: Tree) -> Function:
 
 def _kernel(
     f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
-    names: Sequence[str] | None, single: bool = False,
+    names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
 ) -> Kernel:  # fmt: skip
     built = build(_nested(f, tree), tree.size, derivation, options, _names(names, tree))
     title = f"{options.name}: {what}"
-    return assemble(built, Inputs(("x",), (tree,)), options, title, device, single)
+    return make(built, Inputs(("x",), (tree,)), options, title, device, single)
 
 
 def _names(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:

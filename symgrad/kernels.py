@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from symgrad.expressions import Expressions
 from symgrad.optimize.minimize import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
-from symgrad.pipeline import Built, Options, Shaders
+from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders
 from symgrad.points import Bound, Inputs, rooms_of
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
 from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.memory import Once
 
 
 class Kernel:
@@ -323,6 +325,20 @@ class Kernel:
 
 _PROCESS = "_program", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
+
+
+_shared: Once[Any, Kernel] = Once(KEPT_NODES)
+
+
+def shared(
+    built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
+) -> Kernel:
+    """The kernel of what the pipeline built, one for all equal traces: only for use within."""
+    target = targets.choose(device)
+    owner = targets.open_gpu(target.index) if target.is_gpu else None  # another if one was lost
+    make = partial(assemble, built, inputs, options, title, target, single)
+    key = built.computation, built.wanted, inputs, options, target, owner
+    return _shared.get(key, make, len(built.computation.graph))
 
 
 def assemble(

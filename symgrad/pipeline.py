@@ -80,10 +80,10 @@ class Derivation:
     derive: Callable[[Trace], Sequence[Wanted]] = field(compare=False)
 
 
-KEPT: Final = 2**10
-"""Nodes of a trace up to which what it led to is kept."""
+KEPT_NODES: Final = 2**17
+"""Nodes of the traces, all together, for which what they led to is kept: some 100 MiB."""
 
-_kept: Once[Any, Built] = Once(64)
+_kept: Once[Any, Built] = Once(KEPT_NODES)
 
 
 def build(
@@ -94,24 +94,32 @@ def build(
 
     The function is always traced, as what it computes may have changed since the last time, by a
     variable of a closure or the state of an object. All that follows depends on the trace alone,
-    and for small ones is done once.
+    and is done once for equal ones: they share the computation.
     """
     require_options(options)
-    clock = Clock()
+    clock, wanted = Clock(), None
     with paused_gc():
         traced = clock.time("trace", lambda: trace(f, n, names))
-        key = traced.key if len(traced.graph) <= KEPT else None
-        if key is None:
-            return _derived(traced, derivation, options, clock)
-        make = partial(_derived, traced, derivation, options, clock)
-        built = _kept.get((key, derivation, options), make)
+        key = traced.key
+        if key is None:  # what derivatives of the user's own compute is in their results
+            wanted = _differentiated(traced, derivation, clock)
+            key = traced.content(wanted)
+        make = partial(_derived, traced, wanted, derivation, options, clock)
+        built = _kept.get((key, derivation, options), make, len(traced.graph))
         own = replace(built.traced, graph=built.traced.graph.copy())  # users build on it
         return replace(built, traced=own)
 
 
-def _derived(traced: Trace, derivation: Derivation, options: Options, clock: Clock) -> Built:
-    """All that follows from a trace."""
-    wanted = clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
+def _differentiated(traced: Trace, derivation: Derivation, clock: Clock) -> tuple[Wanted, ...]:
+    return clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
+
+
+def _derived(
+    traced: Trace, wanted: tuple[Wanted, ...] | None, derivation: Derivation, options: Options,
+    clock: Clock,
+) -> Built:  # fmt: skip
+    """All that follows from a trace, of which the derivatives may be there."""
+    wanted = wanted or _differentiated(traced, derivation, clock)
     require_range(traced, wanted, options.dtype)
     traced.graph.release()
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))

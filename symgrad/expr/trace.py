@@ -22,6 +22,28 @@ MOST_SYMBOLS: Final = 2**20
 """Variables of one trace: a symbol takes half a kilobyte, and four microseconds."""
 
 
+class Content:
+    """All that a trace says, lines of the user's program included: equal for equal traces.
+
+    Its hash is computed once, since it takes a look at every node.
+    """
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, graph: Graph, *more: Hashable) -> None:
+        lists = graph.nodes, graph.places, graph.names, graph.sources
+        self._parts = (*map(tuple, lists), *more)
+        self._hash = hash(self._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Content) and self._hash == other._hash and self._parts == other._parts
+        )
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a function turned out to compute: ``outputs`` are node ids in ``graph``."""
@@ -33,15 +55,14 @@ class Trace:
 
     @property
     def key(self) -> Hashable:
-        """All that it says, lines of the user's program included; equal for equal traces.
-
-        None where a derivative is the user's own: what that computes is not in the trace.
-        """
-        g = self.graph
-        if any(ops.TABLE.get(node[0].name) is not node[0] for node in g.nodes):
+        """All that it says; None where a derivative is the user's own, which is not in it."""
+        if any(ops.TABLE.get(node[0].name) is not node[0] for node in self.graph.nodes):
             return None
-        nodes = tuple(g.nodes), tuple(g.places), tuple(g.names), tuple(g.sources)
-        return *nodes, self.outputs, self.structure
+        return self.content()
+
+    def content(self, *derived: Hashable) -> Content:
+        """All that it says, with what has been derived from it, whose nodes are in its graph."""
+        return Content(self.graph, self.outputs, self.structure, *derived)
 
 
 def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> Trace:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from symgrad.optimize.method import (
 )
 from symgrad.optimize.normal import Calls, Stored, unpacked
 from symgrad.pipeline import (
-    KEPT,
     Options,
     Wanted,
     require_options,
@@ -38,6 +37,9 @@ from symgrad.pipeline import (
 )
 from symgrad.results import Array
 from symgrad.wgsl.memory import Once
+
+KEPT: Final = 2**10
+"""Nodes of a trace up to which what it led to is kept."""
 
 
 @dataclass(frozen=True)
