@@ -40,6 +40,14 @@ SINGULAR: Final = {
 }  # fmt: skip
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
 
+POSITIVE: Final = {
+    ops.gammaln, ops.digamma, ops.trigamma, ops.tetragamma, ops.pentagamma,
+}  # fmt: skip
+"""What has poles for negative arguments, and roots between them at which its terms cancel."""
+
+WAVES: Final = {ops.sinc: 1.4, ops.sinc_ratio: 0.5}
+"""What goes up and down, and how steeply at most."""
+
 COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
 TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
 """What has its largest value at this multiple of pi, and its least half a turn later."""
@@ -118,6 +126,12 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
     if op in SINGULAR:
         a = arguments[SINGULAR[op]]
         known = known & ((a.low > 0) | (a.high < 0))
+    if op is ops.pow:  # of a negative base, only whole exponents are known
+        known = known & ((arguments[0].low > 0) | (arguments[1].low == arguments[1].high))
+    if op in WAVES:
+        known = known & (arguments[0].high - arguments[0].low < 0.1)
+    if op in POSITIVE:
+        known = known & (arguments[0].low > 0)
     if op in WRAPPED:
         known = known & (np.abs(arguments[0].high / arguments[1].high) < LARGEST_QUOTIENT)
     values = np.array([_value(op, xs) for xs in product(*map(_samples, arguments))])
@@ -125,6 +139,8 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
     low, high = values.min(axis=0), values.max(axis=0)
     if op in TURNING:
         low, high = _turned(op, arguments[0], low, high)
+    if op in WAVES:
+        low, high = _waved(op, arguments[0], low, high)
     if op is ops.tan:  # a pole may lie between
         known = known & (_turns(arguments[0].low, 0.5, 1.0) == _turns(arguments[0].high, 0.5, 1.0))
     if op.result == "f":
@@ -140,6 +156,13 @@ def _turned(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
     return np.where(troughs, -1.0, low), np.where(peaks, 1.0, high)
 
 
+def _waved(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
+    """The range with what the value may change by, and the rounding of the terms that cancel."""
+    away = np.abs(x.low)
+    lost = WAVES[op] * (x.high - x.low) + ULPS * 2.0**-23 / (1.0 + away * away)
+    return low - lost, high + lost
+
+
 def _turns(x: Any, start: float, length: float) -> Any:
     """The periods of length*pi that have passed at x, the first of which begins at start*pi."""
     return np.floor((x / np.pi - start) / length)
@@ -152,12 +175,14 @@ def _value(op: Op, arguments: Sequence[Any]) -> Any:
 
 
 def _samples(a: Interval) -> list[Any]:
-    """Both ends and the middle, or the one value where there is one everywhere."""
+    """Both ends, the middle and a 0 between, or the one value where there is one everywhere."""
     if np.array_equal(a.low, a.high, equal_nan=a.low.dtype == np.float64):
         return [a.low]
     if a.low.dtype == bool:
         return [a.low, a.high]
-    return [a.low, np.where(a.low == a.high, a.low, 0.5 * a.low + 0.5 * a.high), a.high]
+    middle = np.where(a.low == a.high, a.low, 0.5 * a.low + 0.5 * a.high)
+    across = (a.low < 0) & (a.high > 0)
+    return [a.low, middle, a.high, *([np.where(across, 0.0, middle)] if across.any() else [])]
 
 
 def _widened(op: Op, low: Any, high: Any, arguments: list[Interval]) -> tuple[Any, Any]:

@@ -17,6 +17,15 @@ def cut(x: Any) -> Any:
     return mp.sign(x) * mp.floor(abs(x))
 
 
+def sinc_ratio(x: Any) -> Any:
+    """j1(z)/z of the spherical Bessel function j1, z = pi x."""
+    return (
+        mp.sqrt(mp.pi / 2)
+        * mp.hyp0f1(mpf(5) / 2, -((mp.pi * x) ** 2) / 4)
+        / (2 * mp.sqrt(2) * mp.gamma(mpf(5) / 2))
+    )
+
+
 MEANING: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
@@ -32,7 +41,14 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "asin": mp.asin, "acos": mp.acos,
     "atan": mp.atan, "atan2": mp.atan2, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh,
     "asinh": mp.asinh, "acosh": mp.acosh, "atanh": mp.atanh,
-    "bell": lambda x: mp.exp(-x * x / 2), "normal_cdf": mp.ncdf,
+    "bell": lambda x: mp.exp(-x * x / 2), "normal_cdf": mp.ncdf, "ndtr": mp.ncdf,
+    "xlogy": lambda x, y: x * mp.log(y), "xlog1py": lambda x, y: x * mp.log(1 + y),
+    "entr": lambda x: -x * mp.log(x), "logit": lambda x: mp.log(x) - mp.log(1 - x),
+    "log1mexp": lambda x: mp.log(1 - mp.exp(-x)),
+    "huber": lambda d, r: r * r / 2 if abs(r) <= d else d * (abs(r) - d / 2),
+    "gammaln": lambda x: mp.log(abs(mp.gamma(x))), "digamma": lambda x: mp.psi(0, x),
+    "trigamma": lambda x: mp.psi(1, x), "tetragamma": lambda x: mp.psi(2, x),
+    "pentagamma": lambda x: mp.psi(3, x), "sinc": mp.sincpi, "sinc_ratio": lambda x: sinc_ratio(x),
     "exp_neg_square": lambda x: mp.exp(-x * x), "erf": mp.erf, "erfc": mp.erfc,
     "logistic": lambda x: mp.exp(-x) / (1 + mp.exp(-x)) ** 2,
     "sigmoid": sigma, "softplus": lambda x: mp.log(1 + mp.exp(x)),

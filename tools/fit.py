@@ -107,6 +107,50 @@ def _one(_: Number) -> Number:
     return mp.mpf(1)
 
 
+def _log_gamma(n: int) -> Real:
+    """gammaln(n + d)/d."""
+    return lambda d: mp.loggamma(n + d) / d
+
+
+def _stirling(z: Number) -> Number:
+    """(gammaln(x) - (x - 1/2) log x + x - log(2 pi)/2) x, of z = 1/x**2."""
+    x = 1 / mp.sqrt(z)
+    return (mp.loggamma(x) - (x - 0.5) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
+
+
+def _stirling_share(z: Number) -> Number:
+    return _stirling(z) * mp.sqrt(z) / mp.loggamma(1 / mp.sqrt(z))
+
+
+DIGAMMA_ROOT = mp.findroot(mp.digamma, 1.46)
+
+
+def _digamma(t: Number) -> Number:
+    """digamma(2 + t) over the distance from its root."""
+    return mp.digamma(2 + t) / (2 + t - DIGAMMA_ROOT)
+
+
+def _harmonic(z: Number) -> Number:
+    """(log x - 1/(2x) - digamma(x)) x**2, of z = 1/x**2."""
+    x = 1 / mp.sqrt(z)
+    return (mp.log(x) - 0.5 / x - mp.digamma(x)) * x * x
+
+
+def _harmonic_share(z: Number) -> Number:
+    return _harmonic(z) * z / mp.digamma(1 / mp.sqrt(z))
+
+
+def _sinc_ratio(s: Number) -> Number:
+    """(sinc(x) - cos(pi x))/(pi x)**2, of s = x**2."""
+    z = mp.pi * mp.sqrt(s)
+    return (mp.sinc(z) - mp.cos(z)) / z**2
+
+
+def _sinc(s: Number) -> Number:
+    """(sinc(x) - 1)/x**2, of s = x**2."""
+    return (mp.sincpi(mp.sqrt(s)) - 1) / s
+
+
 SMALL = 1e-9
 TARGETS = {
     "EXP": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3814, 1.0052, 5,
@@ -137,6 +181,13 @@ TARGETS = {
                         lambda t: 1 - 0.75 / _tail(t)),
     "NORMAL_TAIL": Target(lambda t: _normal_tail(t) - 0.5, -0.1343, 0.8114, 9,
                           lambda t: 1 - 0.5 / _normal_tail(t)),
+    "LOG_GAMMA_1": Target(_log_gamma(1), -0.5001, 0.5001, 13, _one),
+    "LOG_GAMMA_2": Target(_log_gamma(2), -0.5001, 0.5001, 8, _one),
+    "STIRLING": Target(_stirling, SMALL, 0.0817, 2, _stirling_share),
+    "DIGAMMA": Target(_digamma, -1.0, 1.0, 13, _one),
+    "HARMONIC": Target(_harmonic, SMALL, 0.1112, 2, _harmonic_share),
+    "SINC_RATIO": Target(_sinc_ratio, SMALL, 0.5625, 5, _one),
+    "SINC": Target(_sinc, SMALL, 0.25, 4, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
 }  # fmt: skip
 
 
@@ -270,6 +321,13 @@ DOUBLE = {
     "SILU_SLOPE": about_root(silu_slope, -1.278),
     "GELU_SLOPE": about_root(gelu_slope, -0.752),
     "GELU_TANH_SLOPE": about_root(gelu_tanh_slope, -0.752),
+    "LOG_GAMMA_1": Target(_log_gamma(1), -0.5001, 0.5001, 28, _one),
+    "LOG_GAMMA_2": Target(_log_gamma(2), -0.5001, 0.5001, 18, _one),
+    "STIRLING": Target(_stirling, SMALL, 0.0817, 8, _stirling_share),
+    "DIGAMMA": Target(_digamma, -1.0, 1.0, 29, _one),
+    "HARMONIC": Target(_harmonic, SMALL, 0.1112, 10, _harmonic_share),
+    "SINC_RATIO": Target(_sinc_ratio, SMALL, 0.5625, 10, _one),
+    "SINC": Target(_sinc, SMALL, 0.25, 8, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
 }  # fmt: skip
 """The polynomials of symgrad.mathlib.double."""
 

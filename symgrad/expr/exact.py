@@ -18,6 +18,7 @@ import mpmath
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Node, Op, bits_float, reachable
+from symgrad.expr.ops import TABLE
 
 mp: Final[Any] = mpmath
 Function = Callable[..., Any]
@@ -240,6 +241,7 @@ EXACT: Final[dict[str, Function]] = {
     "isfinite": mp.isfinite,
     "where": lambda c, a, b: a if c else b,
     "opaque": operator.pos,
+    **{op.name: op.exact for op in TABLE.values() if op.exact},
 }
 """What each operation is on mpmath's numbers, by its name."""
 

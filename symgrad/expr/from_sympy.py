@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
@@ -19,6 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Expr, as_float, power
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
+from symgrad.expr.special import polygamma
 from symgrad.expr.variables import var
 
 sp: Final[Any] = sympy
@@ -76,8 +78,8 @@ def _heaviside(x: Any, at_zero: Any = 0.5) -> Any:
 
 
 def _sinc(x: Any) -> Any:
-    at_zero = _apply(ops.eq, x, 0.0)
-    return _where(at_zero, 1.0, _apply(ops.div, _apply(ops.sin, x), _where(at_zero, 1.0, x)))
+    """sin(x)/x, SymPy's; ours is that of pi x."""
+    return _apply(ops.sinc, _apply(ops.div, x, math.pi))
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -107,6 +109,9 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "Max": _balanced(ops.maximum),
     "Heaviside": _heaviside,
     "sinc": _sinc,
+    "loggamma": _of(ops.gammaln),
+    "polygamma": polygamma,
+    **{op.name: _of(op) for op in ops.TABLE.values() if op.exact and not op.sympy},
     "sec": _inverse_of(ops.cos),
     "csc": _inverse_of(ops.sin),
     "cot": _inverse_of(ops.tan),
@@ -306,8 +311,13 @@ def _root(node: Any, values: dict[Any, Any]) -> Any:
 
 
 def _logarithm(node: Any, values: dict[Any, Any]) -> Any:
-    """log(1 + exp(x)) as softplus, log(exp(x) + exp(y)) as logaddexp, log(1 + x) as log1p."""
+    """log(1 + exp(x)) as softplus, log(1 - exp(x)) as log1mexp of -x, log(1 + x) as log1p.
+
+    log(exp(x) + exp(y)) is logaddexp.
+    """
     inner = node.args[0]
+    if (1 - inner).func is sp.exp:
+        return _apply(ops.log1mexp, _apply(ops.neg, _number(values[(1 - inner).args[0]])))
     if _one_plus_exp(inner):
         return _apply(ops.softplus, _number(values[inner.args[1].args[0]]))
     if inner.is_Add and all(isinstance(t, sp.exp) for t in inner.args):

@@ -6,23 +6,32 @@ import re
 from typing import Final, NoReturn
 
 from symgrad.errors import TraceError
-from symgrad.expr.place import caller
+from symgrad.expr.place import caller, scipy_function
 
 MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
 """Functions of math that symgrad has by another name."""
 
 
+_INSTEAD: Final = (
+    "\n  SciPy's {} is a Python function that computes with numbers. symgrad has sg.logsumexp, "
+    "sg.softmax, sg.log_softmax and sg.polygamma; SciPy's ufuncs, such as gammaln, can be traced"
+)
+
+
 def located(message: str) -> str:
-    """The message with the user's line below it."""
-    found = caller()
-    return f"{message}\n  at {found[0]}" if found else message
+    """The message with the user's line below it, and what to do where SciPy's code is at work."""
+    found, name = caller(), scipy_function()
+    place = f"\n  at {found[0]}" if found else ""
+    return f"{message}{place}{_INSTEAD.format(name) if name else ''}"
 
 
 def refuse_bool() -> NoReturn:
     """Raise the error of asking whether an expression is true."""
     found = caller()
     part = found[1] if found else ""
-    if re.search(r"\b(min|max)\(", part):
+    if scipy_function():
+        remedy = "SciPy's code asks"
+    elif re.search(r"\b(min|max)\(", part):
         remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
     elif re.search(r"\b(sorted|sort|argsort)\(", part):
         remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"

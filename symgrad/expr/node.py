@@ -59,6 +59,12 @@ class Op:
     wgsl: str = ""
     llvm: str = ""
     """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
+    exact: Callable[..., Any] | None = None
+    """The meaning on mpmath's numbers, unless `symgrad.expr.exact` has it."""
+    sympy: Callable[..., Any] | None = None
+    """The meaning in SymPy; without it there, it gets a function of the row's name and partials."""
+    scipy: bool = False
+    """Whether ``scipy.special`` has a ufunc of this name and these arguments."""
     cost: int = 1
     commutative: bool = False
     transcendental: bool = False

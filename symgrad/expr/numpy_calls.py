@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -82,6 +83,14 @@ BITWISE: Final = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert}
 LOGICAL: Final = {np.logical_and, np.logical_or}
 """Those that make a truth value of a single element too."""
 
+SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
+    **{op.name: op for op in ops.TABLE.values() if op.scipy},
+    "expit": ops.sigmoid,
+    "psi": ops.digamma,
+    "log_expit": lambda x: -ops.softplus(-x),
+}
+"""What ufuncs of scipy.special are, by their names: SciPy is not imported for it."""
+
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
     np.multiply: operator.mul,
@@ -119,7 +128,7 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
             return reduce(REDUCTIONS[ufunc], *inputs, **begun | dict(options))
         case "accumulate" if ufunc in REDUCTIONS:
             return accumulate(REDUCTIONS[ufunc], *inputs, **options)
-        case "outer" if ufunc in UFUNCS:
+        case "outer" if _function(ufunc):
             a, b = (plain(v) for v in inputs)
             apart = a.reshape(a.shape + (1,) * b.ndim)
             return map_elements(functools.partial(_apply, ufunc), apart, b)
@@ -127,12 +136,23 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
             return matmul(*inputs)
         case "__call__" if ufunc in STRUCTURAL and not any(map(_is_number, inputs)):
             return map_elements(STRUCTURAL[ufunc], *inputs)
-        case "__call__" if ufunc in UFUNCS:
+        case "__call__" if _function(ufunc):
             return map_elements(functools.partial(_apply, ufunc), *inputs)
         case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
             return clip(*inputs)
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    raise TraceError(located(f"np.{called} is not defined for expressions"))
+    scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+    home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"
+    raise TraceError(located(f"{home}.{called} is not defined for expressions"))
+
+
+def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What a ufunc of NumPy or SciPy is for expressions, if that is known."""
+    return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(ufunc.__name__)
+
+
+def _is_numpys(ufunc: np.ufunc) -> bool:
+    return ufunc in UFUNCS or getattr(np, ufunc.__name__, None) is ufunc
 
 
 def _is_number(a: Any) -> bool:
@@ -141,8 +161,9 @@ def _is_number(a: Any) -> bool:
 
 def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
     """The ufunc of one element of each argument; of numbers alone NumPy's, in double precision."""
-    if any(isinstance(a, Handle) for a in arguments):
-        return UFUNCS[ufunc](*arguments)
+    function = _function(ufunc)
+    if function and any(isinstance(a, Handle) for a in arguments):
+        return function(*arguments)
     kind = np.bool_ if ufunc in BITWISE else np.float64
     with np.errstate(all="ignore"):
         return np.asarray(ufunc(*[kind(real_number(a)) for a in arguments])).item()

@@ -12,10 +12,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_NUMPY: Final = os.path.dirname(os.path.abspath(np.__file__))
+_SCIPY: Final = os.path.join(os.path.dirname(_NUMPY), "scipy", "")
 _INSIDE: Final = (
     os.path.join(_PACKAGE, "expr", ""),
     os.path.join(_PACKAGE, "mathlib", ""),
-    os.path.join(os.path.dirname(os.path.abspath(np.__file__)), ""),
+    os.path.join(_NUMPY, ""),
+    _SCIPY,
 )
 
 
@@ -45,11 +48,20 @@ class Sources(Protocol):
 
 
 def user_frame(depth: int) -> FrameType | None:
-    """The innermost frame that belongs neither to this library nor to NumPy."""
+    """The innermost frame that belongs neither to this library nor to NumPy or SciPy."""
     frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame = frame.f_back
     return frame
+
+
+def scipy_function() -> str:
+    """The name of SciPy's function that the user's program is in; none: empty."""
+    frame, name = sys._getframe(1), ""  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_SCIPY) else name
+        frame = frame.f_back
+    return name
 
 
 def place_here(graph: Sources) -> int:

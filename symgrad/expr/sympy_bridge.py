@@ -17,8 +17,9 @@ import sympy
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr import ops
+from symgrad.expr.exact import EXACT, real_or_nan
 from symgrad.expr.exact import evaluate_exactly as evaluate_exactly
-from symgrad.expr.exact import real_or_nan
+from symgrad.expr.expression import Expr
 from symgrad.expr.from_sympy import from_sympy as from_sympy
 from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float, reachable, users
 
@@ -182,6 +183,23 @@ TO_SYMPY: Final[dict[str, Builder]] = {
 """What each operation is in SymPy, by its name."""
 
 
+def _own_function(op: Op) -> Any:
+    """A function of SymPy with the name of a row, its derivatives and its value."""
+
+    def fdiff(self: Any, argindex: int = 1) -> Any:
+        graph = Graph()
+        graph.tracing = False
+        variables = [Expr(graph, graph.input(f"a{k}")) for k in range(op.arity)]
+        assert op.partials, f"{op.name} needs partials, or a meaning in SymPy"
+        slope = op.partials(op(*variables), *variables)[argindex - 1]
+        return to_sympy(slope, {f"a{k}": a for k, a in enumerate(self.args)}, 50)
+
+    return type(op.name, (sp.Function,), {"fdiff": fdiff, "nargs": op.arity, "is_real": True})
+
+
+TO_SYMPY.update({op.name: op.sympy or _own_function(op) for op in ops.TABLE.values() if op.exact})
+
+
 def to_sympy(expr: Handle, names: Mapping[str, Any] | None = None, digits: int = 17) -> Any:
     """The expression in SymPy, its variables as real symbols of the same names.
 
@@ -295,6 +313,8 @@ _MODULES: Final[list[Any]] = [
     {
         "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else mp.mpf(x > 0),
         "DiracDelta": lambda x, *_: mp.inf if x == 0 else mp.mpf(0),
+        "loggamma": EXACT["gammaln"],
+        **{op.name: op.exact for op in ops.TABLE.values() if op.exact and not op.sympy},
     },
     "mpmath",
 ]

@@ -19,6 +19,7 @@ from symgrad.mathlib import (
     circular,
     error_function,
     exponential,
+    gamma,
     hyperbolic,
     inline,
     order,
@@ -26,6 +27,7 @@ from symgrad.mathlib import (
     quotient,
     rounding,
     trigonometric,
+    waves,
 )
 from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
@@ -41,6 +43,7 @@ INLINE: Final[tuple[Formula, ...]] = (
     inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
     inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
+    inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
@@ -57,6 +60,8 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     circular.sin_turns, circular.cos_turns,
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
     error_function.erf, error_function.erfc, error_function.normal_cdf,
+    gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
+    waves.sinc, waves.sinc_ratio,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 

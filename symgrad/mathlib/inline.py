@@ -8,7 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.reference import GELU_TANH
-from symgrad.mathlib.bits import held, leading
+from symgrad.mathlib.bits import held, keep_nan, leading
 
 LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)
 """2 sqrt(2/pi): its 12 leading bits, and the rest."""
@@ -146,3 +146,34 @@ def logaddexp(a: Expr, b: Expr) -> Expr:
     rest = ops.where(ops.isfinite(rest), rest, 0.0)
     e = e + e * ops.where(a < b, rest, -rest)
     return ops.maximum(a, b) + ops.log1p(e)
+
+
+def xlogy(x: Expr, y: Expr) -> Expr:
+    """x log(y), 0 where x is 0."""
+    return ops.where((x == 0.0) & ~ops.isnan(y), 0.0, x * ops.log(y))
+
+
+def xlog1py(x: Expr, y: Expr) -> Expr:
+    """x log1p(y), 0 where x is 0."""
+    return ops.where((x == 0.0) & ~ops.isnan(y), 0.0, x * ops.log1p(y))
+
+
+def entr(x: Expr) -> Expr:
+    """-x log(x), 0 at 0 and -inf below."""
+    value = ops.where(x == 0.0, 0.0, -x * ops.log(x))
+    return ops.where(x < 0.0, -math.inf, value)
+
+
+def logit(x: Expr) -> Expr:
+    """2 atanh(2 x - 1), whose argument is exact from 1/4 on; the logarithm of x/(1 - x) below."""
+    far = x < 0.25
+    near = 2.0 * ops.atanh(2.0 * ops.where(far, 0.5, x) - 1.0)
+    odds = ops.where(far, x, 0.125) / (1.0 - ops.where(far, x, 0.125))
+    return keep_nan(ops.where(far, ops.log(odds), near), x)
+
+
+def log1mexp(x: Expr) -> Expr:
+    """log(-expm1(-x)) below ln 2, log1p(-exp(-x)) above."""
+    small = x < math.log(2.0)
+    less = ops.log(ops.where(small, -ops.expm1(-x), 1.0))
+    return ops.where(small, less, ops.log1p(-ops.exp(-x)))

@@ -21,7 +21,8 @@ PUBLIC = [
 OPERATORS = {
     "add", "sub", "mul", "div", "neg", "integer_pow", "pow", "lt", "le", "eq", "ne", "opaque",
     "exp_neg_square", "bell", "normal_cdf", "logistic",
-    "silu_slope", "gelu_slope", "gelu_tanh_slope", "stop_gradient",
+    "silu_slope", "gelu_slope", "gelu_tanh_slope", "stop_gradient", "sinc_ratio",
+    "trigamma", "tetragamma", "pentagamma",
 }  # fmt: skip
 """Rows that users write as operators, or reach by functions that take more, or never."""
 

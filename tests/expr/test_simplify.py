@@ -39,12 +39,19 @@ def show(graph: Graph, root: int) -> str:
     return f"{node[0].name}({', '.join(show(graph, a) for a in node[1:])})"
 
 
+def signed_by_nan(drawn: Drawn, roots: Sequence[int], at: np.ndarray) -> np.ndarray:
+    """Where a NaN, whose sign IEEE arithmetic leaves open, gives its sign to something."""
+    nodes = drawn.graph.nodes
+    signs = [nodes[i][2] for i in reachable(drawn.graph, roots) if nodes[i][0] is ops.copysign]
+    return np.isnan(values(drawn.graph, signs, at)).any(axis=0)
+
+
 def check_bits(drawn: Drawn, roots: Sequence[int]) -> None:
     simpler, found = simplify(drawn.graph, roots)
     verify(simpler, found)
     at = points(3)
     before, after = values(drawn.graph, roots, at), values(simpler, found, at)
-    wrong = np.argwhere(bits(before) != bits(after))
+    wrong = np.argwhere((bits(before) != bits(after)) & ~signed_by_nan(drawn, roots, at))
     if len(wrong):
         r, k = wrong[0]
         raise AssertionError(

@@ -46,6 +46,9 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "erf": (1.4, 1.6), "erfc": (3.31, 3.31),
     "sigmoid": (3.6, 3.6), "logistic": (5, 5), "softplus": (3, 3), "logaddexp": (3.6, 3.6),
     "silu": (3, 3.4), "silu_slope": (4, 4.4), "gelu": (3.4, 3.4), "gelu_tanh": (3.7, 3.7),
+    "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),
+    "log1mexp": (3.5, 3.5), "gammaln": (3, 3), "digamma": (3.2, 3.2), "trigamma": (3, 3),
+    "tetragamma": (3.7, 3.7), "pentagamma": (5.2, 5.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
 
@@ -133,6 +136,18 @@ WORST_PAIRS: Final[dict[str, tuple[tuple[float, float], ...]]] = {
 """The same of functions of two arguments; those of logaddexp are near its zeros."""
 
 
+RANGES: Final[dict[str, tuple[float, float]]] = {
+    "entr": (1e-36, 1e36), "logit": (1e-37, 1.0), "log1mexp": (1e-37, 87.0),
+    "gammaln": (1e-37, 1e36), "digamma": (1e-37, 1e38), "trigamma": (1.5e-19, 1e37),
+    "tetragamma": (1e-12, 1e18), "pentagamma": (1e-9, 1e12), "sinc_ratio": (-1.2, 1.2),
+}  # fmt: skip
+"""Where values are normal, and no sums or waves that pass through 0, if not everywhere."""
+
+
+REFLECTED: Final = ("gammaln", "digamma", "tetragamma")
+"""Functions whose values below 0 are differences from those above."""
+
+
 def evaluate(
     function: Function, *arguments: Array, functions: Mapping[Op, Function] = FUNCTIONS
 ) -> Array:
@@ -169,6 +184,8 @@ def cancelling(name: str, arguments: Sequence[Array]) -> Array:
     Those of logaddexp are its larger argument, if negative, and the logarithm that is added to it:
     both are rounded, so that near its zeros only errors relative to them are small.
     """
+    if name in REFLECTED:
+        return np.where(arguments[0] < 0, np.abs(truth(name, 1.0 - arguments[0])), 0.0)
     if name != "logaddexp":
         return np.zeros(1)
     a, b = (v.astype(np.float64) for v in arguments)
@@ -207,6 +224,9 @@ def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
     if name in ("sin", "cos", "tan"):
         arguments[0] = np.concatenate([arguments[0], near_quarter_turns()])
     arguments = [np.where(np.abs(a) < TINY, np.float32(1), a) for a in arguments]
+    if name in RANGES:
+        low, high = RANGES[name]
+        arguments = [np.clip(np.abs(a) if low >= 0 else a, low, high) for a in arguments]
     if name == "silu_slope":  # it has a root, around which its two terms cancel
         arguments = [a[np.abs(a + 1.3) > 1.3] for a in arguments]
     return _with_worst(name, arguments)

@@ -27,6 +27,9 @@ from symgrad.expr.ops.activations import *
 from symgrad.expr.ops.primitives import *
 from symgrad.expr.ops.angles import *
 from symgrad.expr.ops.scaling import *
+from symgrad.expr.ops.gamma import *
+from symgrad.expr.ops.logarithmic import *
+from symgrad.expr.ops.waves import *
 
 TABLE: Final[dict[str, Op]] = {
     entry.name: entry for entry in (*LEAVES, *globals().values()) if isinstance(entry, Op)

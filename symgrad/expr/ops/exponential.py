@@ -35,13 +35,13 @@ exp2 = Op(
     llvm="call {f} @llvm.exp2.{m}({f} {0})",
     wgsl="exp2({0})",
     partials=lambda y, x: (_exp2_slope(y, x),), transcendental=True, latex="2^{{{0}}}",
-    points=((1.5,), (-2.0,)),
+    scipy=True, points=((1.5,), (-2.0,)),
 )  # fmt: skip
 expm1 = Op(
     name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
     meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
     edges="the derivative is exp(x) itself, not the value plus 1",
-    points=((1e-3,), (-2.0,), (1.5,)),
+    scipy=True, points=((1e-3,), (-2.0,), (1.5,)),
 )  # fmt: skip
 log = Op(
     name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
@@ -69,7 +69,7 @@ log1p = Op(
     meaning="log(1 + x), accurate near 0",
     partials=lambda y, x: (at_nan(x < -1.0, reciprocal(1.0 + x)),),
     domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
-    points=((1e-3,), (2.0,), (-0.4,)),
+    scipy=True, points=((1e-3,), (2.0,), (-0.4,)),
 )  # fmt: skip
 
 

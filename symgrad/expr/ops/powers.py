@@ -62,7 +62,7 @@ pow = Op(
 cbrt = Op(
     name="cbrt", signature="f->f", reference=np.cbrt, meaning="the real cube root", cost=20,
     partials=lambda y, x: (reciprocal(3.0 * (y * y)),), latex=r"\sqrt[3]{{{0}}}",
-    edges="the derivative at 0 is inf", points=((2.0,), (-0.3,)),
+    edges="the derivative at 0 is inf", scipy=True, points=((2.0,), (-0.3,)),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from symgrad.mathlib.double import (
     activation,
     error_function,
     exponential,
+    gamma,
     hyperbolic,
     inverse,
     logarithm,
@@ -18,6 +19,7 @@ from symgrad.mathlib.double import (
     powers,
     quotient,
     trigonometric,
+    waves,
 )
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
@@ -32,4 +34,6 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     normal.bell, normal.normal_cdf, normal.gelu, normal.gelu_slope,
     logistic.sigmoid, logistic.logistic, logistic.softplus, logistic.logaddexp,
     activation.silu, activation.silu_slope, activation.gelu_tanh, activation.gelu_tanh_slope,
+    gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
+    waves.sinc, waves.sinc_ratio,
 )  # fmt: skip

@@ -35,8 +35,15 @@ BOUNDS: Final[dict[str, float]] = {
     "bell": 0.66, "normal_cdf": 0.78, "gelu": 0.72, "gelu_slope": 1.4,
     "sigmoid": 0.64, "logistic": 0.64, "softplus": 0.75, "logaddexp": 0.8,
     "silu": 0.64, "silu_slope": 0.82, "gelu_tanh": 0.65, "gelu_tanh_slope": 0.85,
+    "gammaln": 3.2, "digamma": 2.6, "trigamma": 2.3, "tetragamma": 2.8, "pentagamma": 4.0,
+    "sinc": 2.2, "sinc_ratio": 3.8,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
+
+SPECIAL: Final = (
+    "gammaln", "digamma", "trigamma", "tetragamma", "pentagamma", "sinc", "sinc_ratio",
+)  # fmt: skip
+"""Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
 
 SLOPES: Final = ("gelu_slope", "silu_slope", "gelu_tanh_slope")
 """Derivatives, which have a root where their terms cancel: they may be wrong by up to 2 ULP."""
@@ -174,6 +181,12 @@ def _fmod(a: Any, b: Any) -> Any:
         return r if a > 0 else -r
 
 
+def _sinc_ratio(x: Any) -> Any:
+    """By the series of the Bessel function of order 3/2."""
+    z = (CONTEXT.pi * x) ** 2 / 4
+    return CONTEXT.hyp0f1(CONTEXT.mpf(5) / 2, -z) / 3
+
+
 TRUE: Final[dict[str, Callable[..., Any]]] = {
     "minimum": min, "maximum": max, "sign": CONTEXT.sign, "remainder": _remainder, "fmod": _fmod,
     "exp2": lambda x: CONTEXT.power(2, x), "log2": lambda x: CONTEXT.log(x) / CONTEXT.ln2,
@@ -189,6 +202,10 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "gelu_tanh_slope": lambda x: _slope(
         _cubic(x), 3 * _cubic(x) - 4 * CONTEXT.sqrt(2 / CONTEXT.pi) * x
     ),
+    "gammaln": lambda x: CONTEXT.re(CONTEXT.loggamma(x)), "digamma": lambda x: CONTEXT.psi(0, x),
+    "trigamma": lambda x: CONTEXT.psi(1, x), "tetragamma": lambda x: CONTEXT.psi(2, x),
+    "pentagamma": lambda x: CONTEXT.psi(3, x), "sinc": lambda x: CONTEXT.sincpi(x),
+    "sinc_ratio": lambda x: _sinc_ratio(x),
     **{
         n: getattr(CONTEXT, n)
         for n in [
@@ -238,6 +255,9 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "gelu_slope": (-39.0, 9.0), "sigmoid": (-746.0, 40.0), "logistic": (-746.0, 746.0),
     "softplus": (-746.0, 40.0), "silu": (-753.0, 40.0), "silu_slope": (-753.0, 45.0),
     "gelu_tanh": (-21.6, 8.0), "gelu_tanh_slope": (-21.6, 8.0),
+    "gammaln": (1e-300, 1e300), "digamma": (1e-300, 1e300), "trigamma": (1e-150, 1e300),
+    "tetragamma": (1e-100, 1e140), "pentagamma": (1e-70, 1e90), "sinc": (-1e6, 1e6),
+    "sinc_ratio": (-1.2, 1.2),
 }  # fmt: skip
 """Where the functions are defined, or not constant, if not everywhere."""
 

@@ -107,6 +107,23 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("gelu_tanh_slope", (0.0,), 0.5), ("gelu_tanh_slope", (INF,), 1.0),
     ("gelu_tanh_slope", (-1e300,), -0.0),
     ("gelu_tanh_slope", (-0.7524614220710163,), -1.5647455740893693e-17),
+    ("gammaln", (1.0,), 0.0), ("gammaln", (2.0,), 0.0), ("gammaln", (0.0,), INF),
+    ("gammaln", (-0.0,), INF), ("gammaln", (-3.0,), INF), ("gammaln", (INF,), INF),
+    ("gammaln", (-INF,), INF), ("gammaln", (-1e300,), INF), ("gammaln", (1e306,), INF),
+    ("gammaln", (1e-310,), 713.8013788281542), ("gammaln", (-0.5,), 1.2655121234846454),
+    ("digamma", (0.0,), -INF), ("digamma", (-0.0,), INF), ("digamma", (-2.0,), NAN),
+    ("digamma", (INF,), INF), ("digamma", (-INF,), NAN), ("digamma", (1e300,), 690.7755278982137),
+    ("digamma", (1.4616321449683622,), -9.2412655217294275e-17),
+    ("digamma", (1.0,), -0.5772156649015329),
+    ("trigamma", (0.0,), INF), ("trigamma", (-1.0,), INF), ("trigamma", (INF,), 0.0),
+    ("trigamma", (1.0,), math.pi**2 / 6), ("trigamma", (-0.5,), math.pi**2 / 2 + 4.0),
+    ("tetragamma", (0.0,), -INF), ("tetragamma", (-0.0,), INF), ("tetragamma", (-1.0,), NAN),
+    ("tetragamma", (INF,), -0.0), ("tetragamma", (1.0,), -2.4041138063191886),
+    ("pentagamma", (0.0,), INF), ("pentagamma", (INF,), 0.0),
+    ("pentagamma", (1.0,), math.pi**4 / 15), ("sinc", (0.0,), 1.0), ("sinc", (-0.0,), 1.0),
+    ("sinc", (2.0,), 0.0), ("sinc", (INF,), NAN), ("sinc", (1e300,), 0.0), ("sinc", (1e-310,), 1.0),
+    ("sinc_ratio", (0.0,), 1 / 3), ("sinc_ratio", (1.0,), 1 / math.pi**2),
+    ("sinc_ratio", (-INF,), NAN),
 ]  # fmt: skip
 
 

@@ -13,12 +13,14 @@ from symgrad.mathlib.double import (
     activation,
     error_function,
     exponential,
+    gamma,
     hyperbolic,
     inverse,
     logarithm,
     normal,
     powers,
     trigonometric,
+    waves,
 )
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "fit.py"))
@@ -29,15 +31,19 @@ MODULES: dict[str, ModuleType] = {
     "ERFC": error_function, "NORMAL": normal, "NORMAL_TAIL": normal, "GELU_SLOPE": normal,
     "SILU_SLOPE": activation, "GELU_TANH_SLOPE": activation, "SILU_ROOT": activation,
     "GELU_TANH_ROOT": activation, "LINEAR": activation, "CUBIC": activation,
-    "GELU_ROOT": normal, "DENSITY": normal,
+    "GELU_ROOT": normal, "DENSITY": normal, "LOG_GAMMA_1": gamma, "LOG_GAMMA_2": gamma,
+    "STIRLING": gamma, "DIGAMMA": gamma, "HARMONIC": gamma, "SINC": waves, "SINC_RATIO": waves,
 }  # fmt: skip
+
+ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO")
+"""Those that are factors of a function, whose first coefficient is not exact."""
 
 
 @pytest.mark.parametrize("name", FIT["DOUBLE"])
 def test_coefficients_are_derived(name: str) -> None:
     coefficients, bound = FIT["fit_double"](FIT["DOUBLE"][name])
     assert coefficients == pytest.approx(getattr(MODULES[name], name), rel=1e-9)
-    assert bound < 0.2 or name == "INVERSE_CBRT"
+    assert bound < (1.4 if name in ROUGH else 0.2) or name == "INVERSE_CBRT"
 
 
 @pytest.mark.parametrize("name", FIT["PIECES"])

@@ -1,0 +1,166 @@
+"""What special functions mean, in NumPy's double precision: plain algorithms, not the kernels'."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr.reference import pointwise
+
+Array = Any
+
+BERNOULLI: Final = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+"""B_2, B_4, ..."""
+
+
+def in_double(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The function computed in float64, its value in the type of the last argument."""
+
+    def reference(*arguments: Array) -> Array:
+        given = np.broadcast_arrays(*[np.asarray(a) for a in arguments])
+        with np.errstate(all="ignore"):
+            value = function(*[np.asarray(a, np.float64) for a in given])
+        return np.asarray(value).astype(given[-1].dtype)[()]
+
+    return reference
+
+
+# --- logarithms -----------------------------------------------------------------------------------
+
+
+@in_double
+def xlogy(x: Array, y: Array) -> Array:
+    """x*log(y), 0 where x is 0 and y no NaN."""
+    return np.where((x == 0) & ~np.isnan(y), 0.0, x * np.log(y))
+
+
+@in_double
+def xlog1py(x: Array, y: Array) -> Array:
+    """x*log(1 + y), 0 where x is 0 and y no NaN."""
+    return np.where((x == 0) & ~np.isnan(y), 0.0, x * np.log1p(y))
+
+
+@in_double
+def entr(x: Array) -> Array:
+    """-x*log(x), 0 at 0 and -inf below."""
+    return np.where(x == 0, 0.0, np.where(x < 0, -np.inf, -x * np.log(x)))
+
+
+@in_double
+def logit(x: Array) -> Array:
+    """log(x/(1 - x)), near 1/2 as the logarithm of 1 + (2x - 1)/(1 - x)."""
+    near = np.log1p((2 * x - 1) / (1 - x))
+    return np.where((x > 0.25) & (x < 0.75), near, np.log(x) - np.log1p(-x))
+
+
+@in_double
+def log1mexp(x: Array) -> Array:
+    """log(1 - exp(-x)), by expm1 for a small x."""
+    return np.where(x < math.log(2), np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
+
+
+@in_double
+def huber(delta: Array, r: Array) -> Array:
+    """Huber's loss of a residual r."""
+    size = np.abs(r)
+    loss = np.where(size <= delta, 0.5 * r * r, delta * (size - 0.5 * delta))
+    return np.where(delta < 0, np.inf, loss)
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def _half_turn(x: Array) -> tuple[Array, Array]:
+    """sin(pi x) and cos(pi x)."""
+    k = np.round(x)
+    sign = np.where(np.fmod(k, 2) == 0, 1.0, -1.0)
+    return sign * np.sin(np.pi * (x - k)), sign * np.cos(np.pi * (x - k))
+
+
+@in_double
+def sinc(x: Array) -> Array:
+    """sin(pi x)/(pi x), exactly 0 where x is whole."""
+    return np.where(x == 0, 1.0, _half_turn(x)[0] / (np.pi * x))
+
+
+@in_double
+def sinc_ratio(x: Array) -> Array:
+    """(sinc(x) - cos(pi x))/(pi x)**2, for |x| < 1/2 by its power series."""
+    z = (np.pi * x) ** 2
+    near = np.zeros_like(z)
+    for k in range(15, -1, -1):
+        near = (2 * k + 2) / math.factorial(2 * k + 3) - near * z
+    sine, cosine = _half_turn(x)
+    return np.where(np.abs(x) < 0.5, near, (sine / (np.pi * x) - cosine) / z)
+
+
+# --- the gamma function ---------------------------------------------------------------------------
+
+
+def _gammaln(x: float) -> float:
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+        return math.inf
+    return math.lgamma(x)
+
+
+gammaln = pointwise(_gammaln)
+
+
+ROOT: Final = (1.4616321449683622, 9.549995429965697e-17)
+"""Where digamma is 0, in two pieces."""
+
+
+def _positive_digamma(x: Array) -> Array:
+    """Of x > 0, relative to its root r: the sum of (x - r)/((x + k)(r + k)), and what is left."""
+    d, far, near = (x - ROOT[0]) - ROOT[1], x + 20.0, ROOT[0] + 20.0
+    value = np.log1p(d / near) + 0.5 * d / near / far
+    for j, b in enumerate(BERNOULLI):
+        value = value - b / (2 * j + 2) * (far ** (-2.0 * j - 2) - near ** (-2.0 * j - 2))
+    for k in range(20):
+        value = value + d / (x + k) / (ROOT[0] + k)
+    return value
+
+
+def _cotangent(x: Array) -> tuple[Array, Array]:
+    """sin(pi x) and cos(pi x) but for a common sign."""
+    r = np.pi * (x - np.round(x))
+    return np.sin(r), np.cos(r)
+
+
+@in_double
+def digamma(x: Array) -> Array:
+    """By reflection for x < 0."""
+    left = x < 0
+    value = _positive_digamma(np.where(left, 1 - x, x))
+    s, c = _cotangent(x)
+    value = np.where(left, np.where(s == 0, np.nan, value - np.pi * c / s), value)
+    value = np.where(np.isinf(x), np.where(x > 0, np.inf, np.nan), value)
+    return np.where(x == 0, -1 / x, value)
+
+
+def polygamma(n: int, x: Array) -> Array:
+    """The n-th derivative of digamma, n = 1, 2 or 3."""
+    return in_double(functools.partial(_polygamma, n))(x)
+
+
+def _polygamma(n: int, x: Array) -> Array:
+    """20 terms and Euler and Maclaurin's; by reflection for x < 0."""
+    left, s = x < 0, n + 1
+    p = np.where(left, 1 - x, x)
+    y = p + 20.0
+    total = y ** (1 - s) / (s - 1) + y**-s / 2
+    for j, b in enumerate(BERNOULLI):
+        rising = math.prod(range(s, s + 2 * j + 1)) / math.factorial(2 * j + 2)
+        total = total + b * rising * y ** (-s - 2 * j - 1)
+    for k in range(20):
+        total = total + (p + k if k else p) ** -s  # -0.0 + 0 has no sign
+    value = (-1) ** s * math.factorial(n) * total
+    sine, cosine = _cotangent(x)
+    t = np.pi / sine
+    turned = {1: t**2, 2: -2 * t**3 * cosine, 3: 2 * t**4 * (1 + 2 * cosine**2)}[n]
+    mirrored = np.where((sine == 0) & (n == 2), np.nan, (-1) ** n * value + turned)
+    return np.where(x == -np.inf, np.nan, np.where(left, mirrored, value))

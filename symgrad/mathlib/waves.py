@@ -1,0 +1,45 @@
+"""The cardinal sine and what its derivative is made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.mathlib.bits import keep_nan, polynomial
+
+SINC: Final = (
+    -1.644934, 0.8117422, -0.19074796, 0.026117546, -0.0022371497,
+)  # fmt: skip
+"""(sinc(x) - 1)/x**2 in x**2, |x| <= 1/2: sinc to 0.* 2**-24 of its value (tools/fit.py)."""
+
+SINC_RATIO: Final = (
+    0.33333334, -0.3289868, 0.115962766, -0.02119149, 0.0023665708, -0.00016410604,
+)  # fmt: skip
+"""(sinc(x) - cos(pi x))/(pi x)**2 in x**2, |x| <= 3/4."""
+
+
+def sine_share(x: Expr, sine: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """sin(pi x)/(pi x), the sine being given; for |x| < 1/2 a polynomial."""
+    near, square = ops.abs(x) < 0.5, x * x
+    far = sine / ops.where(near, 1.0, math.pi * x)
+    return keep_nan(ops.where(near, 1.0 + square * polynomial(square, coefficients), far), x)
+
+
+def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """(sine/(pi x) - cosine)/(pi x)**2; for |x| < 3/4 a polynomial."""
+    near = ops.abs(x) < 0.75
+    z = ops.where(near, 1.0, math.pi * x)
+    far = ((sine / z - cosine) / z) / z
+    return keep_nan(ops.where(near, polynomial(x * x, coefficients), far), x)
+
+
+def sinc(x: Expr) -> Expr:
+    """sin(pi x)/(pi x), the sine that of turns; for |x| < 1/2 a polynomial."""
+    return sine_share(x, ops.sin_turns(0.5 * x), SINC)
+
+
+def sinc_ratio(x: Expr) -> Expr:
+    """(sinc(x) - cos(pi x))/(pi x)**2; for |x| < 3/4 a polynomial."""
+    return ratio(x, ops.sin_turns(0.5 * x), ops.cos_turns(0.5 * x), SINC_RATIO)

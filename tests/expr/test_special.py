@@ -1,0 +1,126 @@
+"""Special functions: those of arrays, of an order, and SciPy's calls with expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.errors import TraceError
+
+special = pytest.importorskip("scipy.special")
+
+LOGITS = np.array([
+    [0.5, -1.0, 2.0], [1000.0, 1000.0, 999.0], [-1000.0, 0.0, 0.0], [0.0, 0.0, 0.0],
+    [1e-20, -40.0, -50.0], [3.0, -np.inf, 1.0],
+])  # fmt: skip
+
+
+def exactly(function: Any) -> Any:
+    """A function of mpmath's exponentials, of each row."""
+    with mpmath.workdps(700):
+        return np.array([function([mpmath.mpf(v) for v in row]) for row in LOGITS])
+
+
+def log_sum(row: Any) -> Any:
+    return mpmath.log(sum(mpmath.exp(v) for v in row))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_and_its_logarithm(name: str) -> None:
+    kernel = sg.fused_forward(
+        3, lambda v: list(getattr(sg, name)(v)), device="cpu", dtype="float64"
+    )
+    last = mpmath.exp if name == "softmax" else lambda v: v
+    want = exactly(lambda row: [float(last(v - log_sum(row))) for v in row])
+    np.testing.assert_allclose(np.stack(kernel.run(LOGITS), 1), want, rtol=1e-15, atol=1e-300)
+
+
+def test_logsumexp_keeps_the_digits_of_small_sums() -> None:
+    kernel = sg.fused_forward_backward(3, sg.logsumexp, device="cpu", dtype="float64")
+    values, slopes = kernel.run(LOGITS)
+    np.testing.assert_allclose(values, exactly(lambda row: float(log_sum(row))), rtol=4e-16)
+    np.testing.assert_allclose(slopes, special.softmax(LOGITS, axis=1), rtol=4e-16, atol=1e-300)
+
+
+def test_second_derivatives_at_ties() -> None:
+    kernel = sg.fused_hessian(3, sg.logsumexp, device="cpu", dtype="float64")
+    _, _, hessian = kernel.run(np.zeros(3))
+    np.testing.assert_allclose(hessian, np.eye(3) / 3 - 1 / 9, atol=1e-16)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 1)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_axes_are_scipys(axis: Any, keepdims: bool) -> None:
+    numbers = np.random.default_rng(0).normal(size=(2, 3))
+    want = special.logsumexp(numbers, axis=axis, keepdims=keepdims)
+    found = sg.logsumexp(sg.array(sg.symbols("x0:6")).reshape(2, 3), axis=axis, keepdims=keepdims)
+    given = {f"x{k}": v for k, v in enumerate(numbers.ravel())}
+    elements = np.asarray(sg.array(found), object)
+    values = np.reshape([float(sg.evaluate(e, given)) for e in elements.flat], elements.shape)
+    assert values.shape == want.shape
+    np.testing.assert_allclose(values, want, rtol=1e-15)
+    np.testing.assert_allclose(sg.logsumexp(numbers, axis=axis, keepdims=keepdims), want)
+    np.testing.assert_allclose(sg.softmax(numbers, axis=axis), special.softmax(numbers, axis=axis))
+
+
+def test_weights_of_logsumexp() -> None:
+    x, y = sg.symbols("x y")
+    found = sg.logsumexp(sg.array([x, y]), b=np.array([0.25, 3.0]))
+    want = special.logsumexp([800.0, 799.0], b=[0.25, 3.0])
+    np.testing.assert_allclose(sg.evaluate(found, {x: 800.0, y: 799.0}), want, rtol=1e-15)
+
+
+@pytest.mark.parametrize("n", range(8))
+@pytest.mark.parametrize("x", [0.01, 0.7, 1.0, 3.5, 40.0, -0.3, -2.6])
+def test_polygamma_of_any_order(n: int, x: float) -> None:
+    v = sg.var("v")
+    want = float(mpmath.psi(n, x))
+    for found in (sg.evaluate(sg.polygamma(n, v), {v: x}), sg.polygamma(n, x)):
+        np.testing.assert_allclose(float(found), want, rtol=3e-14)
+
+
+@pytest.mark.parametrize("n", [-1, 0.5])
+def test_an_order_is_a_whole_number(n: Any) -> None:
+    with pytest.raises(TraceError, match=r"constant whole number n >= 0"):
+        sg.polygamma(n, sg.var("x"))
+
+
+UFUNCS: list[tuple[str, tuple[float, ...]]] = [
+    ("gammaln", (2.5,)), ("psi", (0.7,)), ("digamma", (3.0,)), ("expit", (0.3,)), ("erf", (0.3,)),
+    ("erfc", (2.0,)), ("log_expit", (-3.0,)), ("logit", (0.3,)), ("entr", (0.3,)),
+    ("xlogy", (0.0, 0.0)), ("xlog1py", (2.0, 0.1)), ("huber", (1.0, -3.0)), ("ndtr", (0.7,)),
+    ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "point"), UFUNCS)
+def test_ufuncs_of_scipy_reach_the_rows(name: str, point: tuple[float, ...]) -> None:
+    function = getattr(special, name)
+    variables = [sg.var(f"x{k}") for k in range(len(point))]
+    given = dict(zip(variables, point, strict=True))
+    for found in (function(*variables), function(*[sg.array([v]) for v in variables])[0]):
+        np.testing.assert_allclose(sg.evaluate(found, given), function(*point), rtol=1e-14)
+
+
+def test_a_ufunc_of_scipy_that_is_not_known_is_named() -> None:
+    with pytest.raises(TraceError, match=r"scipy\.special\.wofz is not defined for expressions"):
+        special.wofz(sg.var("x"))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_scipys_python_functions_say_what_to_call(name: str) -> None:
+    with pytest.raises(TraceError, match=f"SciPy's {name} is a Python function.*sg.softmax"):
+        getattr(special, name)(sg.array(sg.symbols("x y")))
+
+
+def test_huber_is_scipys_with_its_slopes() -> None:
+    points = np.array([[1.0, 0.3], [1.0, -3.0], [0.5, 0.5], [2.0, 0.0], [-1.0, 1.0], [1e30, 2.0]])
+    kernel = sg.fused_forward_backward(2, lambda v: sg.huber(v[0], v[1]), device="cpu")
+    values, slopes = kernel.run(points)
+    np.testing.assert_allclose(values, special.huber(*points.T), rtol=2e-7)
+    np.testing.assert_allclose(slopes[:4, 1], [0.3, -1.0, 0.5, 0.0], rtol=2e-7)
+    np.testing.assert_allclose(slopes[:4, 0], [0.0, 2.0, 0.0, 0.0], atol=2e-7)
