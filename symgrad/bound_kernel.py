@@ -13,7 +13,7 @@ from symgrad.errors import PickleError
 class BoundKernel:
     """A kernel with its data: only parameters go in, and only the loss and gradient come out."""
 
-    def __init__(self, kernel: Any, rows: int, run: Callable[[Any], tuple[float, Any]]) -> None:
+    def __init__(self, kernel: Any, rows: int, run: Callable[..., Any]) -> None:
         self.kernel, self._rows, self._run = kernel, rows, run
 
     def __reduce__(self) -> NoReturn:
@@ -28,9 +28,9 @@ class BoundKernel:
     def __repr__(self) -> str:
         return f"{self.kernel!r} with {len(self):,} rows"
 
-    def run(self, params: Any) -> tuple[float, Any]:
-        """The loss over the data, and its gradient, for parameters as in `DataKernel.run`."""
-        return self._run(params)
+    def run(self, *params: Any) -> Any:
+        """What the kernel's ``run`` gives over the data, for parameters as there."""
+        return self._run(*params)
 
     __call__ = run
 

@@ -155,6 +155,10 @@ def _require_kernel(kernel: Any, rows: Any) -> None:
         raise InputTypeError(f"check compares kernels with SymPy; {kernel!r} is none")
     if kernel.outputs != ("loss", "grad"):
         raise InputError("check compares kernels of sg.fused_forward_backward")
+    if isinstance(kernel, DataKernel) and kernel.request.reduce is None:
+        raise InputError("check compares sums over rows: make the kernel with reduce='sum'")
+    if isinstance(kernel, DataKernel) and kernel.request.penalty is not None:
+        raise InputError("check compares a kernel without its regularizer: make one so")
     if (rows is None) is isinstance(kernel, DataKernel):
         wanted = "check(kernel, params, rows)" if rows is None else "check(kernel, points)"
         raise InputError(f"{kernel.name} is to be checked by {wanted}")

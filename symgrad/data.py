@@ -78,12 +78,29 @@ class DataKernel:
         self._parameters = Nest(traced.tree, self.dtype)
         self.device = targets.choose(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
-        self._sums = targets.sums(traced.reduction, request.options, self._title, self.device)
+        self._sums = self._compiled()
+
+    def _compiled(self) -> Any:
+        """What runs it."""
+        reduction, options = self._traced.reduction, self.request.options
+        return targets.sums(reduction, options, self._title, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""
-        traced = replace(self._traced, expressions=self._traced.expressions.without_code())
-        return type(self), (replace(self.request, f=_travelled), self.device, traced)
+        penalty = self.request.penalty
+        if penalty is not None:
+            penalty = replace(penalty, f=_travelled)
+        request = replace(self.request, f=_travelled, penalty=penalty)
+        return type(self), (request, self.device, *self._made_of(False))
+
+    def _made_of(self, code: bool = True) -> tuple[Any, ...]:
+        """What it was made of, besides the request and the device, with the user's code or not."""
+        return (self._traced if code else self._traced.without_code(),)
+
+    def _flat(self, *params: Any) -> np.ndarray:
+        """What ``run`` takes before the rows, in a row."""
+        (only,) = params
+        return self._parameters.flat(only)
 
     @property
     def name(self) -> str:
@@ -165,7 +182,7 @@ class DataKernel:
     def _repr_latex_(self) -> str:
         return f"$${latex(self.expr[0])}$$"
 
-    def run(self, params: Any, rows: Any, *, progress: bool = False) -> tuple[float, Any]:
+    def run(self, params: Any, rows: Any, *, progress: bool = False) -> Any:
         """The loss over the rows, and its gradient.
 
         Args:
@@ -179,13 +196,16 @@ class DataKernel:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
             index that is out of range, or, if ``nan_policy="raise"``, a NaN.
         """
-        flat = self._parameters.flat(params)
-        total: Totals | None = None
+        return self._over(self._flat(params), rows, progress)
+
+    def _over(self, flat: np.ndarray, rows: Any, progress: bool) -> Any:
+        """The results over the rows, table by table."""
+        total: Any = None
         for table in self._watched(tables_of(rows, BLOCK), rows, progress):
             found = self._read(table)
             part = self._total(flat, found)
             total = part if total is None else total + part
-        return self._finished(total)
+        return self._finished(total, flat)
 
     def bind(self, rows: Any) -> BoundKernel:
         """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
@@ -197,8 +217,9 @@ class DataKernel:
         resident = self._resident(table)
         table = self._on_host(table)
 
-        def run(params: Any) -> tuple[float, Any]:
-            return self._finished(self._total(self._parameters.flat(params), table, resident))
+        def run(*params: Any) -> Any:
+            flat = self._flat(*params)
+            return self._finished(self._total(flat, table, resident), flat)
 
         return BoundKernel(self, table.count, run)
 
@@ -237,9 +258,11 @@ class DataKernel:
                    [3., 2.]], dtype=float32)
         """
         asked, traced = self.request, self._traced
+        if asked.reduce is None or self.outputs[0] != "loss":
+            raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
         loss = RowLoss(
             asked.f, traced.tree, traced.columns, traced.weight, asked.reduce,
-            asked.nan_policy, self.squares,
+            asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
         )  # fmt: skip
         options |= {"steps": steps, "tol": tol}
         return minimize_over_data(self, loss, starts, method, data, options)
@@ -250,7 +273,7 @@ class DataKernel:
 
     def to(self, device: Any) -> Any:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
-        return type(self)(self.request, device, self._traced)
+        return type(self)(self.request, device, *self._made_of())
 
     def as_scipy(self, rows: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` over these rows: see `BoundKernel.as_scipy`."""
@@ -276,16 +299,19 @@ class DataKernel:
             [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
         """
         points = self.at_rows(params, rows, np.dtype("float32"))
-        products = [f"jtj[{j}, {k}]" for j, k in np.transpose(np.triu_indices(self.n_inputs))]
-        names = ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
         expressions, options = self._traced.expressions, self.request.options
-        names = names[: len(expressions.nodes)]
+        names = self._labels()[: len(expressions.nodes)]
         return expressions.audit(self.name, names, points, options.simplify, least)
+
+    def _labels(self) -> list[str]:
+        """Names of what is computed at a row, as `audit` uses them."""
+        products = [f"jtj[{j}, {k}]" for j, k in np.transpose(np.triu_indices(self.n_inputs))]
+        return ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
 
     def at_rows(self, params: Any, rows: Any, dtype: np.dtype[Any]) -> RowPoints:
         """What the expressions of a row are given at each of them, rounded to a dtype."""
         table = self._read(_whole(rows))
-        flat = self._parameters.flat(params)
+        flat = self._flat(params)
         with np.errstate(over="ignore"):
             numbers = table.numbers.astype(dtype)
         divisor = self._divisor(weight_of(numbers, self._traced))
@@ -333,15 +359,17 @@ class DataKernel:
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
         return np.ascontiguousarray(flat[self._traced.places[0]]), tables
 
-    def _finished(self, total: Totals | None) -> Any:
+    def _finished(self, total: Any, flat: np.ndarray) -> Any:
         """What ``run`` returns of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator without a table")
-        return self._results(total, 1.0 / self._divisor(total.weight))
+        results = self._results(total, 1.0 / self._divisor(total.weight))
+        penalty = self.request.penalty
+        return results if penalty is None else penalty.added_to(results, flat)
 
     def _divisor(self, weight: float) -> float:
         """What sums over rows that weigh so much are divided by."""
-        if self.request.reduce == "sum":
+        if self.request.reduce != "mean":
             return 1.0
         if not weight:
             raise InputError("the mean over no rows, or over weights of 0, is not defined")

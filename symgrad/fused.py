@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.data import data_kernel
-from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.deriving import (
+    Maker,
+    dense,
+    kernel_of,
+    matrix_of,
+    names_of,
+    of_row,
+    options_of,
+    seed_of,
+    squares_kernel,
+    variables_of,
+)
+from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.blocks import Blocks
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, describe, scalar
-from symgrad.expr.tree import Sizes, Tree, tree_of
+from symgrad.expr.trace import Trace, describe, scalar
+from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, assemble, shared
-from symgrad.pipeline import Built, Derivation, Options, Wanted, build, dtype_name, size
+from symgrad.penalty import Penalty
+from symgrad.pipeline import Derivation, Options, Wanted, build, size
 from symgrad.points import Inputs
-from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
+from symgrad.results import Array, Scalar, derivatives, nested_result
 from symgrad.row_loss import Request
-from symgrad.rows import columns_of
+from symgrad.row_map import rows_kernel
+from symgrad.rows import Columns, columns_of
 from symgrad.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
 
-Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
-"""What makes a kernel: `assemble`, or `shared`."""
-
 
 def fused_forward_backward(
     n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
-    reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    regularizer: Function | None = None,
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
     name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
 ) -> Any:  # fmt: skip
@@ -54,10 +65,13 @@ def fused_forward_backward(
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
             ``p[r.camera, :]``, or ``p.cameras[r.camera]``.
-        reduce: "sum" or "mean" of the losses of the rows.
+        reduce: "sum" or "mean" of the losses of the rows; or None for the loss and the gradient of
+            each row: see `RowsKernel`.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
             row of weight 0 contributes nothing, even where its loss is infinite or NaN.
         nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
+        regularizer: a function of the parameters alone, a prior or a penalty, which is added once
+            to the sum, or the mean, over the rows.
         device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
             the CPU.
         math: "accurate"; "fast" for the device's own functions wherever it has them, and one
@@ -86,21 +100,21 @@ def fused_forward_backward(
         (14.0, [2.0, 4.0, 6.0])
     """
     options = options_of(f, name, math, dtype, simplify, comments)
-    if row is not None or columns is not None:
-        kinds = columns_of(row, columns)
-        if names is not None:
-            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
-        return data_kernel(Request(f, n, kinds, reduce, weights, nan_policy, options), device)
-    if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
-        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
-    return gradient_kernel(n, f, None, options, device, names)
+    over = _over(row, columns, reduce, weights, nan_policy, names, regularizer)
+    if over is None:
+        return gradient_kernel(n, f, None, options, device, names)
+    penalty = _penalty(fused_forward_backward, n, regularizer, options)
+    request = Request(f, n, *over, options, penalty=penalty)
+    make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
+    return make(request, device=device)
 
 
 def fused_least_squares(
     n: Sizes, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
-    reduce: str = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    mode: Mode = "auto", device: Any = None, math: str = "accurate", dtype: str = "float32",
-    simplify: Level = True, name: str | None = None, comments: bool = True,
+    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    regularizer: Function | None = None, mode: Mode = "auto", device: Any = None,
+    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    name: str | None = None, comments: bool = True,
 ) -> LeastSquaresKernel:  # fmt: skip
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
 
@@ -110,7 +124,10 @@ def fused_least_squares(
     """
     options = options_of(residual, name, math, dtype, simplify, comments)
     kinds = columns_of(row, columns)
-    request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode)
+    if reduce is None:
+        raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
+    penalty = _penalty(squares_kernel, n, regularizer, options)
+    request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
     return least_squares_kernel(request, device)
 
 
@@ -129,12 +146,12 @@ def gradient_kernel(
     def derive(traced: Trace) -> list[Wanted]:
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
-        seed = _seed(traced, loss)
-        gradient = _dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
+        seed = seed_of(traced, loss)
+        gradient = dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
         return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, result), *more]
 
     derivation = Derivation(("gradient", result, aux), derive)
-    return _kernel(f, tree, derivation, "loss and gradient", options, device, names, make=make)
+    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -148,10 +165,12 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
 
 
 def fused_forward(
-    n: Sizes, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    device: Any = None, math: str = "accurate", dtype: str = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
     comments: bool = True,
-) -> Kernel:  # fmt: skip
+) -> Any:  # fmt: skip
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
     The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
@@ -164,6 +183,10 @@ def fused_forward(
         3.0
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    over = _over(row, columns, reduce, weights, nan_policy, names)
+    if over is not None:
+        request = Request(f, n, *over, options)
+        return rows_kernel(request, "values", device)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
@@ -172,14 +195,16 @@ def fused_forward(
 
     derivation = Derivation("values", derive)
     tree = variables_of(n)
-    return _kernel(f, tree, derivation, "values", options, device, names, single=True)
+    return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
 
 
 def fused_jacobian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False, device: Any = None,
-    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
+    row: int | None = None, columns: Sequence[str] | None = None, reduce: str | None = "sum",
+    weights: str | int | None = None, nan_policy: str = "propagate",
+    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
     name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
-) -> Kernel:  # fmt: skip
+) -> Any:  # fmt: skip
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
     The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
@@ -201,26 +226,33 @@ def fused_jacobian(
         [[3.0, 2.0], [1.0, 1.0]]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    over = _over(row, columns, reduce, weights, nan_policy, names)
+    if over is not None:
+        request = Request(f, n, *over, options, mode)
+        return rows_kernel(request, "jacobian", device, sparse)
     tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
             raise TraceError("f returned an empty container: there is nothing to differentiate")
         sought = Sought(traced.outputs, traced.inputs)
-        entries, made = accumulated(traced.graph, sought, mode, functools.partial(size, options))
+        entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
         m = len(traced.outputs)
-        matrix = _matrix(traced, "jacobian", entries, derivatives(tree, (m,)), sparse)
+        matrix = matrix_of(traced, "jacobian", entries, derivatives(tree, (m,)), sparse)
         return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
 
     derivation = Derivation(("jacobian", tree, sparse, mode), derive)
-    return _kernel(f, tree, derivation, "values and Jacobian", options, device, names)
+    return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
 def fused_hessian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False, device: Any = None,
-    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
-    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
-) -> Kernel:  # fmt: skip
+    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
+    row: int | None = None, columns: Sequence[str] | None = None, reduce: str | None = "sum",
+    weights: str | int | None = None, nan_policy: str = "propagate",
+    regularizer: Function | None = None, device: Any = None, math: str = "accurate",
+    dtype: str = "float32", simplify: Level = True, name: str | None = None,
+    names: Sequence[str] | None = None, comments: bool = True,
+) -> Any:  # fmt: skip
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
     The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`,
@@ -234,28 +266,36 @@ def fused_hessian(
         [[6.0, 4.0], [4.0, 0.0]]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    over = _over(row, columns, reduce, weights, nan_policy, names, regularizer)
+    if over is not None:
+        penalty = _penalty(partial(fused_hessian, sparse=sparse), n, regularizer, options)
+        request = Request(f, n, *over, options, mode, penalty)
+        return rows_kernel(request, "hessian", device, sparse)
     tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
-        gradient = differentiate.vjp(graph, _seed(traced, loss), traced.inputs)
+        gradient = differentiate.vjp(graph, seed_of(traced, loss), traced.inputs)
         sought = Sought(gradient, traced.inputs, symmetric=True)
-        entries, made = accumulated(graph, sought, mode, functools.partial(size, options))
-        matrix = _matrix(traced, "hessian", entries, derivatives(tree, second=True), sparse)
+        entries, made = accumulated(graph, sought, mode, partial(size, options))
+        matrix = matrix_of(traced, "hessian", entries, derivatives(tree, second=True), sparse)
         return [
             Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", _dense(traced, gradient), derivatives(tree)),
+            Wanted("grad", dense(traced, gradient), derivatives(tree)),
             replace(matrix, mode=made),
         ]
 
     derivation = Derivation(("hessian", tree, sparse, mode), derive)
-    return _kernel(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
+    return kernel_of(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
 
 
 def fused_hvp(
-    n: Sizes, f: Function, *, device: Any = None, math: str = "accurate", dtype: str = "float32",
+    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
+    regularizer: Function | None = None,
+    device: Any = None, math: str = "accurate", dtype: str = "float32",
     simplify: Level = True, name: str | None = None, comments: bool = True,
-) -> Kernel:  # fmt: skip
+) -> Any:  # fmt: skip
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
 
     The arguments are those of `fused_forward_backward`; x and the vector have n numbers each, and
@@ -269,27 +309,35 @@ def fused_hvp(
         [4.0, 0.0]
     """
     options = options_of(f, name, math, dtype, simplify, comments)
+    over = _over(row, columns, reduce, weights, nan_policy, None, regularizer)
+    if over is not None:
+        penalty = _penalty(fused_hvp, n, regularizer, options)
+        request = Request(f, n, *over, options, penalty=penalty)
+        return rows_kernel(request, "product", device)
     tree = variables_of(n)
     n = tree.size
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
         variables, vector = traced.inputs[:n], traced.inputs[n:]
-        gradient = differentiate.vjp(graph, _seed(traced, loss), variables)
+        gradient = differentiate.vjp(graph, seed_of(traced, loss), variables)
         known = [i for i in gradient if i is not None]
         products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
         of = dict(zip(known, products, strict=True))
         product = [None if i is None else of[i] for i in gradient]
         return [
             Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", _dense(traced, gradient), derivatives(tree)),
-            Wanted("product", _dense(traced, product), derivatives(tree)),
+            Wanted("grad", dense(traced, gradient), derivatives(tree)),
+            Wanted("product", dense(traced, product), derivatives(tree)),
         ]
 
-    names = [*_names(None, tree), *(f"d{name.removeprefix('x')}" for name in _names(None, tree))]
+    names = [
+        *names_of(None, tree),
+        *(f"d{name.removeprefix('x')}" for name in names_of(None, tree)),
+    ]
     derivation = Derivation(("product with the Hessian", tree), derive)
-    nested = _nested(f, tree)
-    built = build(lambda v: nested(v[:n]), 2 * n, derivation, options, unique(names))
+    whole = of_row(f, tree)
+    built = build(lambda v: whole(v[:n]), 2 * n, derivation, options, unique(names))
     title = f"{options.name}: loss, gradient and Hessian * vector"
     return assemble(
         built, Inputs(("x", "vector"), (tree, tree)), options, title, device, single=False
@@ -314,80 +362,39 @@ def forward_backward(f: Function, x: Any) -> Any:
     return gradient_kernel(n, f, None, options, None, make=shared).run(x)
 
 
-# --- what they have in common ---------------------------------------------------------------------
+# --- kernels over data ----------------------------------------------------------------------------
 
 
-def options_of(
-    f: Function, name: str | None, math: str, dtype: str, simplify: Level, comments: bool
-) -> Options:
-    """The options of a kernel, checked as far as they can be before tracing."""
-    if not callable(f):
-        raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
-    title = name or getattr(f, "__name__", "f")
-    return Options(title, math, dtype_name(dtype), simplify, comments)
+def _over(
+    row: int | None, columns: Sequence[str] | None, reduce: str | None, weights: Any,
+    nan_policy: str, names: Sequence[str] | None, regularizer: Function | None = None,
+) -> tuple[Columns, str | None, Any, str] | None:  # fmt: skip
+    """What is asked for of rows; None for kernels of points, which have none."""
+    if row is not None or columns is not None:
+        if names is not None:
+            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
+        if reduce is None and regularizer is not None:
+            raise InputError("regularizer= is added to a sum over rows: reduce=None has none")
+        return columns_of(row, columns), reduce, weights, nan_policy
+    if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
+        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
+    if regularizer is not None:
+        raise InputError("regularizer= is of rows: add it to f, or give row= or columns= too")
+    return None
 
 
-def variables_of(n: Any) -> Tree:
-    """The variables that ``n`` asks for: a number of them, a shape, or dicts of either."""
-    return tree_of(n if isinstance(n, (Mapping, tuple, list)) else checked_count(n))
-
-
-def _nested(f: Function, tree: Tree) -> Function:
-    """f as a function of all variables in a row."""
-    if tree.is_leaf and len(tree.keys) == 1:
-        return f
-
-    @functools.wraps(f)
-    def of_row(v: Any) -> Any:
-        return f(tree.nest((block.of(v)[()] for block in tree.blocks), Blocks))
-
-    return of_row
-
-
-def _kernel(
-    f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
-    names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
-) -> Kernel:  # fmt: skip
-    built = build(_nested(f, tree), tree.size, derivation, options, _names(names, tree))
-    title = f"{options.name}: {what}"
-    return make(built, Inputs(("x",), (tree,)), options, title, device, single)
-
-
-def _names(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
-    """The user's names for the variables, or those of the arrays that they stand in."""
-    n = tree.size
-    if names is None and tree.is_leaf:
-        return [f"x{k}" for k in range(n)]
-    if names is None:
-        found = [b.name_of(k) for b in tree.blocks for k in range(b.start, b.start + b.size)]
-        return unique([name.replace(".", "_") for name in found])
-    if not all(isinstance(name, str) and name for name in names):
-        raise InputTypeError(f"names are strings, not {names!r}")
-    if len(names) != n or len(set(names)) != n:
-        raise InputError(f"names needs {n} different names, one for each variable, not {names!r}")
-    return list(names)
-
-
-def _seed(traced: Trace, root: int) -> dict[int, int]:
-    return {root: traced.graph.constant(1.0)}
-
-
-def _dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
-    zero = traced.graph.constant(0.0)
-    return tuple(zero if i is None else i for i in derivatives)
-
-
-def _matrix(
-    traced: Trace, name: str, entries: dict[tuple[int, int], int], result: Result, sparse: bool
-) -> Wanted:
-    """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
-    columns = len(traced.inputs)
-    rows = columns if name == "hessian" else len(traced.outputs)
-    if not sparse:
-        cells = [entries.get((r, c)) for r in range(rows) for c in range(columns)]
-        return Wanted(name, _dense(traced, cells), result)
-    ordered = sorted(entries) or [(0, 0)]
-    counts = np.bincount([r for r, _ in ordered], minlength=rows)
-    indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
-    found = Sparse((rows, columns), tuple(c for _, c in ordered), indptr)
-    return Wanted(name, _dense(traced, [entries.get(rc) for rc in ordered]), found)
+def _penalty(
+    make: Callable[..., Kernel],
+    n: Sizes,
+    regularizer: Function | None,
+    options: Options,
+    **more: Any,
+) -> Penalty | None:
+    """What is added once to sums over rows: the same of the regularizer, on the CPU."""
+    if regularizer is None:
+        return None
+    o = options
+    kernel = make(
+        n, regularizer, device="cpu", math=o.math, dtype=o.dtype, simplify=o.simplify, **more
+    )
+    return Penalty(regularizer, kernel)

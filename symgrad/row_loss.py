@@ -20,6 +20,7 @@ from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
+from symgrad.penalty import Penalty
 from symgrad.pipeline import Clock, Options, require_options, simplified, size
 from symgrad.rows import NAN_POLICIES, Columns
 from symgrad.wgsl.names import unique
@@ -34,12 +35,13 @@ class Request:
     f: Function
     n: Any
     columns: Columns
-    reduce: str
+    reduce: str | None
     weights: str | int | None
     nan_policy: str
     options: Options
     mode: Mode = "auto"
-    """How the Jacobian of residuals is made."""
+    """How Jacobians are made."""
+    penalty: Penalty | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class Traced:
     mode: Mode | None = None
     """How the Jacobian of residuals was made."""
 
+    def without_code(self) -> Traced:
+        """The same without what only differentiation needs, such as a user's own functions."""
+        return replace(self, expressions=self.expressions.without_code())
+
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """``used`` and ``graded`` as NumPy indexes with them."""
@@ -81,8 +87,8 @@ def require_request(request: Request) -> None:
     """Refuse what is none of the choices."""
     require_options(request.options)
     weight_column(request)
-    if request.reduce not in ("sum", "mean"):
-        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean"')
+    if request.reduce not in ("sum", "mean", None):
+        raise InputError(f'reduce={request.reduce!r}: use "sum", "mean", or None for each row')
     if request.nan_policy not in NAN_POLICIES:
         choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
         raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")
@@ -107,7 +113,7 @@ def _with_gradient(request: Request, made: RowTrace, loss: int, clock: Clock) ->
     dense = [zero if i is None else i for i in uniform.values()]
     summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
     groups = (loss,), (*dense, *added)
-    return _ready(request, made, graded, summed, added, groups, clock)
+    return ready(request, made, graded, summed, added, groups, clock)
 
 
 def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
@@ -143,8 +149,8 @@ def traced_squares(request: Request) -> Traced:
     ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
-    ready = _ready(request, made, tuple(range(n)), summed, [], groups, clock)
-    return replace(ready, mode=mode)
+    traced = ready(request, made, tuple(range(n)), summed, [], groups, clock)
+    return replace(traced, mode=mode)
 
 
 def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]:
@@ -231,7 +237,7 @@ def weight_column(request: Request) -> int | None:
     raise InputError(f"weights={shown} is no column of a row: give its name or its number")
 
 
-def _ready(
+def ready(
     request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
     added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
 ) -> Traced:  # fmt: skip
@@ -242,7 +248,7 @@ def _ready(
         "simplify", lambda: _reduction(request.options, made, summed, added, indices)
     )
     roots = [i for ids in groups for i in ids]
-    graph, roots = arranged(made.graph, roots, _inputs(made, made.parameters, indices))
+    graph, roots = arranged(made.graph, roots, inputs_of(made, made.parameters, indices))
     ends = iter(roots)
     expressions = Expressions(graph, tuple(tuple(next(ends) for _ in ids) for ids in groups))
     graph.names[:] = unique(graph.names)
@@ -263,11 +269,11 @@ def _reduction(
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    every = _inputs(made, made.parameters, ())
+    every = inputs_of(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
     used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
-    graph, roots = arranged(graph, roots, [new[i] for i in _inputs(made, used, indices)])
+    graph, roots = arranged(graph, roots, [new[i] for i in inputs_of(made, used, indices)])
     outputs = _outputs(summed, made.gathers, roots)
     lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
@@ -285,7 +291,7 @@ def _outputs(
     return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
 
 
-def _inputs(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
+def inputs_of(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
     """The inputs in the order that reductions have, without those that no row reads."""
     return [
         *[made.parameters[k] for k in used],

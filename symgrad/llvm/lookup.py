@@ -40,6 +40,9 @@ def add_lookups(write: Lines, reduction: Reduction, mask: str, values: Sequence[
     for number, lookup in enumerate(reduction.lookups):
         mine = kept[taken : taken + lookup.width]
         taken += lookup.width
+        nodes = reduction.outputs[len(reduction.summed) + number].nodes
+        if all(reduction.graph.value(i) == 0.0 for i in nodes):
+            continue
         table = _address(write, 2 * number + 1)
         offsets = _offsets(write, reduction, number, count)
         for start in range(0, lookup.width, lanes):

@@ -23,12 +23,19 @@ from symgrad.optimize.method import array_of
 class Weighted:
     """What a row's function may return: its value times a weight, and that weight.
 
-    A row of weight 0 contributes nothing, whatever its value and derivatives are.
+    A row of weight 0 contributes nothing, whatever its value and derivatives are, but for what is
+    ``also`` to be added to the loss, or to the residuals, at every row.
     """
 
     value: Any
     weight: Any
     """None if every row counts."""
+    also: Any = None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """All that it consists of."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def kept(self, found: Sequence[Any]) -> list[Any]:
         """What was found of the value, 0 where the weight is."""
@@ -51,7 +58,11 @@ def evaluated(
     with deriving(graph):
         if needs == "squares":
             return _squares(*slopes_of(row, x, f), x, weight)
-        return row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, weight))
+        found = row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, weight))
+        if row.also is None:
+            return found
+        more = _derivatives(lift(graph, row.also), x, needs, weight)
+        return [a + b for a, b in zip(found, more, strict=True)]
 
 
 def _derivatives(loss: Expr, x: Any, needs: str, weight: float) -> list[Any]:
@@ -85,6 +96,15 @@ def _squares(residuals: list[Any], rows: list[dict[int, Any]], x: Any, weight: f
 def slopes_of(row: Any, x: Any, f: Any) -> tuple[list[Any], list[dict[int, Any]]]:
     """The residuals of a row, and the entries of their Jacobian that are not structurally 0."""
     row = row if isinstance(row, Weighted) else Weighted(row, None)
+    residuals, rows = _kept_slopes(row, x, f)
+    if row.also is not None:
+        more, below = _kept_slopes(Weighted(row.also, None), x, f)
+        residuals, rows = residuals + more, rows + below
+    return residuals, rows
+
+
+def _kept_slopes(row: Weighted, x: Any, f: Any) -> tuple[list[Any], list[dict[int, Any]]]:
+    """Those of the row's own value."""
     residuals = _residuals(x[0].graph, row.value, f)
     matrix = jacobian(residuals, x)
     rows: list[dict[int, Any]] = [{} for _ in residuals]

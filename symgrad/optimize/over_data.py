@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ class RowLoss:
     reduce: str
     nan_policy: str
     squares: bool
+    penalty: Callable[..., Any] | None = None
+    """What is added once to the sum over rows: a loss of the parameters, or residuals."""
+    share: float = 1.0
+    """How much of it is added at each row."""
 
     def parameters(self, p: Any) -> Any:
         """A row of parameters, nested as f takes them."""
@@ -46,16 +50,24 @@ class RowLoss:
         """The loss of a row, times its weight."""
         values = self.values(p, row)
         loss = np.sum(values * values) if self.squares else values[0]
+        also = None
+        if self.penalty is not None:
+            more = np.ravel(array_of(self.penalty(self.parameters(p))))
+            also = self.share * (np.sum(more * more) if self.squares else more[0])
         if self.weight is None:
-            return loss
-        return Weighted(row[self.weight] * loss, row[self.weight])
+            return Weighted(loss, None, also)
+        return Weighted(row[self.weight] * loss, row[self.weight], also)
 
     def residuals(self, p: Any, row: Any) -> Any:
         """The residuals of which half the squares are the loss."""
+        also = None
+        if self.penalty is not None:
+            more = np.ravel(array_of(self.penalty(self.parameters(p))))
+            also = np.sqrt(2.0 * self.share) * more
         if self.weight is None:
-            return self.values(p, row) * np.sqrt(2.0)
+            return Weighted(self.values(p, row) * np.sqrt(2.0), None, also)
         weight = row[self.weight]
-        return Weighted(self.values(p, row) * np.sqrt(2.0 * weight), weight)
+        return Weighted(self.values(p, row) * np.sqrt(2.0 * weight), weight, also)
 
 
 def minimize_over_data(
@@ -71,6 +83,8 @@ def minimize_over_data(
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
     table = _table(data, of, str(kernel.dtype))
+    if of.reduce == "sum":
+        of = replace(of, share=1.0 / max(table.shape[-2], 1))
     given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
     given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     f = of.residuals if method.needs == "squares" else of.loss

@@ -68,7 +68,7 @@ class Problem:
 
         def loss(v: Any) -> Any:
             found = self.f(v[: self.n], v[self.n :]) if self.columns else self.f(v)
-            return [found.value, found.weight] if isinstance(found, Weighted) else found
+            return found.parts if isinstance(found, Weighted) else found
 
         try:
             traced = trace(loss, self.n + self.columns)

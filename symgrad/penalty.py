@@ -1,0 +1,34 @@
+"""A loss of the parameters alone, a prior or a penalty, that is added once to sums over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A regularizer, and the kernel of what is added to the results of a kernel over data.
+
+    Its results are those of a kernel over data, nested alike.
+    """
+
+    f: Callable[..., Any]
+    kernel: Any
+
+    def added_to(self, results: Any, flat: np.ndarray) -> Any:
+        """The results with its own; ``flat`` are all parameters, and behind them any vector."""
+        points = np.split(flat, len(flat) // self.kernel.n_inputs)
+        return _plus(results, self.kernel.run(*points))
+
+
+def _plus(a: Any, b: Any) -> Any:
+    """The sum of two results that are nested alike."""
+    if isinstance(a, dict):
+        return {name: _plus(part, b[name]) for name, part in a.items()}
+    if isinstance(a, tuple):
+        return tuple(_plus(x, y) for x, y in zip(a, b, strict=True))
+    return a + b

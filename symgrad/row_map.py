@@ -1,0 +1,268 @@
+"""Kernels of what a function of rows is at each of them: predictions, residuals, their Jacobian.
+
+Every row is a point of a map kernel: the parameters that all rows read, its numbers, and the lines
+that its indices name, put side by side block by block. Second derivatives for parameters that rows
+look up are made so too, and added up in a sparse matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.data import DataKernel
+from symgrad.errors import InputError
+from symgrad.expr.node import INPUT, paused_gc
+from symgrad.expr.tree import tree_of
+from symgrad.expressions import Expressions
+from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.stage import arranged
+from symgrad.pipeline import Clock, Shaders, simplified
+from symgrad.results import csr_class
+from symgrad.row_loss import Request, Traced, inputs_of, require_request, weight_column
+from symgrad.row_parts import Part, Variables, Wants, wants_of
+from symgrad.row_points import RowPoints
+from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
+from symgrad.row_table import Table
+from symgrad.rows import Columns
+from symgrad.wgsl.names import unique
+
+CHUNK: Final = 2**14
+"""Rows that are put side by side and computed at a time, so that they stay in the cache."""
+
+DENSE: Final = 2**30
+"""Bytes up to which a Hessian of parameters that rows look up is made dense."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What is computed at every row: the parts' numbers, one output each, and the variables."""
+
+    traced: Traced
+    parts: tuple[Part, ...]
+    variables: Variables
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Numbers (rows, keys) of each part, and the places of the variables, table by table."""
+
+    numbers: list[list[np.ndarray]]
+    places: list[np.ndarray]
+    weight: float
+
+    def __add__(self, other: Stacked) -> Stacked:
+        both = [a + b for a, b in zip(self.numbers, other.numbers, strict=True)]
+        return Stacked(both, self.places + other.places, self.weight + other.weight)
+
+
+@dataclass(frozen=True)
+class Added:
+    """Sums over rows: for each part all its numbers, those of second order in a CSR array."""
+
+    parts: list[Any]
+    weight: float
+
+    def __add__(self, other: Added) -> Added:
+        both = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+        return Added(both, self.weight + other.weight)
+
+
+class RowsKernel(PartsKernel):
+    """What a function of rows, and its derivatives, are at each row: ``reduce=None``.
+
+    ``run(p, rows)``, of a product with a vector ``run(p, vector, rows)``, gives what the same verb
+    gives for points, with the rows as first axis. Derivatives for parameters that rows look up are
+    a SciPy CSR array (rows * values, n), as ``scipy.optimize.least_squares`` takes Jacobians: a row
+    has what it reads, and nothing for all else.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> model = lambda p, r: p.height[r.who] * sg.exp(-p.rate * r.t)
+        >>> kernel = sg.fused_forward({"height": 2, "rate": ()}, model, columns=["who", "t"],
+        ...                           reduce=None, device="cpu")
+        >>> rows = {"who": [0, 1, 1], "t": [0.0, 0.0, 1.0]}
+        >>> kernel.run({"height": [1.0, 2.0], "rate": 0.5}, rows).round(3)
+        array([1.   , 2.   , 1.213], dtype=float32)
+    """
+
+    def __init__(self, request: Request, device: Any, mapped: Mapped, sparse: bool) -> None:
+        self.mapped, self.sparse = mapped, sparse
+        super().__init__(request, device, mapped.traced)
+
+    def _made_of(self, code: bool = True) -> tuple[Any, ...]:
+        traced = self._traced if code else self._traced.without_code()
+        return replace(self.mapped, traced=traced), self.sparse
+
+    def _compiled(self) -> Any:
+        computation, options = _computation(self._traced), self.request.options
+        if not self.device.is_gpu:
+            return targets.cpu_program(computation, options.math, options.dtype)
+        targets.require_gpu_dtype(self.device, options.dtype)
+        return targets.gpu_program(self._shaders, self.device)
+
+    @property
+    def _shaders(self) -> Shaders:
+        return Shaders(_computation(self._traced), self.request.options, self._title)
+
+    @property
+    def modules(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The WGSL modules, in the order in which they run."""
+        return self._shaders.modules
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The results."""
+        return self.mapped.parts
+
+    def _resident(self, table: Table) -> Any:
+        return None
+
+    def _on_host(self, table: Table) -> Table:
+        return table
+
+    # numbers in, numbers out ---------------------------------------------------------------------
+
+    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Any:
+        points = RowPoints(self._traced, flat, table.numbers, table.indices, 1.0)
+        blocks = self._blocks(points, table)
+        if self.request.reduce is not None:
+            return Added(self._added(blocks), table.weight)
+        numbers: list[list[np.ndarray]] = [[] for _ in self.parts]
+        places: list[np.ndarray] = []
+        for found, where in blocks:
+            for mine, values in zip(numbers, found, strict=True):
+                mine.append(values)
+            places.append(where)
+        return Stacked(numbers, places, table.weight)
+
+    def _blocks(
+        self, points: RowPoints, table: Table
+    ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+        """The numbers of each part at some rows, and the places of the variables there."""
+        numbered = self._traced.columns.indices
+        for first in range(0, max(len(points), 1), CHUNK):
+            rows = slice(first, first + CHUNK)
+            where = self.mapped.variables.places_at(table.indices[rows], numbered)
+            yield self._sums.run(points[rows]), where
+
+    def _added(self, blocks: Iterator[tuple[list[np.ndarray], np.ndarray]]) -> list[Any]:
+        """The sums of the parts over all rows."""
+        total: list[Any] = []
+        for found, where in blocks:
+            pairs = zip(self.parts, found, strict=True)
+            sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]
+            total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+        return total
+
+    def _results(self, total: Any, scale: float) -> Any:
+        n, dtype, parts = self.n_inputs, self.dtype, self.parts
+        if isinstance(total, Added):
+            sums = zip(parts, total.parts, strict=True)
+            return tuple(finished(p, whole * scale, n, dtype, self.sparse) for p, whole in sums)
+        where = np.concatenate(total.places)
+        numbers = [np.concatenate(mine) for mine in total.numbers]
+        results = [self._at_rows(p, v, where) for p, v in zip(parts, numbers, strict=True)]
+        return results[0] if self.outputs == ("values",) else tuple(results)
+
+    def _at_rows(self, part: Part, values: np.ndarray, where: np.ndarray) -> Any:
+        """A part's numbers (N, keys) as what ``run`` returns."""
+        n, count = self.n_inputs, len(values)
+        if part.order == 1 and (self.sparse or self.mapped.variables.gathers):
+            return _jacobian(part, values, where, n)
+        whole = np.zeros((count, *part.shape(n)), values.dtype)
+        keys = np.array(part.keys, np.intp).reshape(-1, max(part.order, 1) + (part.order == 1))
+        constant = where[0] if count else np.zeros(where.shape[1], np.int64)
+        first = constant[keys[:, 0]] if part.order == ORDER else keys[:, 0]
+        axes = (first, constant[keys[:, 1]]) if part.order else (first,)
+        whole[(slice(None), *axes)] = values
+        return part.result.of(whole.reshape(count, math.prod(part.shape(n))), (count,))
+
+
+def _computation(traced: Traced) -> Computation:
+    made = traced.reduction
+    return Computation(made.name, made.graph, made.outputs)
+
+
+def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
+    """The sum over rows of a part, all its numbers."""
+    if not part.order:
+        return values.sum(axis=0, dtype=np.float64)
+    keys = np.array(part.keys, np.intp).reshape(-1, 2)
+    columns = where[:, keys[:, 1]]
+    if part.order == ORDER:
+        data = values.astype(np.float64).ravel(), (where[:, keys[:, 0]].ravel(), columns.ravel())
+        return csr_class()(data, shape=(n, n))
+    return np.bincount((keys[:, 0] * n + columns).ravel(), values.ravel(), part.values * n)
+
+
+def _jacobian(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
+    """First derivatives (N, keys) as a CSR array (N * values, n)."""
+    keys = np.array(part.keys, np.intp).reshape(-1, 2)
+    order = np.argsort(keys[:, 0], kind="stable")
+    keys, values = keys[order], values[:, order]
+    each = np.bincount(keys[:, 0], minlength=part.values)
+    ends = np.concatenate([[0], np.cumsum(np.tile(each, len(values)))])
+    data = values.ravel(), where[:, keys[:, 1]].ravel(), ends
+    found = csr_class()(data, shape=(len(values) * part.values, n))
+    found.sum_duplicates()
+    return found
+
+
+# making one ---------------------------------------------------------------------------------------
+
+
+def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) -> DataKernel:
+    """The kernel of what a verb wants of rows, at each of them or summed."""
+    require_request(request)
+    with paused_gc():
+        clock = Clock()
+        wants = clock.time("differentiate", lambda: wants_of(request, verb))
+        second = any(part.order == ORDER for part in wants.parts)
+        looked = bool(wants.variables.gathers)
+        if request.reduce is not None and not (second and looked):
+            return sums_kernel_of(request, wants, clock, sparse, device)
+        if second and request.reduce is None and (looked or sparse):
+            raise InputError(
+                'a sparse Hessian for each row is not made: sum them, with reduce="sum", or '
+                "take sg.fused_hvp"
+            )
+        if second and not sparse and 8 * tree_of(request.n).size ** 2 > DENSE:
+            raise InputError("the Hessian is too large: use sparse=True")
+        return RowsKernel(request, device, _mapped(request, wants, clock), sparse)
+
+
+def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
+    """What is computed at each row, its inputs in the order of `RowPoints`."""
+    made, columns = wants.made, request.columns
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    roots = [i for ids in wants.nodes for i in ids]
+    inputs = inputs_of(made, made.parameters, indices)
+    graph, ends = clock.time("simplify", lambda: simplified(made.graph, roots, request.options))
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    graph, ends = arranged(graph, ends, [ids[made.graph.nodes[i][1]] for i in inputs])
+    outputs = [Output(p.name, ids) for p, ids in zip(wants.parts, _cut(wants, ends), strict=True)]
+    computed = Reduction(request.options.name, graph, tuple(outputs), len(made.parameters), ())
+    graph, ends = arranged(made.graph, roots, inputs)
+    graph.names[:] = unique(graph.names)
+    graph.release()
+    expressions = Expressions(graph, tuple(_cut(wants, ends)))
+    read = tuple(made.parameters)
+    traced = Traced(
+        computed, read, (), made.gathers, tree_of(request.n),
+        Columns(columns.count, columns.names, indices), weight_column(request), read, expressions,
+        clock.seconds,
+    )  # fmt: skip
+    return Mapped(traced, wants.parts, wants.variables)
+
+
+def _cut(wants: Wants, roots: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The nodes of each part."""
+    ends = iter(roots)
+    for ids in wants.nodes:
+        yield tuple(next(ends) for _ in ids)
