@@ -134,6 +134,8 @@ from symgrad.optimize.newton import GaussNewton, Newton
 from symgrad.optimize.result import FitError
 from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
 from symgrad.optimize.scipy_minimize import minimize
+from symgrad.row_map import RowsKernel
+from symgrad.row_sums import SumsKernel
 from symgrad.squares import LeastSquaresKernel
 from symgrad.stats import Stats
 from symgrad.targets import Device, device_array, devices
@@ -174,8 +176,10 @@ __all__ = [
     "Newton",
     "PickleError",
     "Report",
+    "RowsKernel",
     "Rule",
     "Stats",
+    "SumsKernel",
     "Suspect",
     "SymgradError",
     "Tolerances",

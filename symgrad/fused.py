@@ -384,17 +384,11 @@ def _over(
 
 
 def _penalty(
-    make: Callable[..., Kernel],
-    n: Sizes,
-    regularizer: Function | None,
-    options: Options,
-    **more: Any,
+    make: Callable[..., Kernel], n: Sizes, regularizer: Function | None, options: Options
 ) -> Penalty | None:
     """What is added once to sums over rows: the same of the regularizer, on the CPU."""
     if regularizer is None:
         return None
     o = options
-    kernel = make(
-        n, regularizer, device="cpu", math=o.math, dtype=o.dtype, simplify=o.simplify, **more
-    )
+    kernel = make(n, regularizer, device="cpu", math=o.math, dtype=o.dtype, simplify=o.simplify)
     return Penalty(regularizer, kernel)

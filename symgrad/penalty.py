@@ -31,4 +31,6 @@ def _plus(a: Any, b: Any) -> Any:
         return {name: _plus(part, b[name]) for name, part in a.items()}
     if isinstance(a, tuple):
         return tuple(_plus(x, y) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "tocsr") and isinstance(b, np.ndarray):
+        b = type(a)(b)
     return a + b

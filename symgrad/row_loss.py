@@ -88,7 +88,7 @@ def require_request(request: Request) -> None:
     require_options(request.options)
     weight_column(request)
     if request.reduce not in ("sum", "mean", None):
-        raise InputError(f'reduce={request.reduce!r}: use "sum", "mean", or None for each row')
+        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean", or None for each row')
     if request.nan_policy not in NAN_POLICIES:
         choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
         raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")

@@ -23,7 +23,7 @@ from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import arranged
 from symgrad.pipeline import Clock, Shaders, simplified
-from symgrad.results import csr_class
+from symgrad.results import scipy_sparse
 from symgrad.row_loss import Request, Traced, inputs_of, require_request, weight_column
 from symgrad.row_parts import Part, Variables, Wants, wants_of
 from symgrad.row_points import RowPoints
@@ -197,7 +197,7 @@ def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
     columns = where[:, keys[:, 1]]
     if part.order == ORDER:
         data = values.astype(np.float64).ravel(), (where[:, keys[:, 0]].ravel(), columns.ravel())
-        return csr_class()(data, shape=(n, n))
+        return scipy_sparse().csr_array(data, shape=(n, n))
     return np.bincount((keys[:, 0] * n + columns).ravel(), values.ravel(), part.values * n)
 
 
@@ -209,7 +209,7 @@ def _jacobian(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
     each = np.bincount(keys[:, 0], minlength=part.values)
     ends = np.concatenate([[0], np.cumsum(np.tile(each, len(values)))])
     data = values.ravel(), where[:, keys[:, 1]].ravel(), ends
-    found = csr_class()(data, shape=(len(values) * part.values, n))
+    found = scipy_sparse().csr_array(data, shape=(len(values) * part.values, n))
     found.sum_duplicates()
     return found
 

@@ -107,10 +107,8 @@ def _found(
     wrt = _nodes(made, variables)
     if verb == "jacobian":
         values = Part("values", 0, m, Array((m,)), keys)
-        return [
-            (values, list(outputs)),
-            _first(request, made, wrt, "jacobian", derivatives(tree, (m,))),
-        ]
+        slopes = _first(request, made, wrt, "jacobian", derivatives(tree, (m,)))
+        return [(values, list(outputs)), slopes]
     if made.structure.kind == "condition":
         refuse_condition(request.f)
     if m != 1:
@@ -119,9 +117,9 @@ def _found(
     first = _first(request, made, wrt, "grad", derivatives(tree))
     if verb == "gradient":
         return [(loss, list(outputs)), first]
-    second = (
-        _second(request, made, wrt, tree) if verb == "hessian" else _product(made, variables, first)
-    )
+    if verb == "hessian":
+        return [(loss, list(outputs)), first, _second(request, made, wrt, tree)]
+    second = _product(made, variables, first)
     return [(loss, list(outputs)), first, second]
 
 
@@ -131,14 +129,13 @@ def _nodes(made: RowTrace, variables: Variables) -> list[int]:
     return uniform + [i for g in variables.gathers for i in g.inputs]
 
 
-def _first(made: RowTrace, wrt: Sequence[int], name: str, result: Result) -> tuple[Part, list[int]]:
+def _first(
+    request: Request, made: RowTrace, wrt: Sequence[int], name: str, result: Result
+) -> tuple[Part, list[int]]:
     """The first derivatives of all values."""
-    entries: dict[tuple[int, ...], int] = {}
-    for r, output in enumerate(made.outputs):
-        seed = {output: made.graph.constant(1.0)}
-        for c, i in enumerate(differentiate.vjp(made.graph, seed, wrt)):
-            if i is not None:
-                entries[r, c] = i
+    mode = request.mode if name == "jacobian" else "reverse"
+    sought = Sought(made.outputs, wrt)
+    entries, _ = accumulated(made.graph, sought, mode, partial(size, request.options))
     part = Part(name, 1, len(made.outputs), result, tuple(entries))
     return part, list(entries.values())
 

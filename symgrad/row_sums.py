@@ -13,7 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr.gather import Gather
 from symgrad.parameters import rows_of
 from symgrad.pipeline import Clock
-from symgrad.results import Scalar, csr_class
+from symgrad.results import Scalar, scipy_sparse
 from symgrad.row_loss import Request, Traced, ready
 from symgrad.row_parts import Part, Variables, Wants, again
 
@@ -149,7 +149,9 @@ def finished(part: Part, whole: Any, n: int, dtype: Any, sparse: bool) -> Any:
     with np.errstate(over="ignore"):
         whole = whole.astype(dtype)
     if sparse and part.name in ("jacobian", "hessian"):
-        return csr_class()(whole.reshape(part.shape(n)) if isinstance(whole, np.ndarray) else whole)
+        return scipy_sparse().csr_array(
+            whole.reshape(part.shape(n)) if isinstance(whole, np.ndarray) else whole
+        )
     if not isinstance(whole, np.ndarray):
         whole = whole.toarray()
     return part.result.of(whole.reshape(1, -1), ())

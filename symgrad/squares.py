@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.data import DataKernel, Totals
+from symgrad.errors import InputError
 from symgrad.expr.node import paused_gc
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
@@ -86,6 +87,8 @@ class LeastSquaresKernel(DataKernel):
             >>> found.x["level"].round(6), float(found.x["slope"].round(6)), found.success
             (array([ 1.,  2., -1.]), 2.0, True)
         """
+        if self.request.penalty is not None:
+            raise InputError("fit() takes no regularizer: give a prior as rows of data")
         limits, scale = limits_of(ftol, xtol, gtol, steps), scale_of_residuals(loss, f_scale)
         target = Target.of(device, dtype)
         return self._task("float64").fit(start, data, target, bounds, limits, loss, scale)

@@ -1,4 +1,4 @@
-"""Every verb over data: sums of Jacobians and Hessians, and results of each row, as NumPy has them."""
+"""Every verb over data: sums of Jacobians and Hessians, and the results of each row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def at_rows(flat: np.ndarray) -> np.ndarray:
 def jacobian(flat: np.ndarray) -> np.ndarray:
     """The exact Jacobian (N, 11), by complex steps."""
     steps = flat + 1e-30j * np.eye(11)
-    return np.array([at_rows(v).imag / 1e-30 for v in steps]).T
+    return np.array([np.imag(at_rows(v)) / 1e-30 for v in steps]).T
 
 
 def hessian(flat: np.ndarray) -> np.ndarray:
@@ -266,7 +266,7 @@ def test_kernels_travel_and_say_what_they_are() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match='use "sum", "mean", or None'):
+    with pytest.raises(InputError, match='use "sum" or "mean", or None'):
         sg.fused_hessian(3, logistic, **columns("cpu", reduce="max"))
     with pytest.raises(InputError, match="are of rows: give row= or columns="):
         sg.fused_forward(3, lambda p: p[0], reduce=None)
@@ -288,8 +288,6 @@ def test_what_is_refused() -> None:
         sg.fused_forward(3, eta, **columns("cpu")).minimize(P, sg.LBFGS(), data=ROWS)
     with pytest.raises(InputError, match="check compares"):
         sg.check(sg.fused_forward_backward(3, logistic, **columns("cpu", reduce=None)), P, ROWS)
+    kernel = sg.fused_forward_backward(3, logistic, **columns("cpu", regularizer=lambda p: p[0]))
     with pytest.raises(InputError, match="without its regularizer"):
-        kernel = sg.fused_forward_backward(
-            3, logistic, **columns("cpu", regularizer=lambda p: p[0])
-        )
         sg.check(kernel, P, ROWS)
