@@ -55,9 +55,6 @@ TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
 WRAPPED: Final = {ops.fmod: np.trunc, ops.remainder: np.floor}
 """Remainders, and the whole quotient that they take away."""
 
-LARGEST_QUOTIENT: Final = 2.0**45
-"""Beyond it, a remainder may be NaN."""
-
 
 @dataclass
 class Interval:
@@ -132,8 +129,6 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
         known = known & (arguments[0].high - arguments[0].low < 0.1)
     if op in POSITIVE:
         known = known & (arguments[0].low > 0)
-    if op in WRAPPED:
-        known = known & (np.abs(arguments[0].high / arguments[1].high) < LARGEST_QUOTIENT)
     values = np.array([_value(op, xs) for xs in product(*map(_samples, arguments))])
     known = known & (np.isnan(values).all(axis=0) | ~np.isnan(values).any(axis=0))
     low, high = values.min(axis=0), values.max(axis=0)

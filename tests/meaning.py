@@ -76,6 +76,10 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "word_shift_left": lambda a, b: (int(a) << int(b)) % 2**32,
     "word_shift_right": lambda a, b: int(a) >> int(b), "word_lt": lambda a, b: int(a) < int(b),
     "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
+    "signed_float": lambda x: (int(x) + 2**31) % 2**32 - 2**31,
+    "nearest_word": lambda x: int(mp.nint(x)) % 2**32,
+    "modulus": lambda a, b: a - b * mp.floor(a / b),
+    "far_modulus": lambda a, b: a - b * mp.floor(a / b),
     "wide_div": lambda a, b: a / b, "ratio": lambda a, b: a / b, "root": mp.sqrt,
     "saturate": lambda x: min(max(x, mpf(0)), mpf(1)),
     "quarters": lambda x: 12582912 + (

@@ -47,7 +47,7 @@ INLINE: Final[tuple[Formula, ...]] = (
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
-    quotient.remainder, quotient.fmod, quotient.wide_div,
+    quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod, quotient.wide_div,
     powers.pow, powers.cbrt, powers.hypot,
     exponential.exp, exponential.exp2, exponential.expm1,
     exponential.log, exponential.log2, exponential.log10, exponential.log1p,
@@ -71,7 +71,9 @@ ROUNDED: Final[tuple[Formula, ...]] = (
 )  # fmt: skip
 """What math="strict" defines besides, for devices that do not round it correctly."""
 
-_RARE: Final = frozenset({ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan})
+_RARE: Final = frozenset({
+    ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus,
+})  # fmt: skip
 """What is worth a branch: long, and needed by few arguments."""
 
 

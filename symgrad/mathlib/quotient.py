@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.expression import Expr, Word
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
 
 LARGE: Final = 2.0**126
 """Above it the reciprocal is subnormal, so that devices without subnormals divide to 0."""
+
+SMALL: Final = 2.0**-80
+"""From it on, what is left when a multiple is taken off in parts is no subnormal."""
+
+NEAR: Final = 2.0**18
+"""Quotients below it are off by less than one, also on devices that divide with 3 ULP."""
 
 
 def wide_div(a: Expr, b: Expr) -> Expr:
@@ -20,52 +26,81 @@ def wide_div(a: Expr, b: Expr) -> Expr:
     return (a * scale) / (b * scale)
 
 
-def _take(r: Expr, b: Expr) -> Expr:
-    """r - q*b without a rounding error, q the 21 leading bits of r/b or a whole number nearby.
+def modulus(a: Expr, b: Expr) -> Expr:
+    """a modulo b, for a, b >= 0, without a rounding error."""
+    far = (a >= NEAR * b) | (b < SMALL) | (b > LARGE)
+    return ops.where(far, ops.far_modulus(a, b), _near_modulus(a, b))
 
-    With 21 bits the difference fits in a float although a device's quotient is off by 3 ULP. q and
-    b are cut into 12 bits and the rest, whose four products are exact; `opaque` keeps compilers
-    from adding them up before they are subtracted.
-    """
-    bits = ops.float_bits(r / b)
-    q = ops.floor(ops.bits_float(ops.word_and(ops.word_add(bits, 4), 0xFFFFFFF8)))
+
+def _near_modulus(a: Expr, b: Expr) -> Expr:
+    """a - floor(a/b)*b: factors are cut into 12 bits and the rest, whose products are exact."""
+    q = ops.floor(a / b)
     q_high, b_high = leading(q), leading(b)
     q_low, b_low = q - q_high, b - b_high
-    r = ops.opaque(r - q_high * b_high)
+    r = ops.opaque(a - q_high * b_high)
     r = ops.opaque(r - q_high * b_low)
-    return ops.opaque(r - q_low * b_high) - q_low * b_low
-
-
-def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
-    """|a| and |b|, multiplied so that their parts and remainder stay normal, and the way back."""
-    a, b = ops.abs(a), ops.abs(b)
-    small, large = (a < 2.0**40) & (b < 2.0**40), (b > LARGE) & (a >= b)
-    scale = ops.where(small, 2.0**80, ops.where(large, 0.25, 1.0))
-    return a * scale, b * scale, ops.where(small, 2.0**-80, ops.where(large, 4.0, 1.0))
-
-
-def modulus(a: Expr, b: Expr, take: Callable[[Expr, Expr], Expr]) -> Expr:
-    """a modulo b, in [0, b), for a, b >= 0; NaN where three reductions do not get there.
-
-    ``take(r, b)`` is r less b times the leading digits of r/b, without a rounding error.
-    """
-    r = take(take(take(a, b), b), b)
+    r = ops.opaque(ops.opaque(r - q_low * b_high) - q_low * b_low)
     r = ops.where(r < 0.0, r + b, r)
-    r = ops.where(r >= b, r - b, r)
-    r = ops.where(a < b, a, r)
-    return ops.where((r >= 0.0) & (r < b) & ops.isfinite(a), r, math.nan)
+    return ops.where(r >= b, r - b, r)
+
+
+def far_modulus(a: Expr, b: Expr) -> Expr:
+    """a modulo b, for a, b >= 0 of any size: whole numbers times powers of 2.
+
+    Of a = m 2**i and b = n 2**k it is 2**k times m 2**(i - k) modulo n. The power is made by
+    squaring its leading bits: i - k < 256, and 2**15 is a word.
+    """
+    (m, i), (n, k) = _whole(a), _whole(b)
+    n = ops.word_where(ops.word_lt(0, n), n, 1)
+    times = _product_modulo(n)
+    apart = (i - k) & 0xFF
+    power = times(ops.word_shift_left(1, apart >> 4), 1)
+    for bit in (3, 2, 1, 0):
+        power = times(power, power << ((apart >> bit) & 1))
+    rest = times(m, power)
+    rest = ops.word_where(ops.word_lt(0x7FFFFFFF, rest), rest + n, rest)
+    value = ops.opaque(ops.word_float(rest) * 2.0**-23) * ops.bits_float(k << 23)
+    return ops.where(ops.isfinite(a) & (b > 0.0), ops.where(a < b, a, value), math.nan)
+
+
+def _whole(x: Expr) -> tuple[Word, Word]:
+    """The whole number m below 2**24 and the biased exponent k with x = m 2**(k - 150) >= 0."""
+    bits = ops.float_bits(x)
+    field, digits = bits >> 23, bits & 0x7FFFFF
+    normal = ops.word_lt(0, field)
+    return ops.word_where(normal, digits | 0x800000, digits), ops.word_where(normal, field, 1)
+
+
+def _product_modulo(n: Word) -> Callable[[Any, Any], Word]:
+    """What multiplies two whole numbers modulo n < 2**24, to a signed word of about n/2 at most.
+
+    Words multiply modulo 2**32: what is left of a product without a multiple of n near it is right,
+    if it is small. The multiple is found in floats, which are off by 5 at most for products up to
+    2**23 n: after the first time less than 6 n are left, after the second n/2.
+    """
+    inverse = ops.ratio(1.0, ops.word_float(n))
+
+    def times(a: Any, b: Any) -> Word:
+        size = _signed(a) * _signed(b)
+        left = ops.word_mul(a, b) - ops.nearest_word(size * inverse) * n
+        return left - ops.nearest_word(_signed(left) * inverse) * n
+
+    return times
+
+
+def _signed(a: Any) -> Any:
+    """The float of a signed word, or of a constant."""
+    return float(a) if isinstance(a, int) else ops.signed_float(a)
 
 
 def fmod(a: Expr, b: Expr) -> Expr:
-    """a - b*trunc(a/b), with the sign of a, exact for |a/b| < 2**45; NaN or exact beyond."""
-    dividend, divisor, back = _scaled(a, b)
-    r = modulus(dividend, divisor, _take) * back
-    return keep_nan(ops.copysign(r, a), a, b)
+    """a - b*trunc(a/b), with the sign of a, exact."""
+    return keep_nan(ops.copysign(ops.modulus(ops.abs(a), ops.abs(b)), a), a, b)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """a - b*floor(a/b), with the sign of b, rounded once for |a/b| < 2**45; beyond as fmod."""
-    dividend, divisor, back = _scaled(a, b)
-    r = modulus(dividend, divisor, _take)
+    """a - b*floor(a/b), with the sign of b, rounded once."""
+    divisor = ops.abs(b)
+    r = ops.modulus(ops.abs(a), divisor)
     across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
-    return keep_nan(ops.copysign(ops.where(across, divisor - r, r) * back, b), a, b)
+    return keep_nan(ops.copysign(ops.where(across, divisor - r, r), b), a, b)

@@ -19,7 +19,8 @@ from symgrad.expr.node import LEAVES, Graph, Op
 INF, NAN = math.inf, math.nan
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]
 BARE: Final = (
-    ops.bits_float, ops.word_float, ops.wide_div, ops.ratio, ops.root, ops.saturate, ops.quarters,
+    ops.bits_float, ops.word_float, ops.signed_float, ops.wide_div, ops.ratio, ops.root,
+    ops.saturate, ops.modulus, ops.far_modulus, ops.quarters,
     ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
     ops.sin_turns, ops.cos_turns,
     ops.sine, ops.cosine, ops.tangent, ops.scalb,

@@ -15,9 +15,9 @@ from symgrad.mathlib.define import INLINE, Function, define, functions
 Array = Any
 PARTS: Final = (
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
-    "far_sin", "far_cos", "far_tan",
+    "far_sin", "far_cos", "far_tan", "modulus", "far_modulus",
 )  # fmt: skip
-"""What sin, cos and tan are composed of: tested with them."""
+"""What sin, cos, tan and remainders are composed of: tested with them."""
 
 COMPOSED: Final = (
     "silu_slope", "gelu_slope", "gelu_tanh_slope",

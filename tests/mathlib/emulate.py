@@ -22,7 +22,7 @@ Array = Any
 
 MOVED: Final = frozenset({
     ops.where, ops.float_bits, ops.bits_float, ops.abs, ops.neg, ops.copysign, ops.isnan, ops.isinf,
-    ops.isfinite, ops.opaque, ops.word_float,
+    ops.isfinite, ops.opaque, ops.word_float, ops.signed_float,
 })  # fmt: skip
 """What moves bits, and flushes nothing."""
 

@@ -73,6 +73,18 @@ word_float = Op(
     reference=lambda x: np.asarray(x, dtype=np.float32),
     llvm="uitofp {u} {0} to {f}", wgsl="f32({0})", points=((29,),),
 )  # fmt: skip
+signed_float = Op(
+    name="signed_float", signature="u->f", meaning="the float of a word taken as a signed number",
+    reference=lambda x: np.asarray(x, np.uint32).view(np.int32).astype(np.float32),
+    llvm="sitofp {u} {0} to {f}", wgsl="f32(bitcast<i32>({0}))", points=((29,), (0xFFFFFFFD,)),
+)  # fmt: skip
+nearest_word = Op(
+    name="nearest_word", signature="f->u",
+    meaning="the whole number nearest to x, |x| < 2**31, as a signed word",
+    reference=lambda x: np.round(x).astype(np.int64).astype(np.uint32),
+    llvm="r = call {f} @llvm.roundeven.{m}({f} {0}); fptosi {f} {r} to {u}",
+    wgsl="bitcast<u32>(i32(round({0})))", points=((29.3,), (-2.7,)),
+)  # fmt: skip
 
 # --- the device's arithmetic ----------------------------------------------------------------------
 
@@ -97,4 +109,17 @@ saturate = Op(
     llvm="a = call {f} @llvm.maxnum.{m}({f} {0}, {f} {zero}); "
     "call {f} @llvm.minnum.{m}({f} {a}, {f} {one})",
     wgsl="saturate({0})", points=((0.25,), (-4.0,), (3.0,)),
+)  # fmt: skip
+
+# --- remainders -----------------------------------------------------------------------------------
+
+modulus = Op(
+    name="modulus", signature="ff->f", reference=np.fmod, cost=20,
+    meaning="a modulo b, without a rounding error, a >= 0 and b >= 0",
+    points=((7.5, 2.0), (1e30, 3.0)),
+)  # fmt: skip
+far_modulus = Op(
+    name="far_modulus", signature="ff->f", reference=np.fmod, cost=90,
+    meaning="modulus(a, b) where a/b is large, or b very large or small",
+    points=((7.5, 2.0), (1e30, 3.0)),
 )  # fmt: skip

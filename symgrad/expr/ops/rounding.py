@@ -40,8 +40,8 @@ fract = Op(
 
 
 def _turns(y: Any, a: Any, b: Any) -> Any:
-    """The whole number (a - y)/b, y a remainder; a - y may overflow."""
-    return round(a / b - y / b)
+    """The whole number (a - y)/b, y a remainder; a - y may overflow, and y = b be infinite."""
+    return round(a / b - where(y == b, 1.0, y / b))
 
 
 remainder = Op(

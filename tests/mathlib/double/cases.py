@@ -14,12 +14,15 @@ from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph, leaf
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, Graph, reachable
-from symgrad.expr.simplify import inputs_of, simplify
+from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib.double.all import FORMULAS
 
 Array = Any
-NAMES: Final = [f.__name__ for f in FORMULAS]
-FORMULA: Final = dict(zip(NAMES, FORMULAS, strict=True))
+PARTS: Final = ("modulus", "far_modulus")
+"""What remainders are composed of: tested with them."""
+
+FORMULA: Final = {f.__name__: f for f in FORMULAS}
+NAMES: Final = [name for name in FORMULA if name not in PARTS]
 INF: Final = np.inf
 TINY: Final = float(np.finfo(np.float64).tiny)
 CONTEXT: Final = mp.mp.clone()
@@ -75,8 +78,19 @@ def graph_of(name: str) -> tuple[Graph, int]:
     graph.tracing = False
     names = formula.__code__.co_varnames[: formula.__code__.co_argcount]
     root = formula(*[Expr(graph, graph.input(n)) for n in names])
-    simple, (top,) = simplify(graph, [root.id])
-    return simple, top
+    simple, tops = simplify(graph, [root.id])
+    for part in PARTS:  # each is made of those after it
+        simple, tops = simplify(simple, tops, True, {ops.TABLE[part]: _expansion(part)})
+    return simple, tops[0]
+
+
+def _expansion(name: str) -> Definition:
+    """What writes a definition into a graph that is being simplified."""
+
+    def expand(rewriter: Rewriter, *arguments: int) -> int:
+        return FORMULA[name](*[Expr(rewriter.graph, a) for a in arguments]).id
+
+    return expand
 
 
 def arity(name: str) -> int:
