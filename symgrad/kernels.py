@@ -19,7 +19,7 @@ from symgrad.expressions import Expressions
 from symgrad.optimize.minimize import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
-from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders
+from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
 from symgrad.points import Bound, Inputs, rooms_of
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
@@ -338,7 +338,7 @@ def shared(
     owner = targets.open_gpu(target.index) if target.is_gpu else None  # another if one was lost
     make = partial(assemble, built, inputs, options, title, target, single)
     key = built.computation, built.wanted, inputs, options, target, owner
-    return _shared.get(key, make, len(built.computation.graph))
+    return _shared.get(key, make, weight(built.computation.graph))
 
 
 def assemble(

@@ -86,6 +86,11 @@ KEPT_NODES: Final = 2**17
 _kept: Once[Any, Built] = Once(KEPT_NODES)
 
 
+def weight(graph: Graph) -> int:
+    """What a graph counts among those that are kept: at least so much that these are 64."""
+    return max(len(graph), KEPT_NODES // 64)
+
+
 def build(
     f: Callable[..., Any], n: int, derivation: Derivation, options: Options,
     names: Sequence[str] | None = None,
@@ -105,7 +110,7 @@ def build(
             wanted = _differentiated(traced, derivation, clock)
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
-        built = _kept.get((key, derivation, options), make, len(traced.graph))
+        built = _kept.get((key, derivation, options), make, weight(traced.graph))
         own = replace(built.traced, graph=built.traced.graph.copy())  # users build on it
         return replace(built, traced=own)
 

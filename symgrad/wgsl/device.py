@@ -44,6 +44,9 @@ UPLOAD_BYTES = 1 << 26
 MAX_IN_FLIGHT = 128
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
 
+IDLE_PIPELINES = 32
+"""Pipelines that are kept though no kernel may have them: in llvmpipe one takes half a MiB."""
+
 FORKED = (
     "this process was forked from one that used a GPU, which does not survive a fork: start it "
     'with multiprocessing.get_context("spawn")'
@@ -146,7 +149,8 @@ class Gpu:
     Invariants:
 
     1. It works only in the process that opened it (``pid``), and until it is ``lost``.
-    2. A pipeline is compiled once per source and number of writable bindings.
+    2. A pipeline is compiled once per source and number of writable bindings, and lives as long as
+       a kernel has it, or as it is among the last ``IDLE_PIPELINES``.
     3. Every wgpu object that outlives a call is in ``kept``: see ``_after_fork``.
     4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
        kernel at most ``max_arrays`` of them beside the uniform block.
@@ -165,7 +169,10 @@ class Gpu:
             self._device = adapter.request_device_sync(required_limits=wanted)
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
         self._layouts: Once[int, tuple[Any, Any]] = Once(16)
-        self._pipelines: Once[tuple[bytes, int], Any] = Once(512)
+        self._pipelines: Once[tuple[bytes, int], Any] = Once(IDLE_PIPELINES)
+        self._live: weakref.WeakValueDictionary[tuple[bytes, int], Any] = (
+            weakref.WeakValueDictionary()
+        )
         self._params: Once[int, Any] = Once(256)
         self._forget_bindings()
         self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE), self._forget_bindings)
@@ -205,7 +212,14 @@ class Gpu:
         """The compiled WGSL module, whose bindings 2, 3, .. are ``writable`` storage buffers."""
         self.check()
         key = hashlib.sha256(source.encode()).digest(), writable
-        return self._pipelines.get(key, lambda: self._compile(source, writable))
+        return self._pipelines.get(key, lambda: self._live_or_compiled(key, source))
+
+    def _live_or_compiled(self, key: tuple[bytes, int], source: str) -> Any:
+        """The pipeline that some kernel still has, or a new one."""
+        found = self._live.get(key)
+        if found is None:
+            found = self._live[key] = self._compile(source, key[1])
+        return found
 
     def _compile(self, source: str, writable: int) -> Any:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.wgsl.adapters import LIMITS, choose, limits
-from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.device import IDLE_PIPELINES, Gpu, list_gpus, open_gpu
 from symgrad.wgsl.memory import Once, Pool, Storage, rounded, rounded_down
 
 MODULE = """
@@ -138,6 +141,41 @@ def test_a_pipeline_is_compiled_once(gpu: Gpu) -> None:
     assert gpu.pipeline(MODULE, 2) is not gpu.pipeline(MODULE, 1)
 
 
+def test_kernels_that_are_dropped_leave_nothing_behind(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few pipelines aside, which are kept: each has some half a MiB of a driver's memory."""
+    assert IDLE_PIPELINES <= 64
+    monkeypatch.setattr(gpu, "_pipelines", Once(2))
+
+    def points(k: int) -> None:
+        sg.fused_forward_backward(2, lambda v: v[0] * v[1] + k, device="gpu").run(np.ones((3, 2)))
+
+    def rows(k: int) -> None:
+        kernel = sg.fused_forward_backward(2, lambda p, r: p[0] * r[0] + k, row=1, device="gpu")
+        kernel.run([1.0, 2.0], np.ones((4, 1)))
+
+    def alive() -> Counter[str]:
+        gc.collect()
+        found = Counter(type(item).__name__ for item in gpu.kept)
+        del found["GPUBindGroup"]  # of which some are kept, for whichever buffers come next
+        return found
+
+    for make in (points, rows):
+        for k in range(8):
+            make(k)
+        before = alive()
+        for k in range(8, 14):
+            make(k)
+        assert alive() == before
+
+
+def test_pipelines_of_living_kernels_are_shared(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_pipelines", Once(1))
+    held = [gpu.pipeline(f"{MODULE}// {k}", 1) for k in range(3)]
+    assert [gpu.pipeline(f"{MODULE}// {k}", 1) for k in range(3)] == held
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -258,6 +296,17 @@ def test_a_value_that_failed_is_made_again_and_old_ones_are_forgotten() -> None:
     assert once.get(0, lambda: 1) == 1
     assert [once.get(key, lambda: 2) for key in (0, 1, 2)] == [1, 2, 2]
     assert once.get(0, lambda: 3) == 3
+
+
+def test_what_is_kept_is_bounded_by_its_weight() -> None:
+    once: Once[str, object] = Once(10)
+    made = {key: once.get(key, object, weight) for key, weight in (("a", 4), ("b", 4), ("c", 2))}
+    assert all(once.get(key, object) is value for key, value in made.items())  # c used last
+    once.get("d", object, 3)
+    assert once.get("b", object, 4) is made["b"] and once.get("c", object, 2) is made["c"]
+    heavy = once.get("heavy", object, 99)
+    assert once.get("heavy", object, 99) is heavy
+    assert once.get("b", object, 4) is not made["b"]
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 256, 257, 5000, 1 << 20, (1 << 20) + 1, (1 << 31) - 1])
