@@ -134,11 +134,13 @@ def fused_least_squares(
 def gradient_kernel(
     n: Any, f: Function, wrt: int | None, options: Options, device: Any,
     names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
+    mode: Mode = "reverse",
 ) -> Kernel:  # fmt: skip
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
     None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
-    ``make`` is `shared` for kernels that no user sees.
+    ``make`` is `shared` for kernels that no user sees. One loss is differentiated in reverse,
+    unless ``mode`` says otherwise.
     """
     tree = variables_of(n)
     result = derivatives(tree) if wrt is None else Array((wrt,))
@@ -146,11 +148,13 @@ def gradient_kernel(
     def derive(traced: Trace) -> list[Wanted]:
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
-        seed = seed_of(traced, loss)
-        gradient = dense(traced, differentiate.vjp(traced.graph, seed, traced.inputs[:wrt]))
-        return [Wanted("loss", (loss,), Scalar()), Wanted("grad", gradient, result), *more]
+        sought = Sought((loss,), traced.inputs[:wrt])
+        entries, made = accumulated(traced.graph, sought, mode)
+        gradient = dense(traced, [entries.get((0, k)) for k in range(len(sought.wrt))])
+        wanted = Wanted("grad", gradient, result, made)
+        return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
-    derivation = Derivation(("gradient", result, aux), derive)
+    derivation = Derivation(("gradient", result, aux, mode), derive)
     return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
 
 

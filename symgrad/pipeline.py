@@ -51,7 +51,7 @@ class Wanted:
     nodes: tuple[int, ...]
     result: Result
     mode: str | None = None
-    """By which mode its derivatives were made, if they are a matrix: see `accumulated`."""
+    """By which mode derivatives were made: see `accumulated`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Built:
 
     @property
     def mode(self) -> str | None:
-        """By which mode matrices of derivatives were made."""
+        """By which mode derivatives were made."""
         return next((w.mode for w in self.wanted if w.mode), None)
 
 

@@ -63,8 +63,8 @@ class Traced:
     """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
     of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
     seconds: dict[str, float] = field(compare=False)
-    mode: Mode | None = None
-    """How the Jacobian of residuals was made."""
+    mode: Mode = "reverse"
+    """How derivatives were made."""
 
     def without_code(self) -> Traced:
         """The same without what only differentiation needs, such as a user's own functions."""

@@ -16,7 +16,7 @@ class Stats:
     ``flops`` count each operation at its cost in additions (a division 4, an exponential 10, ...);
     ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage,
     of the first kernel where several have the same trace. Over data, a point is a row. ``mode`` is
-    that by which a Jacobian or a Hessian was made: "reverse", "forward" or "mixed".
+    how derivatives were made, "reverse", "forward" or "mixed"; those of a Hessian from a gradient.
     """
 
     nodes: int

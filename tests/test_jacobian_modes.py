@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import symgrad as sg
 from symgrad.errors import InputError
@@ -64,7 +65,8 @@ def test_the_choice_is_told_and_is_cheap() -> None:
         kernels["auto"].stats
     )
     assert kernels["reverse"].stats.mode == "reverse"
-    assert sg.fused_forward_backward(2, lambda v: v @ v, device="cpu").stats.mode is None
+    assert sg.fused_forward_backward(2, lambda v: v @ v, device="cpu").stats.mode == "reverse"
+    assert sg.fused_forward(2, lambda v: v @ v, device="cpu").stats.mode is None
 
 
 def test_a_kernel_keeps_its_mode_on_another_device() -> None:
@@ -126,8 +128,71 @@ def test_least_squares_with_many_residuals_a_row() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
+MODES = ("auto", "forward", "reverse", "mixed")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_curve_fit_of_a_simulation(mode: Any) -> None:
+    at = 0.05 * np.arange(1, STEPS + 1)
+    noise = 1e-3 * np.random.default_rng(0).normal(size=STEPS)
+    given = at, by_dual_numbers(AT)[0] + noise, (0.9, 1.8, 0.25)
+
+    def model(t: Any, *p: Any) -> Any:
+        return np.array(growth(p)) + 0.0 * np.mean(t)
+
+    found, covariance, told, _, _ = sg.curve_fit(model, *given, mode=mode, full_output=True)
+    want = scipy.optimize.curve_fit(
+        model, *given, jac=lambda _, *p: by_dual_numbers(p)[1], xtol=1e-14, ftol=1e-14
+    )
+    np.testing.assert_allclose(found, want[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(covariance, want[1], rtol=1e-3)
+    assert told["mode"] in (("forward", "mixed") if mode == "auto" else (mode,))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_curve_fit_of_a_formula_in_each_mode(dtype: Any) -> None:
+    x = np.linspace(0.0, 4.0, 30)
+    y = 2.5 * np.exp(-1.3 * x)
+    for mode in MODES:
+        found, _, told, _, _ = sg.curve_fit(
+            lambda x, a, b: a * np.exp(-b * x), x, y, mode=mode, dtype=dtype, full_output=True
+        )
+        np.testing.assert_allclose(found, [2.5, 1.3], rtol=1e-9 if dtype == "float64" else 1e-6)
+        assert told["mode"] == ("reverse" if mode == "auto" else mode), "a value at a time"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fits_of_many_curves_and_minimisations_take_a_mode(mode: Any) -> None:
+    x = np.linspace(0.0, 3.0, 20)
+    curves = np.exp(-np.outer([0.5, 1.0, 2.0], x))
+    found = sg.fit_many(
+        lambda x, a, b: a * np.exp(-b * x), x, curves, [1.0, 1.5], mode=mode, covariance=True,
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    np.testing.assert_allclose(found.x[:, 1], [0.5, 1.0, 2.0], rtol=1e-6)
+    assert found.mode == mode or mode == "auto"
+
+    def residuals(v: Any) -> Any:
+        return np.array(growth(v)) - by_dual_numbers(AT)[0]
+
+    for method, loss in (
+        (sg.LevenbergMarquardt(), residuals), (sg.Newton(), lambda v: np.sum(residuals(v)[:8]**2)),
+    ):  # fmt: skip
+        found = sg.minimize_from(
+            loss, 3, [[0.9, 1.8, 0.25]], method, 30, device="cpu", dtype="float64", mode=mode
+        )
+        assert found.fun[0] < 1e-7
+        assert found.mode in (MODES if mode == "auto" else (mode,)) and found.mode != "auto"
+    first = sg.minimize_from(lambda v: v @ v, 2, [[1.0, 2.0]], sg.Adam(0.1), 5, device="cpu")
+    assert "mode" not in first, "a gradient alone"
+
+
 def test_a_mode_that_does_not_exist() -> None:
     with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
         sg.fused_jacobian(3, growth, mode="backward")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
         sg.fused_least_squares(1, lambda p, r: p[0] - r[0], row=1, mode="backward")  # type: ignore[arg-type]
+    x = np.linspace(0.0, 1.0, 5)
+    for fit in (sg.curve_fit, sg.fit_many):
+        with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+            fit(lambda x, a: a * x, x, x if fit is sg.curve_fit else x[None], mode="backward")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
@@ -105,9 +105,7 @@ def accumulated(
     Raises:
         InputError: for a mode that does not exist.
     """
-    if mode not in MODES:
-        choices = ", ".join(f'"{m}"' for m in MODES)
-        raise InputError(f"mode={mode!r} is not a choice: use one of {choices}")
+    require_mode(mode)
     if mode == "auto":
         return _cheapest(graph, sought, measure or simplified_size)
     if mode == "reverse":
@@ -118,6 +116,13 @@ def accumulated(
     order = eliminated(found.of, math.inf)
     assert order is not None, "there is no limit"
     return _mixed(graph, sought, replace(found, order=order[0])), mode
+
+
+def require_mode(mode: Any) -> None:
+    """Refuse a mode that does not exist."""
+    if mode not in MODES:
+        choices = ", ".join(f'"{m}"' for m in MODES)
+        raise InputError(f"mode={mode!r} is not a choice: use one of {choices}")
 
 
 def _cheapest(graph: Graph, sought: Sought, measure: Measure) -> tuple[Entries, Mode]:

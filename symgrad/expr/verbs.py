@@ -101,13 +101,15 @@ def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
 class Jacobian:
     """A matrix of derivatives, of which only the entries that are not structurally 0 are kept.
 
-    Entry k stands in row ``rows[k]`` and column ``columns[k]``, row by row.
+    Entry k stands in row ``rows[k]`` and column ``columns[k]``, row by row. They were made in
+    "forward", "reverse" or "mixed" ``mode``.
     """
 
     shape: tuple[int, int]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     entries: tuple[Expr, ...]
+    mode: Mode
 
     @property
     def nnz(self) -> int:
@@ -155,8 +157,8 @@ def jacobian(exprs: Any, wrt: Any, mode: Mode = "auto") -> Jacobian:
     outputs, variables = _list(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
     roots = [o.id if isinstance(o, Handle) else None for o in outputs]
-    entries, _ = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
-    return _matrix(graph, entries, (len(outputs), len(variables)))
+    made = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
+    return _matrix(graph, *made, (len(outputs), len(variables)))
 
 
 def hessian(expr: Expr, wrt: Any, mode: Mode = "auto") -> Jacobian:
@@ -174,15 +176,15 @@ def hessian(expr: Expr, wrt: Any, mode: Mode = "auto") -> Jacobian:
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     gradient = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
-    entries, _ = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
-    return _matrix(graph, entries, (len(ids), len(ids)))
+    made = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
+    return _matrix(graph, *made, (len(ids), len(ids)))
 
 
-def _matrix(graph: Graph, entries: Entries, shape: tuple[int, int]) -> Jacobian:
+def _matrix(graph: Graph, entries: Entries, mode: Mode, shape: tuple[int, int]) -> Jacobian:
     ordered = sorted(entries)
     return Jacobian(
         shape, tuple(r for r, _ in ordered), tuple(c for _, c in ordered),
-        tuple(Expr(graph, entries[rc]) for rc in ordered),
+        tuple(Expr(graph, entries[rc]) for rc in ordered), mode,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from symgrad.expr.node import INPUT, Graph
@@ -189,6 +189,8 @@ class Iteration:
     rows: Reduction | None = None
     shared: int = 0
     matrix: Matrix | None = None
+    mode: str | None = field(default=None, compare=False)
+    """How the Jacobian or Hessian that it needs was made."""
 
     @property
     def own(self) -> int:

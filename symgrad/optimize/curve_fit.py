@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole
 from symgrad.optimize.levenberg import averaged, minimum
 from symgrad.optimize.point import Box, Point, offset
@@ -39,7 +40,8 @@ def curve_fit(
     f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
     absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
     method: str | None = None, jac: Any = None, *, full_output: bool = False,
-    nan_policy: str | None = None, device: Any = None, dtype: str | None = None, **kwargs: Any,
+    nan_policy: str | None = None, mode: Mode = "auto", device: Any = None,
+    dtype: str | None = None, **kwargs: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
 
@@ -62,6 +64,8 @@ def curve_fit(
         jac: taken and not needed.
         full_output: whether to return more.
         nan_policy: None or "raise", or "omit" to leave out rows with NaN.
+        mode: how derivatives are made, "auto" for what takes the fewest operations: see
+            `fused_jacobian`. It matters to models that need all of x at once, as simulations do.
         device: the CPU by default. A GPU evaluates the model in float32 up to the neighbourhood of
             the minimum, which the CPU reaches in float64.
         dtype: "float64" by default. "float32" evaluates the model and its derivatives to the end on
@@ -74,8 +78,9 @@ def curve_fit(
             rounding ends it; of its losses ``loss="linear"`` alone.
 
     Returns:
-        ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev`` and the residuals,
-        ``fvec``; not MINPACK's ``fjac``, ``ipvt`` and ``qtf``), a message and a flag.
+        ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev``, the residuals
+        ``fvec``, and the ``mode`` of derivatives; not MINPACK's ``fjac``, ``ipvt`` and ``qtf``), a
+        message and a flag.
 
     Raises:
         FitError: a RuntimeError, if no minimum is found. InputError: a ValueError, for data that do
@@ -89,6 +94,7 @@ def curve_fit(
         >>> popt.round(6)
         array([2.5, 1.3])
     """
+    require_mode(mode)
     x, y, shape = _data(xdata, ydata, check_finite, nan_policy)
     x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy, shape)
     start, box = _start(f, p0, bounds, method)
@@ -96,16 +102,18 @@ def curve_fit(
     target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
     if target.is_gpu and dtype is None:
-        coarse = Rows(f, x, y, scale, len(start), shape, target, "float32")
+        coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
         start, target = _near(coarse, start, box, limit), choose("cpu")
-    rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32")
+    rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",
+                mode=mode)  # fmt: skip
     end = _fit(rows, start, box, limit)
     _require_minimum(end, box, rows, limit)
     pcov = covariance(end, len(y), absolute_sigma)
     if not full_output:
         return end.p, pcov
     message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
-    return end.p, pcov, {"nfev": rows.calls, "fvec": rows.residuals(end.p)}, message, 1
+    found = {"nfev": rows.calls, "fvec": rows.residuals(end.p), "mode": rows.made}
+    return end.p, pcov, found, message, 1
 
 
 def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:

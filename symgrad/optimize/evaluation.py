@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import functions
+from symgrad.expr.accumulate import Mode
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Condition, Expr, lift
 from symgrad.expr.node import Graph
 from symgrad.expr.trace import describe, refuse_condition
-from symgrad.expr.verbs import grad, hessian, jacobian
+from symgrad.expr.verbs import Jacobian, grad, hessian, jacobian
 from symgrad.optimize.method import array_of
 
 
@@ -45,9 +46,31 @@ class Weighted:
         return [functions.where(idle, 0.0, v) for v in found]
 
 
+@dataclass(frozen=True)
+class Accumulation:
+    """The mode that matrices of derivatives are to be made in, and those they were made in."""
+
+    mode: Mode = "auto"
+    made: list[Mode] = field(default_factory=list[Mode], compare=False)
+
+    def noted(self, matrix: Jacobian) -> Jacobian:
+        """The matrix, whose mode is noted."""
+        self.made.append(matrix.mode)
+        return matrix
+
+    def jacobian(self, exprs: Any, x: Any) -> Jacobian:
+        """The Jacobian, in this mode."""
+        return self.noted(jacobian(exprs, x, self.mode))
+
+    def hessian(self, loss: Any, x: Any) -> Jacobian:
+        """The Hessian, in this mode."""
+        return self.noted(hessian(loss, x, self.mode))
+
+
 def evaluated(
-    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, weight: float = 1.0
-) -> list[Any]:
+    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, by: Accumulation,
+    weight: float = 1.0,
+) -> list[Any]:  # fmt: skip
     """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
 
     Of a "loss" it is the loss alone, of a "slope" the gradient alone. f may return `Weighted`.
@@ -57,15 +80,15 @@ def evaluated(
     row = outcome if isinstance(outcome, Weighted) else Weighted(outcome, None)
     with deriving(graph):
         if needs == "squares":
-            return _squares(*slopes_of(row, x, f), x, weight)
-        found = row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, weight))
+            return _squares(*slopes_of(row, x, f, by), x, weight)
+        found = row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, by, weight))
         if row.also is None:
             return found
-        more = _derivatives(lift(graph, row.also), x, needs, weight)
+        more = _derivatives(lift(graph, row.also), x, needs, by, weight)
         return [a + b for a, b in zip(found, more, strict=True)]
 
 
-def _derivatives(loss: Expr, x: Any, needs: str, weight: float) -> list[Any]:
+def _derivatives(loss: Expr, x: Any, needs: str, by: Accumulation, weight: float) -> list[Any]:
     """What is needed of a loss."""
     loss = loss if weight == 1.0 else loss * weight
     if needs == "loss":
@@ -74,7 +97,7 @@ def _derivatives(loss: Expr, x: Any, needs: str, weight: float) -> list[Any]:
     if needs == "slope":
         return found[1:]
     if needs == "hessian":
-        second = hessian(loss, x).toarray()
+        second = by.hessian(loss, x).toarray()
         found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
     return found
 
@@ -93,20 +116,22 @@ def _squares(residuals: list[Any], rows: list[dict[int, Any]], x: Any, weight: f
     return sums if weight == 1.0 else [s * weight for s in sums]
 
 
-def slopes_of(row: Any, x: Any, f: Any) -> tuple[list[Any], list[dict[int, Any]]]:
+def slopes_of(row: Any, x: Any, f: Any, by: Accumulation) -> tuple[list[Any], list[dict[int, Any]]]:
     """The residuals of a row, and the entries of their Jacobian that are not structurally 0."""
     row = row if isinstance(row, Weighted) else Weighted(row, None)
-    residuals, rows = _kept_slopes(row, x, f)
+    residuals, rows = _kept_slopes(row, x, f, by)
     if row.also is not None:
-        more, below = _kept_slopes(Weighted(row.also, None), x, f)
+        more, below = _kept_slopes(Weighted(row.also, None), x, f, by)
         residuals, rows = residuals + more, rows + below
     return residuals, rows
 
 
-def _kept_slopes(row: Weighted, x: Any, f: Any) -> tuple[list[Any], list[dict[int, Any]]]:
+def _kept_slopes(
+    row: Weighted, x: Any, f: Any, by: Accumulation
+) -> tuple[list[Any], list[dict[int, Any]]]:
     """Those of the row's own value."""
     residuals = _residuals(x[0].graph, row.value, f)
-    matrix = jacobian(residuals, x)
+    matrix = by.jacobian(residuals, x)
     rows: list[dict[int, Any]] = [{} for _ in residuals]
     entries = row.kept(matrix.entries)
     for r, c, entry in zip(matrix.rows, matrix.columns, entries, strict=True):

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError, TraceError
+from symgrad.expr.accumulate import Mode
 from symgrad.expr.trace import describe, trace
 from symgrad.optimize.arguments import (
     bounds_of,
@@ -34,7 +35,8 @@ def fit_many(
     f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
     bounds: Any = None, method: Method | None = None, steps: int = 200,
     tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
-    nan_policy: str = "propagate", device: Any = None, dtype: str | None = None, **options: Any,
+    nan_policy: str = "propagate", mode: Mode = "auto", device: Any = None,
+    dtype: str | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 
@@ -56,6 +58,7 @@ def fit_many(
         nan_policy: for NaN in x, Y or sigma: "propagate" ends the fit of that curve, "raise"
             refuses it, and "omit" leaves the row out; so curves of different lengths are given
             with NaN behind them.
+        mode: how the Jacobian of the residuals of a row is made: see `fused_jacobian`.
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: float32 on a GPU, float64 on the CPU by default. "float64" with a GPU has it fit in
             float32, and the CPU go on from there in float64, or from p0 where that was no success;
@@ -66,8 +69,8 @@ def fit_many(
 
     Returns:
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
-        of squares, nit, success, status, message, and ``cov`` if it is wanted: infinite where it
-        is singular, or the fit has no value.
+        of squares, nit, success, status, message, mode, and ``cov`` if it is wanted: infinite where
+        it is singular, or the fit has no value.
 
     Raises:
         InputError: for shapes that do not go together, a p0 beyond the bounds, and a model that
@@ -89,7 +92,8 @@ def fit_many(
     seen = _observed(Y, kind)
     if target.is_gpu and kind == "float64":
         given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
-        given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy} | options
+        given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, "mode": mode}
+        given |= options
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind)
     n = starts.shape[1]
@@ -100,6 +104,7 @@ def fit_many(
         _require_rowwise(f, curves, first)
     loss = _residual(f, curves) if chosen.needs == "squares" else _half_square(f, curves)
     data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
+    data |= {"mode": mode}
     result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
     if covariance:
         half = _normal_matrices(_residual(f, curves), result.x, data)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.trace import checked_count
@@ -23,6 +25,7 @@ from symgrad.optimize.arguments import (
     tolerances_of,
     whole,
 )
+from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import Messages, optimize_result
@@ -74,7 +77,7 @@ def minimize_from(
     own: Any = None, reduce: str = "sum", device: Any = None, dtype: str = "float32",
     math: str = "accurate", callback: Callable[[Any], Any] | None = None,
     history: bool | int = False, memory: bool = False, progress: bool = False,
-    runner: Callable[[Iteration], Runner] | None = None,
+    runner: Callable[[Iteration], Runner] | None = None, mode: Mode = "auto",
 ) -> Any:  # fmt: skip
     """Minimise a function of n variables from every start at once.
 
@@ -106,14 +109,16 @@ def minimize_from(
         memory: whether to add ``memory``, what the method kept, each part (S, ...).
         progress: whether to show how far a long run is.
         runner: makes what runs the iteration; the device's own compiled loop by default.
+        mode: how the Jacobian of residuals, or the Hessian, is made: see `fused_jacobian`.
 
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
         message (S,), and on the host ``best``, the index of the lowest loss, or None without
-        starts. ``success`` is only where the gradient is within its tolerance, or where the loss or
-        the steps no longer change by more than theirs and the gradient is small for that too: see
-        `Tolerances`. Where it is not small, and no step leads on, the status is -1; where least
-        squares have run into a flat part of the model, it is -3. Methods that do not need the loss
+        starts; ``mode`` is how a Jacobian or Hessian was made. ``success`` is only where the
+        gradient is within its tolerance, or where the loss or the steps no longer change by more
+        than theirs and the gradient is small for that too: see `Tolerances`. Where it is not small,
+        and no step leads on, the status is -1; where least squares have run into a flat part of the
+        model, it is -3. Methods that do not need the loss
         compute it at the end only: from where it has no value they go on as long as the gradient
         has one.
 
@@ -129,12 +134,13 @@ def minimize_from(
                [1., 0.]], dtype=float32)
     """
     require_method(method)
+    require_mode(mode)
     dtype = dtype_name(dtype)
     count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
     data = _data(shared, own, dtype)
-    problem = _problem(loss, n, data, reduce)
+    problem = _problem(loss, n, data, reduce, mode)
     box = bounds_of(bounds, problem.n)
     begin = _starts(starts, problem.n, data, box, dtype)
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
@@ -143,12 +149,14 @@ def minimize_from(
     stored = target.is_gpu and runner is None and _stored(problem, method, data.rows)
     task = Task(problem, method, box, stop, options, count, blind, stored)
     make = runner or (lambda made: runner_for(made, options, target))
-    stages = [(make(made), count) for made, count in task.stages()]
+    planned = task.stages()
+    told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
+    stages = [(make(made), count) for made, count in planned]
     if not (target.is_gpu or runner or watched or progress or memory):
-        return result_of(streamed(task, stages, begin, data))
+        return result_of(streamed(task, stages, begin, data), told)
     states = _states(task, stages, begin, data, target)
     losses, ended = _run(states, stages, _asked(callback), every, progress)
-    result = result_of(_ended(states.ends()) if ended else states.ends())
+    result = result_of(_ended(states.ends()) if ended else states.ends(), told)
     result.update(_kept(states if memory else None, losses if every else None))
     return result
 
@@ -318,9 +326,9 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[
         yield done
 
 
-def result_of(ends: Ends) -> Any:
+def result_of(ends: Ends, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """The result that states have led to."""
-    fields = vars(ends) | {"message": Messages(ends.status)}
+    fields = vars(ends) | {"message": Messages(ends.status)} | {**more}
     if isinstance(ends.fun, np.ndarray):
         fields["best"] = _best(ends.fun)
     return optimize_result(**fields)
@@ -354,11 +362,11 @@ def _data(shared: Any, own: Any, dtype: str) -> Data:
     return Data(a, b)
 
 
-def _problem(loss: Callable[..., Any], n: int, data: Data, reduce: str) -> Problem:
+def _problem(loss: Callable[..., Any], n: int, data: Data, reduce: str, mode: Mode) -> Problem:
     if reduce not in ("sum", "mean"):
         raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
     weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0
-    return Problem(loss, checked_count(n), *data.columns, weight)
+    return Problem(loss, checked_count(n), *data.columns, weight, Accumulation(mode))
 
 
 def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:

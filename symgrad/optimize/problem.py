@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.optimize.evaluation import Weighted, evaluated, slopes_of
+from symgrad.optimize.evaluation import Accumulation, Weighted, evaluated, slopes_of
 from symgrad.optimize.layout import LOSS, STATUS, Layout, flat, layout_of
 from symgrad.optimize.method import (
     Bounds,
@@ -48,7 +48,8 @@ class Problem:
 
     Of a row's columns the first ``shared`` are the same for all problems, ``own`` are each one's
     own. ``weight`` multiplies every row's loss. For methods that need "squares" f returns one or
-    several residuals, and the loss is half their sum of squares.
+    several residuals, and the loss is half their sum of squares. ``by`` is how their Jacobian, or
+    the Hessian of f, is made.
     """
 
     f: Callable[..., Any]
@@ -56,11 +57,17 @@ class Problem:
     shared: int = 0
     own: int = 0
     weight: float = 1.0
+    by: Accumulation = field(default_factory=Accumulation)
 
     @property
     def columns(self) -> int:
         """The numbers in a row; 0 if there are no rows."""
         return self.shared + self.own
+
+    @property
+    def mode(self) -> str | None:
+        """How its derivatives were made, once they are, if they are a matrix."""
+        return self.by.made[-1] if self.by.made else None
 
     @cached_property
     def key(self) -> Hashable:
@@ -75,7 +82,9 @@ class Problem:
         except Exception:  # whatever f raises, it raises again where more is known
             return None
         key = traced.key if len(traced.graph) <= KEPT else None
-        return None if key is None else (key, self.n, self.shared, self.own, self.weight)
+        return (
+            None if key is None else (key, self.n, self.shared, self.own, self.weight, self.by.mode)
+        )
 
 
 def needs_loss(method: Method, stop: Tolerances) -> bool:
@@ -189,14 +198,15 @@ def _made(
 
     def update(v: Any) -> list[Any]:
         state = v[: layout.size]
-        found = v[layout.size :] if rows else evaluated(problem.f, state[: problem.n], (), needs)
+        x = state[: problem.n]
+        found = v[layout.size :] if rows else evaluated(problem.f, x, (), needs, problem.by)
         with deriving(v[0].graph):
             return step(state, found)
 
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
     traced = partial(_computation, update, len(names), names, options)
     computed = _stepped.get(key, traced) if key and rows else traced()
-    return Iteration(computed, layout.size, rows, problem.shared)
+    return Iteration(computed, layout.size, rows, problem.shared, mode=problem.mode)
 
 
 def _with_matrix(
@@ -236,7 +246,7 @@ def _made_with_matrix(
     computed, calls = _recorded.get(key, traced) if key else traced()
     matrix = Matrix(n, layout.start_of(part), problem.weight, calls)
     rows = _normal_rows(problem, options)
-    return Iteration(computed, layout.size, rows, problem.shared, matrix)
+    return Iteration(computed, layout.size, rows, problem.shared, matrix, problem.mode)
 
 
 def _normal_rows(problem: Problem, options: Options) -> Reduction:
@@ -246,7 +256,7 @@ def _normal_rows(problem: Problem, options: Options) -> Reduction:
         x = v[: problem.n]
         found = problem.f(x, v[problem.n :])
         with deriving(x[0].graph):
-            residuals, slopes = slopes_of(found, x, problem.f)
+            residuals, slopes = slopes_of(found, x, problem.f, problem.by)
             lines = [[line.get(k, 0.0) for k in range(problem.n)] for line in slopes]
         return [v for r, line in zip(residuals, lines, strict=True) for v in (*line, r)]
 
@@ -270,7 +280,7 @@ def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
     n = problem.n
 
     def row(v: Any) -> list[Any]:
-        return evaluated(problem.f, v[:n], (v[n:],), needs, problem.weight)
+        return evaluated(problem.f, v[:n], (v[n:],), needs, problem.by, problem.weight)
 
     made = _row_computation(problem, row, options)
     return _hoisted.get(

@@ -11,15 +11,16 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError
+from symgrad.expr.accumulate import Mode
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Expr, lift
 from symgrad.expr.simplify import inputs_of
-from symgrad.expr.verbs import grad, jacobian
+from symgrad.expr.verbs import jacobian
 from symgrad.fused import fused_forward, fused_jacobian, gradient_kernel
 from symgrad.kernels import Kernel
 from symgrad.llvm.dispatch import Sums
 from symgrad.mathlib.pairs import in_pairs
-from symgrad.optimize.evaluation import Weighted
+from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import Options
@@ -56,6 +57,8 @@ class Rows:
     dtype: str
     pairs: bool = False
     """Whether float32 is used in pairs, for a model that is traced at one row."""
+    mode: Mode = "auto"
+    """How derivatives are made."""
     calls: int = 0
     _kernel: Any = field(default=None, init=False)
     _paired: Any = field(default=None, init=False)
@@ -78,16 +81,19 @@ class Rows:
                 )
             self._kernel = fused_jacobian(
                 self.n, lambda v: self._checked(self.f(self._given, *v)), device=self.device,
-                dtype=self.dtype,
+                dtype=self.dtype, mode=self.mode,
             )  # fmt: skip
 
     def _prepare_row(self, p: np.ndarray) -> bool:
         """Trace the model at one row: whether its values are those of all rows together."""
         try:
             flat = self.shape == "flat"
-            self._kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype)
+            mode: Mode = "reverse" if self.mode == "auto" else self.mode
+            self._kernel = row_kernel(
+                self.f, self.n, len(self.x), flat, self.device, self.dtype, mode
+            )
             if self.pairs:
-                self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device)
+                self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
             return self._agrees(p)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
             return False  # what is wrong with it for one x may be right for all of them
@@ -100,6 +106,11 @@ class Rows:
     def linear(self) -> Sequence[int]:
         """Parameters that, together, the model is linear in, as far as is known."""
         return linear_parameters(self._kernel, self.n) if self._rowwise else ()
+
+    @property
+    def made(self) -> str | None:
+        """How derivatives were made."""
+        return self._kernel.stats.mode
 
     @property
     def _given(self) -> np.ndarray:
@@ -236,7 +247,7 @@ class Rows:
             return Weighted(r * row[k + 1], row[k + 1]) if weighted else r
 
         columns = [*self.x, self.y] + ([] if self.scale is None else [1.0 / self.scale])
-        problem = Problem(residual, self.n, shared=len(columns))
+        problem = Problem(residual, self.n, shared=len(columns), by=Accumulation(self.mode))
         options = Options("residuals", "accurate", "float64", True, False)
         rows = np.ascontiguousarray(np.stack(columns, axis=1))
         return Sums(reduction(problem, "squares", options), "accurate", "float64"), rows
@@ -264,17 +275,21 @@ def linear_parameters(kernel: Kernel, n: int) -> list[int]:
     return found
 
 
-def row_kernel(f: Model, n: int, k: int, flat: bool, device: Any, dtype: str) -> Kernel:
+def row_kernel(
+    f: Model, n: int, k: int, flat: bool, device: Any, dtype: str, mode: Mode = "reverse"
+) -> Kernel:
     """The kernel of the model at a row, of n parameters and k columns: its value and derivatives.
 
     In float32 the derivatives by the columns are among them.
     """
     options = Options("model", "accurate", dtype, True, False)
     wrt = n + k if dtype == "float32" else n
-    return gradient_kernel(n + k, _at_row(f, n, flat), wrt, options, device)
+    return gradient_kernel(n + k, _at_row(f, n, flat), wrt, options, device, mode=mode)
 
 
-def pair_kernel(f: Model, n: int, k: int, flat: bool, device: Any) -> Kernel:
+def pair_kernel(
+    f: Model, n: int, k: int, flat: bool, device: Any, mode: Mode = "reverse"
+) -> Kernel:
     """The kernel of the value and the derivatives by the parameters as pairs of float32.
 
     Of 2(n + k) numbers, the high parts of parameters and columns and then the low ones, it makes
@@ -284,7 +299,8 @@ def pair_kernel(f: Model, n: int, k: int, flat: bool, device: Any) -> Kernel:
     def values(v: Any) -> list[Any]:
         value, graph = _at_row(f, n, flat)(v[: n + k]), v[0].graph
         with deriving(graph):
-            wanted = [lift(graph, e) for e in (value, *grad(value, v[:n]))]
+            slopes = jacobian([value], v[:n], mode).toarray()[0]
+            wanted = [lift(graph, e) for e in (value, *slopes)]
             given = {a.id: (a, b) for a, b in zip(v[: n + k], v[n + k :], strict=True)}
             high, low = zip(*in_pairs(wanted, given), strict=True)
         return [*high, *low]
