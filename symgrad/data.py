@@ -164,17 +164,43 @@ class DataKernel:
         return self.request.columns.names or self.request.columns.count
 
     @property
+    def codes(self) -> dict[str, Any]:
+        """What the numbers of columns stand for that hold labels or dates.
+
+        Of labels, strings or categories, an array: label k is number k, as an index too. Of dates
+        the one from which days are counted. The first table that the kernel reads says what they
+        are, or ``columns=`` beforehand, as ``columns={"school": ["A", "B"], "score": None}``.
+
+        Example:
+            >>> import symgrad as sg
+            >>> kernel = sg.fused_forward(3, lambda p, r: p[r.city] * r.x, columns=["city", "x"],
+            ...                           reduce=None, device="cpu")
+            >>> kernel.run([1, 2, 3], {"city": ["Rome", "Bern", "Rome"], "x": [1, 1, 2]}).tolist()
+            [2.0, 1.0, 4.0]
+            >>> kernel.codes["city"].tolist()
+            ['Bern', 'Rome']
+        """
+        return self.request.columns.codes.known
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the arithmetic and of the gradient."""
         return np.dtype(self.request.options.dtype)
 
     def __repr__(self) -> str:
         names = self.request.columns.names
-        row = ", ".join(names) if names else f"{self.request.columns.count} columns"
+        row = (
+            ", ".join(map(self._shown, names)) if names else f"{self.request.columns.count} columns"
+        )
         return (
             f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
             f"{self.request.reduce}, {self.dtype} on {self.device}>"
         )
+
+    def _shown(self, name: str) -> str:
+        """A column, and how many labels it has if it has any."""
+        known = self.codes.get(name)
+        return f"{name} ({len(known)} labels)" if isinstance(known, np.ndarray) else name
 
     def _repr_html_(self) -> str:
         return html(repr(self), str(self.stats), self.wgsl)

@@ -36,7 +36,7 @@ from symgrad.points import Inputs
 from symgrad.results import Array, Scalar, derivatives, nested_result
 from symgrad.row_loss import Request
 from symgrad.row_map import rows_kernel
-from symgrad.rows import Columns, columns_of
+from symgrad.rows import ColumnNames, Columns, columns_of
 from symgrad.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.wgsl.names import unique
 
@@ -44,7 +44,7 @@ Function = Callable[..., Any]
 
 
 def fused_forward_backward(
-    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     regularizer: Function | None = None,
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
@@ -64,7 +64,8 @@ def fused_forward_backward(
             expression (``sg.where``).
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
-            ``p[r.camera, :]``, or ``p.cameras[r.camera]``.
+            ``p[r.camera, :]``, or ``p.cameras[r.camera]``. A column may hold strings, categories,
+            booleans or dates: `DataKernel.codes` says what numbers stand for them.
         reduce: "sum" or "mean" of the losses of the rows; or None for the loss and the gradient of
             each row: see `RowsKernel`.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
@@ -110,7 +111,7 @@ def fused_forward_backward(
 
 
 def fused_least_squares(
-    n: Sizes, residual: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, residual: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     regularizer: Function | None = None, mode: Mode = "auto", device: Any = None,
     math: str = "accurate", dtype: str = "float32", simplify: Level = True,
@@ -169,7 +170,7 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
 
 
 def fused_forward(
-    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     device: Any = None, math: str = "accurate", dtype: str = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
@@ -204,7 +205,7 @@ def fused_forward(
 
 def fused_jacobian(
     n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: Sequence[str] | None = None, reduce: str | None = "sum",
+    row: int | None = None, columns: ColumnNames | None = None, reduce: str | None = "sum",
     weights: str | int | None = None, nan_policy: str = "propagate",
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
     name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
@@ -251,7 +252,7 @@ def fused_jacobian(
 
 def fused_hessian(
     n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: Sequence[str] | None = None, reduce: str | None = "sum",
+    row: int | None = None, columns: ColumnNames | None = None, reduce: str | None = "sum",
     weights: str | int | None = None, nan_policy: str = "propagate",
     regularizer: Function | None = None, device: Any = None, math: str = "accurate",
     dtype: str = "float32", simplify: Level = True, name: str | None = None,
@@ -294,7 +295,7 @@ def fused_hessian(
 
 
 def fused_hvp(
-    n: Sizes, f: Function, *, row: int | None = None, columns: Sequence[str] | None = None,
+    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
     regularizer: Function | None = None,
     device: Any = None, math: str = "accurate", dtype: str = "float32",
@@ -370,7 +371,7 @@ def forward_backward(f: Function, x: Any) -> Any:
 
 
 def _over(
-    row: int | None, columns: Sequence[str] | None, reduce: str | None, weights: Any,
+    row: int | None, columns: ColumnNames | None, reduce: str | None, weights: Any,
     nan_policy: str, names: Sequence[str] | None, regularizer: Function | None = None,
 ) -> tuple[Columns, str | None, Any, str] | None:  # fmt: skip
     """What is asked for of rows; None for kernels of points, which have none."""

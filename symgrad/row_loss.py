@@ -255,7 +255,7 @@ def ready(
     graph.release()
     return Traced(
         reduction, used, graded, made.gathers, tree_of(request.n),
-        Columns(columns.count, columns.names, indices), weight_column(request),
+        replace(columns, indices=indices), weight_column(request),
         tuple(made.parameters), expressions, clock.seconds,
     )  # fmt: skip
 

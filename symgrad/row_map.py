@@ -29,7 +29,6 @@ from symgrad.row_parts import Part, Variables, Wants, wants_of
 from symgrad.row_points import RowPoints
 from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
 from symgrad.row_table import Table
-from symgrad.rows import Columns
 from symgrad.wgsl.names import unique
 
 CHUNK: Final = 2**14
@@ -255,8 +254,7 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     read = tuple(made.parameters)
     traced = Traced(
         computed, read, (), made.gathers, tree_of(request.n),
-        Columns(columns.count, columns.names, indices), weight_column(request), read, expressions,
-        clock.seconds,
+        replace(columns, indices=indices), weight_column(request), read, expressions, clock.seconds,
     )  # fmt: skip
     return Mapped(traced, wants.parts, wants.variables)
 

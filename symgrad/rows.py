@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.arrays import real_numbers
+from symgrad.codes import Codes, declared
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.trace import require_feasible
 
 NAN_POLICIES: Final = ("propagate", "raise", "omit")
 """What may be done with a row in which a number is NaN, in SciPy's words."""
+
+
+ColumnNames = Sequence[str] | Mapping[str, Any]
+"""Names of columns, or for each of them what its codes stand for, or None: see `Codes`."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Columns:
     count: int
     names: tuple[str, ...] | None = None
     indices: tuple[int, ...] = ()
+    codes: Codes = field(default_factory=Codes, compare=False)
+    """What stands for the labels and dates of columns that hold no numbers."""
 
     @property
     def numbers(self) -> list[int]:
@@ -49,12 +56,12 @@ def columns_of(row: Any, columns: Any) -> Columns:
 
 
 def _named_columns(columns: Any) -> Columns:
-    names = tuple(columns) if not isinstance(columns, str) else (columns,)
+    names, codes = declared(columns)
     if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"columns={columns!r}: names of columns, each an identifier")
     if len(set(names)) != len(names):
         raise InputError(f"columns={columns!r}: a name comes twice")
-    return Columns(len(names), names)
+    return Columns(len(names), tuple(names), codes=codes)
 
 
 def _is_block(rows: Any) -> bool:
@@ -135,7 +142,13 @@ def read(
 def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
     if isinstance(rows, (list, tuple)) and len(rows) and _is_block(rows[0]):
         raise InputTypeError("rows is a list of tables: iter(rows) gives them one after another")
-    table = real_numbers(rows, "rows", missing=True)
+    try:
+        table = real_numbers(rows, "rows", missing=True)
+    except InputTypeError as error:
+        raise InputTypeError(
+            f"{error}; labels and dates are coded in columns with names: a dict or a data frame, "
+            "and columns=[...]"
+        ) from error
     if table.ndim == 1 and columns.count == 1:
         table = table[:, None]
     if table.ndim != 2 or table.shape[1] != columns.count:
@@ -152,7 +165,7 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     missing = [name for name in names if name not in known]
     if missing:
         raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
-    found = [real_numbers(rows[name], name, missing=True) for name in names]
+    found = [columns.codes.numbers(name, rows[name]) for name in names]
     lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
     if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
         raise InputError(f"columns differ in shape: {lengths}")
