@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,10 @@ ITERATIONS: Final = 500
 
 STRIP: Final = 2**20
 """Numbers of the complement that are computed at a time, so that they stay in the cache."""
+
+
+PARTS: Final = 2
+"""Parts of the complement's lines, each of which has no more columns than its last line needs."""
 
 
 def linalg() -> Any:
@@ -62,11 +67,11 @@ def solve(normal: Normal, added: np.ndarray, dense: int = DENSE) -> np.ndarray:
 
 
 def cholesky(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The solution for a symmetric matrix, which is overwritten."""
+    """The solution for a symmetric matrix, given by its lower half, which is overwritten."""
     if not len(matrix):
         return right
     lapack = linalg()
-    factor = lapack.cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+    factor = lapack.cho_factor(matrix.T, overwrite_a=True, check_finite=False)  # of its columns
     return lapack.cho_solve(factor, right, check_finite=False)
 
 
@@ -189,7 +194,7 @@ class System:
     # matrices ------------------------------------------------------------------------------------
 
     def matrix(self) -> np.ndarray:
-        """The complement as a matrix of the parameters that are left."""
+        """The lower half of the complement as a matrix of the parameters that are left."""
         size = len(self.kept)
         place = np.zeros(len(self.added), np.intp)
         place[self.kept] = np.arange(size)
@@ -236,23 +241,41 @@ def _subtract_squares(blocks: np.ndarray, link: Coupling) -> None:
 
 
 def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
-    """Subtract ``linkᵀ link`` from a matrix at ``start``, some of its rows on each core."""
-    left, right, width = link.transposed, link.matrix, link.blocks.shape[2]
+    """Subtract ``linkᵀ link`` from the lower half of a matrix at ``start``, lines on each core."""
+    left, width = link.transposed, link.blocks.shape[2]
     lines = left.shape[0] // width
-    size = max(1, STRIP // (width * width * lines))
     end = start + lines * width
     blocks = found[start:end, start:end].reshape(lines, width, lines, width).swapaxes(1, 2)
+    size = max(1, STRIP // (width * width * lines))
+    for first, last in pairwise(sorted({lines * k // PARTS for k in range(PARTS + 1)})):
+        right = _before(link, last)
 
-    def strip(first: int, end: int) -> None:
-        mine = slice(left.indptr[first], left.indptr[end])
-        starts = left.indptr[first : end + 1] - left.indptr[first]
-        counts = end - first, left.shape[1] // left.blocksize[1]
-        part = block_matrix(left.data[mine], left.indices[mine], starts, counts) @ right
-        row = np.repeat(np.arange(first, end), np.diff(part.indptr))
-        blocks[row, part.indices] -= part.data
+        def strip(a: int, b: int, right: Any = right) -> None:
+            part = _rows(left, a, b) @ right
+            row = np.repeat(np.arange(a, b), np.diff(part.indptr))
+            blocks[row, part.indices] -= part.data
 
-    def strips(first: int, end: int) -> None:
-        for k in range(first, end, size):
-            strip(k, min(k + size, end))
+        def strips(a: int, b: int, first: int = first, strip: Any = strip) -> None:
+            for k in range(first + a, first + b, size):
+                strip(k, min(k + size, first + b))
 
-    share_out(strips, lines, 1, host().threads)
+        share_out(strips, last - first, 1, host().threads)
+
+
+def _before(link: Coupling, last: int) -> Any:
+    """A link's matrix without what is coupled with second lines from ``last`` on."""
+    pattern, lines = link.pattern, len(link.pattern.starts[0]) - 1
+    if last == len(pattern.starts[1]) - 1:
+        return link.matrix
+    kept = np.flatnonzero(pattern.second < last)
+    starts = np.searchsorted(kept, pattern.starts[0])
+    blocks = np.take(link.blocks, kept, axis=0)
+    return block_matrix(blocks, pattern.second[kept], starts, (lines, last))
+
+
+def _rows(matrix: Any, first: int, end: int) -> Any:
+    """Some lines of a matrix in blocks."""
+    mine = slice(matrix.indptr[first], matrix.indptr[end])
+    starts = matrix.indptr[first : end + 1] - matrix.indptr[first]
+    counts = end - first, matrix.shape[1] // matrix.blocksize[1]
+    return block_matrix(matrix.data[mine], matrix.indices[mine], starts, counts)

@@ -55,7 +55,7 @@ class Coupling:
     def transposed(self) -> Any:
         """Lines of the second family by those of the first."""
         order = self.pattern.turned
-        blocks = np.ascontiguousarray(self.blocks[order].transpose(0, 2, 1))
+        blocks = np.take(self.blocks.transpose(0, 2, 1), order, axis=0)
         first, second = self._counts
         return block_matrix(
             blocks, self.pattern.first[order], self.pattern.starts[1], (second, first)
