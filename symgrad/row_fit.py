@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,8 +13,9 @@ from symgrad import targets
 from symgrad.errors import InputError
 from symgrad.optimize.arguments import number, whole
 from symgrad.optimize.point import Box
-from symgrad.optimize.result import MESSAGES, optimize_result
+from symgrad.optimize.result import MESSAGES, optimize_result, scipy_optimize
 from symgrad.optimize.robust import require_loss
+from symgrad.optimize.sparse_errors import variances
 from symgrad.optimize.sparse_fit import Ending, Limits, descend
 from symgrad.optimize.sparse_rows import RowSystem, Run
 from symgrad.parameters import Nest
@@ -87,9 +89,11 @@ class Task:
 
     def fit(
         self, start: Any, rows: Any, target: Target, bounds: Any, limits: Limits, loss: str,
-        scale: float,
+        scale: float, errors: bool,
     ) -> Any:  # fmt: skip
         """The minimum from a start: see `LeastSquaresKernel.fit`."""
+        if errors and loss != "linear":
+            raise InputError(f'errors=True is for loss="linear", not {loss!r}')
         box = self._box(bounds)
         x = self.nest.flat(start)
         if not ((x >= box.low) & (x <= box.high)).all():
@@ -98,7 +102,31 @@ class Task:
         system = self.system(table, target, loss, scale)
         eps = float(np.finfo(target.dtype).eps)
         end = descend(system, x, box, limits, eps)
-        return self._result(end, system.residuals(end.state.x), self._share(table))
+        found = self._result(end, system.residuals(end.state.x), self._share(table))
+        if errors:
+            found["errors"] = self.nest.nested(self._errors(end, self._counted(table, system)))
+        return found
+
+    def _counted(self, table: Table, system: RowSystem) -> int:
+        """The residuals of rows that do not weigh 0."""
+        if self.traced.weight is None:
+            return system.count
+        weights = table.numbers[:, self.traced.columns.numbers.index(self.traced.weight)]
+        return system.products.residuals * int(np.count_nonzero(weights))
+
+    def _errors(self, end: Ending, count: int) -> np.ndarray:
+        """Standard errors (n,): infinite where rows tell nothing, 0 where a bound holds."""
+        free, normal = end.state.free, end.state.normal
+        held = normal.held(free)
+        found = variances(held)
+        left = count - np.count_nonzero(held.squares)
+        if found is None or left <= 0:
+            warnings.warn(
+                "errors of the parameters could not be estimated: some are not determined",
+                category=scipy_optimize().OptimizeWarning, stacklevel=4,
+            )  # fmt: skip
+            return np.full(len(free), np.inf)
+        return np.where(free, np.sqrt(found * (2.0 * normal.cost / left)), 0.0)
 
     def _box(self, bounds: Any) -> Box:
         """The bounds ``(low, high)``, each a number, or nested as the parameters."""

@@ -41,7 +41,8 @@ class LeastSquaresKernel(DataKernel):
     def fit(
         self, start: Any, data: Any, *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = (-np.inf, np.inf), steps: int = 500, ftol: float = 1e-8,
-        xtol: float = 1e-8, gtol: float = 1e-8, device: Any = None, dtype: Any = None,
+        xtol: float = 1e-8, gtol: float = 1e-8, errors: bool = False, device: Any = None,
+        dtype: Any = None,
     ) -> Any:  # fmt: skip
         """Fit the parameters to data, of which there may be very many that rows look up.
 
@@ -64,6 +65,7 @@ class LeastSquaresKernel(DataKernel):
             ftol: the tolerance for the change of the loss, relative to it.
             xtol: the same for the parameters.
             gtol: for the cosine between the residuals and any column of the Jacobian.
+            errors: whether to estimate standard errors too, from JᵀJ and the residuals.
             device: where residuals and derivatives are computed: the CPU by default. Steps are
                 always the CPU's.
             dtype: "float64" by default; on a GPU "float32".
@@ -71,8 +73,9 @@ class LeastSquaresKernel(DataKernel):
         Returns:
             SciPy's result: ``x`` nested as the parameters; ``cost``, half of what ``run`` gives as
             the loss; ``fun``, the residuals of the rows (N,) or (N, m); ``grad``, nested, and its
-            largest number as ``optimality``; ``nit``, ``nfev``, ``status``, ``message`` and
-            ``success``, as `minimize_from` has them.
+            largest number as ``optimality``; ``errors``, nested, if asked for: infinite where rows
+            tell nothing; ``nit``, ``nfev``, ``status``, ``message`` and ``success``, as
+            `minimize_from` has them.
 
         Raises:
             InputError: for a start, data or options that do not fit, and for negative weights.
@@ -91,7 +94,7 @@ class LeastSquaresKernel(DataKernel):
             raise InputError("fit() takes no regularizer: give a prior as rows of data")
         limits, scale = limits_of(ftol, xtol, gtol, steps), scale_of_residuals(loss, f_scale)
         target = Target.of(device, dtype)
-        return self._task("float64").fit(start, data, target, bounds, limits, loss, scale)
+        return self._task("float64").fit(start, data, target, bounds, limits, loss, scale, errors)
 
     def _task(self, dtype: str) -> Task:
         nest = replace(self._parameters, dtype=np.dtype(dtype))

@@ -158,6 +158,44 @@ def test_jtj_of_a_run_is_sparse() -> None:
         assert jtj.nnz <= np.count_nonzero(want) + 14 and jtj.dtype == np.float32
 
 
+def test_standard_errors() -> None:
+    """Those of the linear model; the levels of kinds are relative to a known one."""
+    rows = plants()
+    model = sg.fused_least_squares(
+        SIZES, lambda p, r: [growth(p, r), 10.0 * p.kind[0]], columns=list(rows), weights="w"
+    )
+    found = model.fit(NOTHING, rows, errors=True)
+    matrix = np.concatenate([design(rows), 10.0 * np.eye(20)[np.full(200, 15)]])
+    weight = np.concatenate([rows["w"], rows["w"]])
+    inverse = np.linalg.inv(matrix.T @ (weight[:, None] * matrix))
+    want = np.sqrt(np.diag(inverse) * 2 * found.cost / (400 - 20))
+    np.testing.assert_allclose(np.concatenate([np.ravel(e) for e in found.errors.values()]),
+                               want, rtol=1e-6)  # fmt: skip
+
+
+def test_standard_errors_that_are_not_determined() -> None:
+    rows = plants()
+    model = sg.fused_least_squares(SIZES, growth, columns=list(rows))
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="not determined"):
+        found = model.fit(NOTHING, rows, errors=True)
+    assert np.isinf(found.errors["level"]).all()
+    few = {name: v[rows["field"] < 6] for name, v in rows.items()}
+    alone = sg.fused_least_squares(
+        {"level": 7}, lambda p, r: p.level[r.field] - r.y, columns=list(rows)
+    )
+    found = alone.fit({"level": np.full(7, -0.5)}, few, errors=True, bounds=(-9.0, 0.0))
+    counts = np.bincount(few["field"], minlength=7)
+    for k, error in enumerate(found.errors["level"]):
+        if k == 6:
+            assert np.isinf(error)
+        elif found.x["level"][k] == 0.0:
+            assert error == 0.0
+        else:
+            held = np.count_nonzero(found.x["level"][:6])
+            s = np.sqrt(np.sum(found.fun**2) / (len(found.fun) - held))
+            assert error == pytest.approx(s / np.sqrt(counts[k]))
+
+
 def test_groups_alone() -> None:
     """No parameter is left when those of the groups are eliminated."""
     rows = plants()

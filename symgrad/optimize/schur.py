@@ -150,6 +150,13 @@ class System:
         _, first = np.unique(every, return_index=True)
         return every[np.sort(first)]
 
+    @cached_property
+    def place(self) -> np.ndarray:
+        """Where each parameter (n,) is among those that are left."""
+        found = np.zeros(len(self.added), np.intp)
+        found[self.kept] = np.arange(len(self.kept))
+        return found
+
     # vectors -------------------------------------------------------------------------------------
 
     def reduced(self, right: np.ndarray) -> np.ndarray:
@@ -195,9 +202,7 @@ class System:
 
     def matrix(self) -> np.ndarray:
         """The lower half of the complement as a matrix of the parameters that are left."""
-        size = len(self.kept)
-        place = np.zeros(len(self.added), np.intp)
-        place[self.kept] = np.arange(size)
+        size, place = len(self.kept), self.place
         found = np.zeros((size, size))
         for rows, columns, values in self.rest.entries(self.others):
             found[place[rows], place[columns]] += values
@@ -251,7 +256,7 @@ def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
         right = _before(link, last)
 
         def strip(a: int, b: int, right: Any = right) -> None:
-            part = _rows(left, a, b) @ right
+            part = rows_of(left, a, b) @ right
             row = np.repeat(np.arange(a, b), np.diff(part.indptr))
             blocks[row, part.indices] -= part.data
 
@@ -273,7 +278,7 @@ def _before(link: Coupling, last: int) -> Any:
     return block_matrix(blocks, pattern.second[kept], starts, (lines, last))
 
 
-def _rows(matrix: Any, first: int, end: int) -> Any:
+def rows_of(matrix: Any, first: int, end: int) -> Any:
     """Some lines of a matrix in blocks."""
     mine = slice(matrix.indptr[first], matrix.indptr[end])
     starts = matrix.indptr[first : end + 1] - matrix.indptr[first]
