@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from symgrad.expr.node import paused_gc
 from symgrad.expr.show import latex
 from symgrad.expr.tree import Tree
 from symgrad.mathlib.define import functions
+from symgrad.optimize.nested import minimize_nested
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
 from symgrad.row_loss import Request, Traced, require_request, traced_loss
@@ -258,7 +259,8 @@ class DataKernel:
         """Minimise the loss over data, from every start at once, all steps inside one kernel.
 
         Args:
-            starts: (S, n), or (n,) for one; all parameters in a row.
+            starts: (S, n), or (n,) for one; all parameters in a row, or nested as they are: then
+                ``x`` is so too, and a single start gives a result that is not batched.
             method: as for `minimize_from`; `LevenbergMarquardt` and `GaussNewton` are for kernels
                 of `fused_least_squares`.
             steps: the most steps.
@@ -291,7 +293,8 @@ class DataKernel:
             asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
         )  # fmt: skip
         options |= {"steps": steps, "tol": tol}
-        return minimize_over_data(self, loss, starts, method, data, options)
+        run = partial(minimize_over_data, self, loss, method=method, data=data, options=options)
+        return minimize_nested(self.tree, starts, run)
 
     def in_a_row(self, params: Any) -> np.ndarray:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""

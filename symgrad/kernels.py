@@ -17,6 +17,7 @@ from symgrad.expr.show import latex
 from symgrad.expr.tree import Tree
 from symgrad.expressions import Expressions
 from symgrad.optimize.minimize import minimize_kernel
+from symgrad.optimize.nested import minimize_nested
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
@@ -190,7 +191,9 @@ class Kernel:
     ) -> Any:
         """Minimise the loss from many starts (S, n) at once, all steps inside one kernel.
 
-        See `minimize_from` for the options and for the result, SciPy's, batched.
+        See `minimize_from` for the options and for the result, SciPy's, batched. Starts may be
+        nested as variables with names or shapes are, behind the axis of starts or without it: then
+        ``x`` is so too, and a single start gives a result that is not batched.
 
         Example:
             >>> import symgrad as sg
@@ -199,7 +202,8 @@ class Kernel:
             >>> kernel.minimize([[0.0, 2.0], [3.0, 1.0]], sg.LBFGS()).x.round(3).tolist()
             [[1.0, 0.0], [1.0, 0.0]]
         """
-        return minimize_kernel(self, starts, method, steps, tol, **options)
+        run = partial(minimize_kernel, self, method=method, steps=steps, tol=tol, **options)
+        return minimize_nested(self.tree, starts, run)
 
     def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""

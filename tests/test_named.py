@@ -245,3 +245,40 @@ def test_stop_gradient_of_nests() -> None:
         return np.sum(fixed["a"] * v) + fixed["b"][0] * v[1] + np.sum(fixed["b"][1][0]) * v[0]
 
     assert sg.fused_forward_backward(2, f, device="cpu").run([2.0, 3.0])[1].tolist() == [7.0, 5.0]
+
+
+# minimisations ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_minimisations_from_nested_starts(device: Any) -> None:
+    kernel = sg.fused_forward_backward(
+        {"a": 2, "b": ()}, lambda p: np.sum((p.a - 1) ** 2) + (p.b - 3) ** 2, device=device
+    )
+    found = kernel.minimize({"a": np.full((5, 2), 2.0), "b": np.arange(5.0)}, sg.LBFGS(), 50)
+    assert (found.x["a"].shape, found.x["b"].shape, found.fun.shape) == ((5, 2), (5,), (5,))
+    np.testing.assert_allclose(found.x["a"], 1.0, atol=1e-4)
+    one = kernel.minimize({"a": [2.0, 0.0], "b": 1.0}, sg.LBFGS(), 50, history=True)
+    np.testing.assert_allclose(one.x["a"], [1.0, 1.0], atol=1e-4)
+    assert one.x["b"] == pytest.approx(3.0, abs=1e-4) and one.success and np.ndim(one.fun) == 0
+    assert "tolerance" in one.message and one.history.ndim == 1
+    assert kernel.minimize(np.zeros((4, 3)), sg.LBFGS(), 50).x.shape == (4, 3)
+    square = sg.fused_forward_backward((2, 2), lambda w: np.sum((w - 1) ** 2), device=device)
+    assert square.minimize(np.zeros((5, 2, 2)), sg.LBFGS(), 50).x.shape == (5, 2, 2)
+    assert square.minimize(np.zeros((2, 2)), sg.LBFGS(), 50).x.shape == (2, 2)
+    with pytest.raises(InputError, match="starts needs a, b"):
+        kernel.minimize({"a": [0.0, 0.0]}, sg.LBFGS())
+
+
+def test_minimisations_over_data_from_nested_starts() -> None:
+    x = np.linspace(0, 1, 30)
+    rows = {"x": x, "y": 2.0 - 3.0 * x}
+    kernel = sg.fused_least_squares(
+        {"level": (), "slope": ()}, lambda p, r: p.level + p.slope * r.x - r.y, columns=["x", "y"],
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    found = kernel.minimize({"level": 0.0, "slope": 0.0}, sg.LevenbergMarquardt(), data=rows)
+    assert found.x["level"] == pytest.approx(2.0) and found.x["slope"] == pytest.approx(-3.0)
+    assert found.success and np.ndim(found.success) == 0
+    many = kernel.minimize({"level": np.zeros(3), "slope": 1.0}, sg.LBFGS(), data=rows)
+    np.testing.assert_allclose(many.x["slope"], [-3.0] * 3, rtol=1e-5)
