@@ -97,6 +97,7 @@ from symgrad.expr.functions import (
     xlog1py,
     xlogy,
 )
+from symgrad.expr.numpy_choices import interp, table
 from symgrad.expr.show import dot, latex, text
 from symgrad.expr.special import log_softmax, logsumexp, polygamma, softmax
 from symgrad.expr.sympy_bridge import from_sympy, to_sympy
@@ -236,6 +237,7 @@ __all__ = [
     "huber",
     "hvp",
     "hypot",
+    "interp",
     "isfinite",
     "isinf",
     "isnan",
@@ -279,6 +281,7 @@ __all__ = [
     "sqrt",
     "stop_gradient",
     "symbols",
+    "table",
     "tan",
     "tanh",
     "text",

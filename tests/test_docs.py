@@ -46,7 +46,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["ops.md", "laws.md", "by_hand.md", "benchmarks.md"])
+@pytest.mark.parametrize("name", ["ops.md", "numpy.md", "laws.md", "by_hand.md", "benchmarks.md"])
 def test_pages_are_those_of_the_tables(name: str, generator: ModuleType) -> None:
     found = (ROOT / "docs" / name).read_text("utf-8")
     assert found == generator.PAGES[name](), "run: python tools/generate_docs.py"

@@ -1,4 +1,4 @@
-"""Writes docs/ops.md, laws.md, by_hand.md and benchmarks.md: the tables, and what was measured.
+"""Writes docs/ops.md, numpy.md, laws.md, by_hand.md and benchmarks.md from the tables they show.
 
 python tools/generate_docs.py [--check]
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from handwritten import BY_HAND, Loss
 
 from symgrad.expr.differentiate import vjp
@@ -20,6 +21,7 @@ from symgrad.expr.expression import WRAP
 from symgrad.expr.law import Law, Pattern, show
 from symgrad.expr.laws import LAWS
 from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op, reachable
+from symgrad.expr.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SCIPY, SEVERAL, UFUNCS
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal
 from symgrad.expr.show import text
@@ -78,6 +80,20 @@ What [the scripts in benchmarks/](../benchmarks/README.md) measured last, from
 requirement that was set beforehand; those that are missed are listed like those that are met.
 Times depend on the machine, which each section names with its load, and compare only within a
 section.
+
+"""
+
+NUMPY_HEAD = f"""{NOTE}
+
+# NumPy and SciPy
+
+The names of NumPy and SciPy that take expressions and arrays of them, from
+[the tables](../symgrad/expr) that make it so. All others raise a `TraceError`. Arrays of
+expressions also have NumPy's operators, indexing, and methods.
+
+A number 0 among the elements of an array, as in a matrix that is mostly zeros, says that nothing is
+there: in sums, differences and products of arrays it vanishes, also beside infinity and NaN.
+Expressions are real: of a complex number write the real and the imaginary part.
 
 """
 
@@ -204,6 +220,28 @@ def wgsl(op: Op) -> str:
         return f"`{op.wgsl.format(*names(op))}`"
     own = f"`{accurate[op].name}({', '.join(names(op))})`"
     return own if op in fast else f"{own}; fast: `{op.wgsl.format(*names(op))}`"
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def numpy_page() -> str:
+    """docs/numpy.md."""
+    sections = {
+        "Ufuncs": map(numpy_name, [*UFUNCS, *SEVERAL, np.matmul, np.vecdot]),
+        "Ufuncs that reduce and accumulate": map(numpy_name, REDUCTIONS),
+        "Functions": map(numpy_name, FUNCTIONS),
+        "Functions that move elements": map(numpy_name, MOVES),
+        "Ufuncs of scipy.special": (f"scipy.special.{name}" for name in SCIPY),
+    }
+    lists = {title: ", ".join(f"`{n}`" for n in sorted(names)) for title, names in sections.items()}
+    return NUMPY_HEAD + "\n".join(f"## {title}\n\n{names}\n" for title, names in lists.items())
+
+
+def numpy_name(function: Any) -> str:
+    """The name by which users call one of NumPy's functions."""
+    name = function.__name__
+    return f"np.{name}" if getattr(np, name, None) is function else f"np.linalg.{name}"
 
 
 # --- laws -----------------------------------------------------------------------------------------
@@ -421,6 +459,7 @@ def cell(content: str) -> str:
 
 PAGES = {
     "ops.md": ops_page,
+    "numpy.md": numpy_page,
     "laws.md": laws_page,
     "by_hand.md": by_hand_page,
     "benchmarks.md": benchmarks_page,

@@ -98,23 +98,24 @@ def holds_expressions(a: Any) -> bool:
     return isinstance(a, Handle)
 
 
-def _is_zero(a: Any) -> bool:
+def is_zero(a: Any) -> bool:
+    """Whether an element of an array is the number 0, which says that nothing is there."""
     return not isinstance(a, Handle) and bool(a == 0)
 
 
 def add_elements(a: Any, b: Any) -> Any:
     """a + b of elements of arrays, where a number 0 says that nothing is there."""
-    return b if _is_zero(a) else a if _is_zero(b) else a + b
+    return b if is_zero(a) else a if is_zero(b) else a + b
 
 
 def subtract_elements(a: Any, b: Any) -> Any:
     """a - b of elements of arrays, where a number 0 says that nothing is there."""
-    return a if _is_zero(b) else -b if _is_zero(a) else a - b
+    return a if is_zero(b) else -b if is_zero(a) else a - b
 
 
 def multiply_elements(a: Any, b: Any) -> Any:
     """a * b of elements of arrays, where a number 0 says that nothing is there."""
-    return 0.0 if _is_zero(a) or _is_zero(b) else a * b
+    return 0.0 if is_zero(a) or is_zero(b) else a * b
 
 
 def reduce(

@@ -33,7 +33,27 @@ from symgrad.expr.array import (
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, real_number
-from symgrad.expr.numpy_functions import FUNCTIONS, MOVES, clip
+from symgrad.expr.numpy_choices import clip, heaviside
+from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
+from symgrad.expr.numpy_linear import vecdot
+
+REMEDIES: Final = {
+    "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
+    "fft": "expressions are real; multiply by np.cos and np.sin of 2 pi k n / N, for the real and "
+    "the imaginary part",
+    "linalg.eig": "eigenvalues need loops until they converge; write the formula for your matrix",
+    "linalg.svd": "singular values need loops until they converge",
+    "linalg.lstsq": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
+    "linalg.pinv": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
+    "linalg.qr": "np.linalg.cholesky(A.T @ A).T is its R",
+    "histogram": "which bin it is depends on values; sum sg.where of comparisons",
+    "bincount": "which bin it is depends on values; sum sg.where of comparisons",
+    "unique": "which elements are equal depends on values",
+    "nonzero": "which elements are not 0 depends on values; use sg.where",
+    "isclose": "compare with abs(a - b) <= tolerance",
+    "allclose": "compare with np.all(abs(a - b) <= tolerance)",
+}
+"""What to write instead, by how the name of NumPy's function begins."""
 
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 """What NumPy hands on for an argument that the user did not give."""
@@ -68,7 +88,20 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.bitwise_xor: operator.xor,
     np.invert: operator.invert,
     np.conjugate: operator.pos,
+    np.heaviside: heaviside,
+    np.fmax: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b))),
+    np.fmin: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.minimum(a, b))),
+    np.logaddexp2: lambda a, b: (
+        ops.logaddexp(a * np.log(2.0), b * np.log(2.0)) * (1.0 / np.log(2.0))
+    ),
+    np.signbit: lambda x: ops.copysign(1.0, x) < 0.0,
 }
+
+SEVERAL: Final[dict[Any, Callable[..., tuple[Any, ...]]]] = {
+    np.divmod: lambda a, b: (a // b, a % b),
+    np.modf: lambda x: (x - ops.trunc(x), ops.trunc(x)),
+}
+"""Ufuncs with several results."""
 
 STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
@@ -134,6 +167,11 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
             return map_elements(functools.partial(_apply, ufunc), apart, b)
         case "__call__" if ufunc is np.matmul:
             return matmul(*inputs)
+        case "__call__" if ufunc is np.vecdot:
+            return vecdot(*inputs, **options)
+        case "__call__" if ufunc in SEVERAL:
+            found = [map_elements(lambda *a, k=k: SEVERAL[ufunc](*a)[k], *inputs) for k in (0, 1)]
+            return tuple(found)
         case "__call__" if ufunc in STRUCTURAL and not any(map(_is_number, inputs)):
             return map_elements(STRUCTURAL[ufunc], *inputs)
         case "__call__" if _function(ufunc):
@@ -184,12 +222,23 @@ def _into(target: Any, result: Any) -> Any:
 def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function that is no ufunc, on expressions."""
     if func in FUNCTIONS:
-        kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not NOT_GIVEN}
-        return _called(func, args, kwargs)
+        return _called(func, args, _meant(FUNCTIONS[func], kwargs))
     if func in MOVES:
         return _as_expressions(func(*_demote(args), **_demote(kwargs)))
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-    raise TraceError(located(f"{name} is not defined for expressions"))
+    family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
+    remedy = f": {REMEDIES[family]}" if family else ""
+    raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
+
+
+def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that say something: None does where the default is something else."""
+    parameters = inspect.signature(function).parameters
+    defaults = {k: p.default for k, p in parameters.items()}
+    return {
+        k: v for k, v in kwargs.items()
+        if v is not NOT_GIVEN and (v is not None or defaults.get(k) is not None and k in defaults)
+    }  # fmt: skip
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:

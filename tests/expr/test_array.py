@@ -41,7 +41,7 @@ def _number(cell: Any, given: Any) -> float:
     return float(verbs.evaluate(cell, given)) if isinstance(cell, Handle) else float(cell)
 
 
-def agree(f: Callable[[Any], Any], at: np.ndarray = V) -> None:
+def agree(f: Callable[[Any], Any], at: np.ndarray = V, rtol: float = 1e-14) -> None:
     """f of expressions, evaluated, is f of numbers: the same shapes and the same values."""
     found: list[Any] = []
 
@@ -51,17 +51,17 @@ def agree(f: Callable[[Any], Any], at: np.ndarray = V) -> None:
 
     graph = trace(traced, len(at)).graph
     with np.errstate(all="ignore"):
-        compare(numeric(found[0], graph, at), f(at.copy()))
+        compare(numeric(found[0], graph, at), f(at.copy()), rtol)
 
 
-def compare(found: Any, expected: Any) -> None:
+def compare(found: Any, expected: Any, rtol: float = 1e-14) -> None:
     if isinstance(expected, (list, tuple)):
         assert len(found) == len(expected)
         for a, b in zip(found, expected, strict=True):
-            compare(a, b)
+            compare(a, b, rtol)
         return
     assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(found, np.asarray(expected, float), rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(found, np.asarray(expected, float), rtol=rtol, atol=rtol / 10)
 
 
 M: Callable[[Any], Any] = lambda v: v.reshape(2, 3)  # noqa: E731
@@ -297,29 +297,27 @@ def test_the_tables_name_functions_of_numpy() -> None:
 
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
-    "sort": np.sort,
     "argmax": np.argmax,
     "v.argmax": lambda v: v.argmax(),
     "argsort": np.argsort,
     "v.sort": lambda v: v.sort(),
-    "median": np.median,
     "unique": np.unique,
-    "interp": lambda v: np.interp(v, V, V),
-    "linalg.det": lambda v: np.linalg.det(v[:4].reshape(2, 2)),
-    "linalg.inv": lambda v: np.linalg.inv(v[:4].reshape(2, 2)),
-    "linalg.solve": lambda v: np.linalg.solve(np.eye(3), v[:3]),
+    "interp of unsorted points": lambda v: np.interp(v, V, V),
+    "interp at expressions": lambda v: np.interp(0.5, v, V),
+    "too large to solve": lambda v: np.linalg.solve(np.eye(13) * v[0], np.ones(13)),
+    "no square": lambda v: np.linalg.inv(M(v)),
+    "structurally singular": lambda v: np.linalg.inv(v[0] * np.ones((2, 3))[:, :2] * np.eye(2)[0]),
+    "eigenvalues": lambda v: np.linalg.eigvalsh(np.outer(v, v)),
+    "einsum axes": lambda v: np.einsum("ij,j", v, v),
+    "einsum sizes": lambda v: np.einsum("i,i", v, v[:2]),
     "fft": np.fft.fft,
     "isclose": lambda v: np.isclose(v, V),
     "allclose": lambda v: np.allclose(v, V),
     "nonzero": np.nonzero,
     "where alone": lambda v: np.where(v > 0),
-    "searchsorted": lambda v: np.searchsorted(V, v),
     "histogram": np.histogram,
     "spacing": np.spacing,
-    "norm 3": lambda v: np.linalg.norm(v, 3),
     "norm 2 of M": lambda v: np.linalg.norm(M(v), 2),
-    "round 1": lambda v: np.round(v, 1),
-    "einsum trace": lambda v: np.einsum("ii->i", np.outer(v, v)),
     "into numbers": lambda v: np.add(v, 1, out=np.zeros(6)),
     "in-place on numbers": lambda v: operator.iadd(np.zeros(6), v),
     "assigned to numbers": lambda v: np.zeros(6).__setitem__(0, v[0]),
@@ -335,12 +333,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "comparison of plain arrays": lambda v: np.array([v[0], v[1]]) > 0,
     "if array": lambda v: 1 if (v > 0).any() else 2,
     "bool of one": lambda v: bool(v[:1]),
-    "percentile": lambda v: np.percentile(v, 50),
-    "divmod": lambda v: np.modf(v),
     "cross 2": lambda v: np.cross(v[:2], v[2:4]),
-    "tensordot axes": lambda v: np.tensordot(M(v), A, axes=([0], [0])),
-    "gradient": np.gradient,
-    "convolve": lambda v: np.convolve(v, v),
     "bincount": lambda v: np.bincount(v),
     "float_power out": lambda v: np.float_power(v, 2, out=np.ones(6)),
 }
@@ -357,12 +350,12 @@ def test_what_would_go_wrong_is_an_error_of_ours(name: str) -> None:
 
 def test_keywords_that_are_not_known_are_refused_not_ignored() -> None:
     for f in (
-        lambda v: np.prod(M(v), axis=0, keepdims=True),
-        lambda v: np.trace(v.reshape(2, 3), offset=1),
+        lambda v: np.prod(M(v), axis=0, where=V > 0),
+        lambda v: np.trace(v.reshape(2, 3), dtype=int),
         lambda v: np.average(v, returned=True),
-        lambda v: np.diff(v, prepend=0.0),
+        lambda v: np.quantile(v, 0.5, method="nearest"),
         lambda v: np.sum(v, where=V > 0),
-        lambda v: np.diff(M(v), axis=0),
+        lambda v: np.corrcoef(M(v), bias=True),
     ):
         with pytest.raises(TypeError):
             trace(lambda v, f=f: np.sum(f(v)), 6)
