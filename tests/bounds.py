@@ -35,7 +35,7 @@ EXACT: Final = frozenset(
      ops.maximum, ops.relu, ops.copysign, ops.stop_gradient}
 )  # fmt: skip
 SINGULAR: Final = {
-    ops.div: 1, ops.reciprocal: 0, ops.rsqrt: 0, ops.integer_pow: 0, ops.pow: 0, ops.fmod: 1,
+    ops.div: 1, ops.reciprocal: 0, ops.rsqrt: 0, ops.integer_pow: 0, ops.pow: 0, ops.pow_times: 1, ops.fmod: 1,
     ops.remainder: 1, ops.copysign: 1, ops.log: 0, ops.log2: 0, ops.log10: 0, ops.atan2: 0,
 }  # fmt: skip
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
@@ -164,9 +164,10 @@ def _turns(x: Any, start: float, length: float) -> Any:
 
 
 def _value(op: Op, arguments: Sequence[Any]) -> Any:
-    if op is ops.integer_pow:
-        return op.reference(arguments[0], arguments[1][0])
-    return op.reference(*arguments)
+    kinds = op.signature.split("->")[0]
+    return op.reference(
+        *[a[0] if kind == "i" else a for kind, a in zip(kinds, arguments, strict=True)]
+    )
 
 
 def _samples(a: Interval) -> list[Any]:

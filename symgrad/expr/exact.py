@@ -151,6 +151,16 @@ def _logaddexp(a: Any, b: Any) -> Any:
     return a if a == b == -mp.inf else max(a, b) + mp.log1p(_exp(-abs(a - b)) if a != b else 1)
 
 
+def _logistic(x: Any) -> Any:
+    return _exp(-abs(x)) / (1 + _exp(-abs(x))) ** 2
+
+
+def _reciprocal(a: Any, b: Any) -> Any:
+    """1/(a + ib), 0 at 0 and at infinity."""
+    away = (a or b) and mp.isfinite(a) and mp.isfinite(b)
+    return 1 / mp.mpc(a, b) if away else mp.mpc(0)
+
+
 def _integral(rounding: Function) -> Function:
     return lambda x: x if mp.isinf(x) else rounding(x)
 
@@ -179,10 +189,14 @@ EXACT: Final[dict[str, Function]] = {
     "fmod": _fmod,
     "integer_pow": _integer_power,
     "pow": _power,
+    "pow_times": lambda c, x, p, k: c * _power(x, p + k) if c else c,
     "sqrt": mp.sqrt,
     "rsqrt": lambda x: 1 / mp.sqrt(x) if x else mp.inf,
     "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
     "hypot": mp.hypot,
+    "direction": lambda a, b: mp.sign(a) if mp.isinf(a) else a / (mp.hypot(a, b) or 1),
+    "real_reciprocal": lambda a, b: mp.re(_reciprocal(a, b)),
+    "real_reciprocal_square": lambda a, b: mp.re(_reciprocal(a, b) ** 2),
     "exp": _exp,
     "exp2": lambda x: _exp(x * mp.ln2),
     "expm1": _limited(mp.expm1),
@@ -210,7 +224,9 @@ EXACT: Final[dict[str, Function]] = {
     "erf": mp.erf,
     "erfc": mp.erfc,
     "sigmoid": lambda x: 1 / (1 + _exp(-x)),
-    "logistic": lambda x: _exp(-abs(x)) / (1 + _exp(-abs(x))) ** 2,
+    "logistic": _logistic,
+    "sigmoid_difference": lambda a, b: 1 / (1 + _exp(b - a if a != b else 0)),
+    "logistic_difference": lambda a, b: _logistic(a - b if a != b else 0),
     "softplus": _softplus,
     "silu": lambda x: x / (1 + _exp(-x)),
     "silu_slope": lambda x: _sigmoid_slope(x, x),
@@ -225,6 +241,7 @@ EXACT: Final[dict[str, Function]] = {
     "ceil": _integral(mp.ceil),
     "round": _integral(mp.nint),
     "trunc": _integral(_truncated),
+    "one_minus_square": lambda x: (1 - x) * (1 + x),
     "copysign": lambda a, b: -abs(a) if b < 0 else abs(a),
     "minimum": min,
     "maximum": max,

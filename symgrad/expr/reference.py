@@ -87,6 +87,88 @@ def logistic(x: Array) -> Array:
     return e * (r * r)
 
 
+def _apart(a: Array, b: Array) -> tuple[Array, Array]:
+    """a - b rounded, 0 where a = b, infinite or not; and what the rounding lost, at most 1.
+
+    More is lost only where the exponential of the difference is 0.
+    """
+    d = np.where(np.equal(a, b), 0, np.subtract(a, b))
+    minus_b = d - a
+    rest = (a - (d - minus_b)) - (b + minus_b)
+    return d, np.where(np.isfinite(rest), np.clip(rest, -1, 1), 0).astype(d.dtype)
+
+
+def decay_between(a: Array, b: Array) -> Array:
+    """exp(-|a - b|), to first order in what the rounding of a - b loses."""
+    d, rest = _apart(a, b)
+    return np.exp(-np.abs(d)) * (1 - np.sign(d) * rest)
+
+
+def sigmoid_difference(a: Array, b: Array) -> Array:
+    """sigmoid(a - b), in the same way."""
+    d, rest = _apart(a, b)
+    return sigmoid(d) * (1 + rest * sigmoid(-d))
+
+
+def logistic_difference(a: Array, b: Array) -> Array:
+    """logistic(a - b), in the same way."""
+    d, rest = _apart(a, b)
+    return logistic(d) * (1 - rest * np.tanh(d / 2))
+
+
+def _at_unit_scale(a: Array, b: Array) -> tuple[Array, Array, Array, Array]:
+    """a and b in double, divided by 2**k so that the larger is in [1/2, 1); their squares' sum, k.
+
+    The sum is 1 at (0, 0), where there is nothing to divide.
+    """
+    u, v = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    k = np.frexp(np.maximum(np.abs(u), np.abs(v)))[1]
+    u, v = np.ldexp(u, -k), np.ldexp(v, -k)
+    square = u * u + v * v
+    return u, v, np.where(square == 0, 1, square), k
+
+
+def _kept(x: Array) -> Array:
+    """x, 0 where it is infinite."""
+    return np.where(np.isinf(x), 0, x)
+
+
+def real_reciprocal(a: Array, b: Array) -> Array:
+    """a/(a**2 + b**2) without overflow."""
+    u, _, square, k = _at_unit_scale(a, b)
+    value = np.copysign(_kept(u) / square, u)
+    return np.ldexp(value, -k).astype(np.result_type(a, b))
+
+
+def real_reciprocal_square(a: Array, b: Array) -> Array:
+    """(a**2 - b**2)/(a**2 + b**2)**2 without overflow."""
+    u, v, square, k = _at_unit_scale(a, b)
+    u, v = _kept(u), _kept(v)
+    value = ((u - v) / square) * ((u + v) / square)
+    return np.ldexp(value, -2 * k).astype(np.result_type(a, b))
+
+
+def direction(a: Array, b: Array) -> Array:
+    """a/hypot(a, b) without overflow."""
+    u, _, square, _ = _at_unit_scale(a, b)
+    value = np.where(np.isinf(u), np.sign(u), u / np.sqrt(square))
+    return value.astype(np.result_type(a, b))
+
+
+def pow_times(c: Array, x: Array, p: Array, k: Array) -> Array:
+    """c * x**(p + k) as c x**k h, h = |x|**(p/2), times another h: only the whole may overflow."""
+    kind, k = np.result_type(c, x, p), int(k)
+    c, x, p = (np.asarray(v, np.float64) for v in (c, x, p))
+    y = np.power(x, p)
+    half = np.power(np.abs(x), 0.5 * p)
+    value = c * np.copysign(half, y)
+    for _ in range(abs(k)):
+        value = value / x if k < 0 else value * x
+    ends = (x == 0) | np.isinf(x)
+    value = np.where(ends, c * np.power(x, p + k), value * half)
+    return np.where(np.isnan(y), y, np.where(c == 0, 0, value)).astype(kind)
+
+
 def _falling(x: Array, factor: Array) -> Array:
     """x*factor, 0 where the factor is 0, as it falls off faster than x grows."""
     return np.where(factor == 0, 0, x) * factor

@@ -215,4 +215,7 @@ def _decide(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
 
 
 def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
-    return rewriter.definitions[op](rewriter, *args)
+    ordered = (
+        sorted(args) if op.commutative else args
+    )  # so that what f(a, b), f(b, a) are is shared
+    return rewriter.definitions[op](rewriter, *ordered)

@@ -23,6 +23,7 @@ from symgrad.mathlib import (
     hyperbolic,
     inline,
     order,
+    plane,
     powers,
     quotient,
     rounding,
@@ -41,7 +42,9 @@ Formula = Callable[..., Expr]
 
 INLINE: Final[tuple[Formula, ...]] = (
     inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
-    inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
+    inline.decay_between, inline.sigmoid_difference, inline.logistic_difference,
+    inline.one_minus_square, plane.real_reciprocal, plane.real_reciprocal_square,
+    plane.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
 )  # fmt: skip
@@ -193,7 +196,12 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
         ops.TABLE[f.__name__]: _expansion(f) for f in INLINE if f.__name__ not in kept
     }
     return MappingProxyType(
-        {**expanded, ops.integer_pow: _expand_integer_pow, ops.pow: _expand_pow}
+        {
+            **expanded,
+            ops.integer_pow: _expand_integer_pow,
+            ops.pow: _expand_pow,
+            ops.pow_times: _expand_pow_times,
+        }
     )
 
 
@@ -288,6 +296,11 @@ def _expand_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
     return rewriter.graph.add(ops.pow, x, exponent)
 
 
+def _expand_pow_times(rewriter: Rewriter, c: int, x: int, p: int, k: int) -> int:
+    """c x**(p + k), each k a formula of its own."""
+    return _replay(_shifted_power(rewriter.graph.nodes[k][1]), rewriter, (c, x, p))
+
+
 Steps = tuple[Node, ...]
 """A graph as a list of nodes, whose ids are positions: inputs first, then these, the root last."""
 
@@ -297,6 +310,14 @@ def _power(k: int) -> Steps:
     graph = Graph()
     graph.tracing = False
     return _steps(graph, power_chain(Expr(graph, graph.input("x")), k).id)
+
+
+@cache
+def _shifted_power(k: int) -> Steps:
+    graph = Graph()
+    graph.tracing = False
+    variables = [Expr(graph, graph.input(name)) for name in "cxp"]
+    return _steps(graph, inline.pow_times(*variables, k).id)
 
 
 def _steps(graph: Graph, root: int) -> Steps:

@@ -133,19 +133,73 @@ def softplus(x: Expr) -> Expr:
     return ops.relu(x) + ops.log1p(ops.exp(-ops.abs(x)))
 
 
-def logaddexp(a: Expr, b: Expr) -> Expr:
-    """max(a, b) + log1p(exp(-|a - b|)), the difference 0 where a = b, infinite or not.
+def decay_between(a: Expr, b: Expr) -> Expr:
+    """exp(-|a - b|), with what the rounding of the difference loses; 1 where a = b.
 
-    What the rounding of the difference loses is as large as a small value.
+    That is as large as a small value.
     """
-    apart = ops.where(a == b, 0.0, a - b)
-    e = ops.exp(-ops.abs(apart))
-    d = ops.opaque(a - b)
-    minus_b = ops.opaque(d - a)
-    rest = ops.opaque(a - ops.opaque(d - minus_b)) - ops.opaque(b + minus_b)
-    rest = ops.where(ops.isfinite(rest), rest, 0.0)
-    e = e + e * ops.where(a < b, rest, -rest)
-    return ops.maximum(a, b) + ops.log1p(e)
+    larger, smaller = ops.maximum(a, b), ops.minimum(a, b)
+    apart = ops.opaque(larger - smaller)
+    part = ops.opaque(apart - larger)
+    rest = ops.opaque(larger - ops.opaque(apart - part)) - ops.opaque(smaller + part)
+    e = ops.exp(-ops.where(a == b, 0.0, apart))
+    return e * (1.0 - ops.where(ops.isfinite(rest), rest, 0.0))
+
+
+def sigmoid_difference(a: Expr, b: Expr) -> Expr:
+    """1/(1 + e) for a >= b, else e/(1 + e), e = exp(-|a - b|), the difference not rounded."""
+    e = ops.decay_between(a, b)
+    r = ops.reciprocal(1.0 + e)
+    return ops.where(a >= b, r, e * r)
+
+
+def logistic_difference(a: Expr, b: Expr) -> Expr:
+    """e/(1 + e)**2, e = exp(-|a - b|), of the parts that sigmoid_difference has."""
+    e = ops.decay_between(a, b)
+    r = ops.reciprocal(1.0 + e)
+    return e * (r * r)
+
+
+def logaddexp(a: Expr, b: Expr) -> Expr:
+    """max(a, b) + log1p(exp(-|a - b|)), the difference not rounded."""
+    return ops.maximum(a, b) + ops.log1p(ops.decay_between(a, b))
+
+
+def one_minus_square(x: Expr) -> Expr:
+    """(1 - x)(1 + x): next to ±1 one factor is exact."""
+    return (1.0 - x) * (1.0 + x)
+
+
+def pow_times(c: Expr, x: Expr, p: Expr, k: int) -> Expr:
+    """c y x**k, y = x**p; where y is tiny or overflows, c between two roots of its magnitude.
+
+    It is opaque there, for compilers might square the roots first. Elsewhere c comes before what
+    makes the product larger, after what makes it smaller.
+    """
+    y, a = ops.pow(x, p), ops.abs(x)
+    ends = (x == 0.0) | ops.isinf(x)
+    beyond = (ops.abs(y) < 1e-37) | ops.isinf(y)
+    if k not in (0, -1):
+        h = ops.pow(a, 0.5 * (p + k))
+        signed = ops.copysign(h, y) * (ops.copysign(1.0, x) if k % 2 else 1.0)
+        value = ops.where(beyond | ends, ops.opaque(c * signed) * h, _shifted(c, y, x, k))
+        return ops.where(c == 0.0, 0.0, value)
+    # k = 0 and -1 are those of gradients: both have h = |x|**(p/2), at the ends x**(p - 1) itself
+    h = ops.pow(ops.where(ends, x, a), ops.where(ends, p - 1.0, 0.5 * p))
+    signed = ops.copysign(h, y)
+    if k == 0:
+        return ops.where(beyond & ~ends, ops.opaque(c * signed) * h, c * y)
+    value = ops.where(beyond, ops.opaque(_shifted(c, signed, x, -1)) * h, _shifted(c, y, x, -1))
+    return ops.where(ends, ops.where(c == 0.0, 0.0, c * h), value)
+
+
+def _shifted(c: Expr, value: Expr, x: Expr, k: int) -> Expr:
+    """c times the value times x**k, step by step, c first where these grow."""
+    grows = ops.abs(x) < 1.0 if k < 0 else ops.abs(x) > 1.0
+    value = ops.where(grows, c, 1.0) * value
+    for _ in range(abs(k)):
+        value = value * x if k > 0 else value / x
+    return value * ops.where(grows, 1.0, c)
 
 
 def xlogy(x: Expr, y: Expr) -> Expr:

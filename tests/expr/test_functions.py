@@ -23,6 +23,8 @@ OPERATORS = {
     "exp_neg_square", "bell", "normal_cdf", "logistic",
     "silu_slope", "gelu_slope", "gelu_tanh_slope", "stop_gradient", "sinc_ratio",
     "trigamma", "tetragamma", "pentagamma",
+    "one_minus_square", "pow_times", "direction",
+    "real_reciprocal", "real_reciprocal_square", "sigmoid_difference", "logistic_difference",
 }  # fmt: skip
 """Rows that users write as operators, or reach by functions that take more, or never."""
 

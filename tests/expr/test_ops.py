@@ -11,6 +11,7 @@ import pytest
 from meaning import MEANING
 from mpmath import mp, mpf
 from strategies import EDGES, bits, types
+from true_derivatives import DIFFERENTIABLE, smooth_points, true_derivative, variables_of
 
 from symgrad.expr import ops, verbs
 from symgrad.expr.expression import Expr
@@ -19,8 +20,8 @@ from symgrad.expr.node import LEAVES, Graph, Op
 INF, NAN = math.inf, math.nan
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]
 BARE: Final = (
-    ops.bits_float, ops.word_float, ops.signed_float, ops.wide_div, ops.ratio, ops.root,
-    ops.saturate, ops.modulus, ops.far_modulus, ops.quarters,
+    ops.bits_float, ops.word_float, ops.signed_float, ops.wide_div, ops.ratio, ops.decay_between,
+    ops.root, ops.saturate, ops.modulus, ops.far_modulus, ops.quarters,
     ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
     ops.sin_turns, ops.cos_turns,
     ops.sine, ops.cosine, ops.tangent, ops.scalb,
@@ -29,19 +30,9 @@ BARE: Final = (
 """Rows without a derivative: the library's own functions are made of them, nothing else is."""
 
 
-SHARP: Final = {
-    ("minimum", (2.0, 2.0)), ("maximum", (2.0, 2.0)), ("sign", (0.0,)), ("round", (0.5,)),
-    ("round", (-4.5,)),
-}  # fmt: skip
-"""Points at which a row has no derivative; `CONVENTIONS` says what it is taken to be."""
-
 POINTS: Final = [pytest.param(op, p, id=f"{op.name}{p}") for op in ROWS for p in op.points]
-DIFFERENTIABLE: Final = [
-    pytest.param(op, p, id=f"{op.name}{p}")
-    for op in ROWS
-    if op.result == "f" and "f" in types(op) and op not in BARE
-    for p in op.points
-    if (op.name, p) not in SHARP
+SLOPES: Final = [
+    pytest.param(op, p, id=f"{op.name}{p}") for op in DIFFERENTIABLE for p in smooth_points(op)
 ]
 
 
@@ -67,23 +58,6 @@ def applied(op: Op, point: tuple[float, ...]) -> tuple[Expr, list[Expr], dict[Ex
         else:
             arguments.append(int(value))
     return op(*arguments), list(given), given
-
-
-def true_derivative(op: Op, point: tuple[float, ...], orders: dict[int, int]) -> Any:
-    """The mixed partial derivative, ``orders[k]`` times for the k-th float argument."""
-    slots = [k for k, kind in enumerate(types(op)) if kind == "f"]
-    if op.transparent:
-        return mpf(0)
-
-    def meaning(*floats: Any) -> Any:
-        full = list(point)
-        for k, value in zip(slots, floats, strict=True):
-            full[k] = value
-        return MEANING[op.name](*full)
-
-    at = tuple(mpf(point[k]) for k in slots)
-    with mp.workdps(50):
-        return mpmath.diff(meaning, at, tuple(orders.get(k, 0) for k in range(len(slots))))
 
 
 def test_every_row_has_a_meaning_and_points() -> None:
@@ -122,24 +96,23 @@ def test_reference_keeps_float32(op: Op, point: tuple[float, ...]) -> None:
         assert np.asarray(op.reference(*single)).dtype == np.float32
 
 
-@pytest.mark.parametrize(("op", "point"), DIFFERENTIABLE)
+@pytest.mark.parametrize(("op", "point"), SLOPES)
 def test_first_derivatives(op: Op, point: tuple[float, ...]) -> None:
     y, variables, given = applied(op, point)
-    for k, x in enumerate(variables):
-        true = true_derivative(op, point, {k: 1})
+    for k, x in zip(variables_of(op), variables, strict=True):
+        true = true_derivative(op, point, (k,))
         reverse = verbs.evaluate(verbs.grad(y, x), given)
         forward = verbs.evaluate(verbs.jvp(y, [x], [1.0]), given)
         assert close(reverse, true, 1e-14), (k, reverse, true)
         assert close(forward, true, 1e-14), (k, forward, true)
 
 
-@pytest.mark.parametrize(("op", "point"), DIFFERENTIABLE)
+@pytest.mark.parametrize(("op", "point"), SLOPES)
 def test_second_derivatives(op: Op, point: tuple[float, ...]) -> None:
     y, variables, given = applied(op, point)
-    for j, first in enumerate(variables):
-        for k, second in enumerate(variables):
-            orders = {j: 2} if j == k else {j: 1, k: 1}
-            true = true_derivative(op, point, orders)
+    for j, first in zip(variables_of(op), variables, strict=True):
+        for k, second in zip(variables_of(op), variables, strict=True):
+            true = true_derivative(op, point, (j, k))
             slope = verbs.grad(y, first)
             reverse = verbs.evaluate(verbs.grad(slope, second), given)
             forward = verbs.evaluate(verbs.jvp(slope, [second], [1.0]), given)

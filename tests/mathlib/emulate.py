@@ -16,7 +16,7 @@ from symgrad.expr.evaluate import leaf
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.expr.simplify import Rewriter, inputs_of, simplify
-from symgrad.mathlib.define import primitive
+from symgrad.mathlib.define import inlined, primitive
 
 Array = Any
 
@@ -129,11 +129,11 @@ def expanded(name: str, math: str = "accurate") -> tuple[Graph, list[int], list[
     """The same in operations of the device."""
     graph, _, roots = with_derivatives(name)
     if math != "strict":
-        graph, roots = simplify(graph, roots, True, {ops.div: _wide})
+        graph, roots = simplify(graph, roots, True, {**inlined(math), ops.div: _wide})
     graph, roots = simplify(graph, roots, True, primitive(math))
     return graph, inputs_of(graph), roots
 
 
 def _wide(rewriter: Rewriter, a: int, b: int) -> int:
-    """Kernels divide in this way by what may be large; definitions divide as they stand."""
+    """Kernels divide in this way by what may be large; definitions of functions do not."""
     return rewriter.graph.intern((ops.wide_div, a, b))

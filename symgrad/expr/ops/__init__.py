@@ -21,6 +21,7 @@ from symgrad.expr.ops.rounding import *
 from symgrad.expr.ops.hyperbolic import *
 from symgrad.expr.ops.exponential import *
 from symgrad.expr.ops.powers import *
+from symgrad.expr.ops.plane import *
 from symgrad.expr.ops.trigonometric import *
 from symgrad.expr.ops.normal import *
 from symgrad.expr.ops.activations import *

@@ -12,7 +12,7 @@ from symgrad.expr.node import Masked, Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.hyperbolic import logistic, tanh
-from symgrad.expr.ops.normal import bell
+from symgrad.expr.ops.normal import bell, fading
 
 relu = Op(
     name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",
@@ -41,6 +41,7 @@ gelu = Op(
 
 def _gelu_curvature(x: Any) -> Any:
     y = bell(x)
+    x = fading(x, y)
     return (1.0 / math.sqrt(2.0 * math.pi)) * (2.0 * y - x * (x * y))
 
 

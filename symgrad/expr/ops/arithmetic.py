@@ -117,6 +117,12 @@ sign = Op(
     partials=lambda y, x: (None,), edges="sign(0) is 0, sign(NaN) is NaN; the derivative is 0",
     whole=True, points=((0.5,), (-4.0,), (0.0,)),
 )  # fmt: skip
+one_minus_square = Op(
+    name="one_minus_square", signature="f->f", reference=lambda x: (1 - x) * (1 + x), cost=3,
+    meaning="1 - x**2, accurate next to ±1", partials=lambda y, x: (-2.0 * x,),
+    edges="the derivative is -2x itself, not the sum of those of 1 - x and 1 + x",
+    points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1.0,), (-0.9999,)),
+)  # fmt: skip
 copysign = Op(
     name="copysign", signature="ff->f", reference=np.copysign, cost=3,
     meaning="|a| with the sign of b",

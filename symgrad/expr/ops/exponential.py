@@ -10,9 +10,9 @@ import numpy as np
 from symgrad.expr import reference
 from symgrad.expr.law import positive, real
 from symgrad.expr.node import Handle, Op
-from symgrad.expr.ops.arithmetic import opaque, reciprocal, stop_gradient
+from symgrad.expr.ops.arithmetic import reciprocal
 from symgrad.expr.ops.comparison import at_nan, isfinite, where
-from symgrad.expr.ops.hyperbolic import sigmoid
+from symgrad.expr.ops.hyperbolic import sigmoid, tanh
 
 LN2: Final = math.log(2.0)
 
@@ -73,15 +73,18 @@ log1p = Op(
 )  # fmt: skip
 
 
-def _logaddexp_partials(_: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """sigmoid(d + r) and sigmoid(-d - r), d = a - b rounded, r the rest (Knuth's two-sum)."""
-    d = opaque(a - b)
-    minus_b = opaque(d - a)
-    rest = opaque(a - opaque(d - minus_b)) - opaque(b + minus_b)
-    rest = stop_gradient(where(isfinite(rest), rest, 0.0))
-    d = where(a == b, 0.0, a - b)
-    first, second = sigmoid(d), sigmoid(-d)
-    return first * (1.0 + rest * second), second * (1.0 - rest * first)
+sigmoid_difference = Op(
+    name="sigmoid_difference", signature="ff->f", reference=reference.sigmoid_difference, cost=24,
+    meaning="sigmoid(a - b), the difference not rounded; 1/2 where a = b, infinite or not",
+    partials=lambda y, a, b: ((slope := logistic_difference(a, b)), -slope), transcendental=True,
+    points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
+)  # fmt: skip
+logistic_difference = Op(
+    name="logistic_difference", signature="ff->f", reference=reference.logistic_difference, cost=26,
+    meaning="logistic(a - b), the difference not rounded", commutative=True, transcendental=True,
+    partials=lambda y, a, b: ((slope := y * tanh(0.5 * (b - a))), -slope),
+    points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
+)  # fmt: skip
 
 
 def _logaddexp_of_zero(a: Any, b: Any) -> Any:
@@ -95,8 +98,12 @@ def _logaddexp_of_zero(a: Any, b: Any) -> Any:
 logaddexp = Op(
     name="logaddexp", signature="ff->f", reference=np.logaddexp, cost=30, commutative=True,
     meaning="log(exp(a) + exp(b)) without overflow", transcendental=True,
-    partials=_logaddexp_partials, special=_logaddexp_of_zero,
-    points=((1.5, -0.25), (30.0, 31.0)),
+    partials=lambda y, a, b: (sigmoid_difference(a, b), sigmoid_difference(b, a)),
+    special=_logaddexp_of_zero,
+    points=(
+        (1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (0.0, 0.0), (-3.0, -3.0), (1e4, 1e4), (1.0, 1.0001),
+        (1e-6, 0.0), (0.0, 40.0), (30.0, -20.0),
+    ),
 )  # fmt: skip
 softplus = Op(
     name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",

@@ -6,7 +6,7 @@ import numpy as np
 
 from symgrad.expr import reference
 from symgrad.expr.node import Op
-from symgrad.expr.ops.arithmetic import abs, reciprocal, sqrt
+from symgrad.expr.ops.arithmetic import abs, one_minus_square, reciprocal, sqrt
 from symgrad.expr.ops.comparison import at_nan, where
 
 sinh = Op(
@@ -40,7 +40,7 @@ acosh = Op(
 )  # fmt: skip
 atanh = Op(
     name="atanh", signature="f->f", reference=np.arctanh, meaning="the inverse of tanh", cost=22,
-    partials=lambda y, x: (at_nan(abs(x) > 1.0, reciprocal((1.0 - x) * (1.0 + x))),),
+    partials=lambda y, x: (at_nan(abs(x) > 1.0, reciprocal(one_minus_square(x))),),
     transcendental=True, domain="-1 <= x <= 1", edges="±inf at ±1", points=((0.5,), (-0.3,)),
 )  # fmt: skip
 sigmoid = Op(

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from symgrad.expr import reference
 from symgrad.expr.node import Op
+from symgrad.expr.ops.comparison import where
+
+
+def fading(x: Any, y: Any) -> Any:
+    """x as a factor beside y, which falls off faster than x grows: 0 where y is."""
+    return where(y == 0.0, 0.0, x)
+
 
 exp_neg_square = Op(
     name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
-    meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (x * y),),
+    meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,)),
 )  # fmt: skip
 erf = Op(
@@ -25,7 +33,7 @@ erfc = Op(
 )  # fmt: skip
 bell = Op(
     name="bell", signature="f->f", reference=reference.bell, cost=14,
-    meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(x * y),),
+    meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,)),
 )  # fmt: skip
 normal_cdf = Op(

@@ -98,6 +98,11 @@ ratio = Op(
     meaning="a / b as the device divides, which may be off by 3 ULP",
     llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
 )  # fmt: skip
+decay_between = Op(
+    name="decay_between", signature="ff->f", reference=reference.decay_between, cost=18,
+    meaning="exp(-|a - b|), the difference not rounded; 1 where a = b, infinite or not",
+    commutative=True, transcendental=True, points=((1.5, -0.25), (0.5, 0.5), (-20.0, 30.0)),
+)  # fmt: skip
 root = Op(
     name="root", signature="f->f", reference=np.sqrt, cost=4,
     meaning="the square root as the device has it, which may be off by 3 ULP",

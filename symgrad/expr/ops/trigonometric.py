@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from symgrad.expr.node import Op
-from symgrad.expr.ops.arithmetic import abs, reciprocal, sqrt
-from symgrad.expr.ops.comparison import maximum, where
-from symgrad.expr.ops.powers import share
+from symgrad.expr.ops.arithmetic import one_minus_square, reciprocal, sqrt
 
 sin = Op(
     name="sin", signature="f->f", reference=np.sin, meaning="the sine of x radians", cost=12,
@@ -31,35 +27,18 @@ tan = Op(
 )  # fmt: skip
 asin = Op(
     name="asin", signature="f->f", reference=np.arcsin, meaning="the arc sine, in radians", cost=16,
-    wgsl="asin({0})", partials=lambda y, x: (reciprocal(sqrt((1.0 - x) * (1.0 + x))),),
+    wgsl="asin({0})", partials=lambda y, x: (reciprocal(sqrt(one_minus_square(x))),),
     transcendental=True, latex=r"\arcsin\left({0}\right)",
     domain="-1 <= x <= 1", edges="the derivative at ±1 is inf", points=((0.5,), (-0.3,)),
 )  # fmt: skip
 acos = Op(
     name="acos", signature="f->f", reference=np.arccos, meaning="the arc cosine, in radians",
     cost=16, wgsl="acos({0})", transcendental=True, latex=r"\arccos\left({0}\right)",
-    partials=lambda y, x: (-reciprocal(sqrt((1.0 - x) * (1.0 + x))),),
+    partials=lambda y, x: (-reciprocal(sqrt(one_minus_square(x))),),
     domain="-1 <= x <= 1", edges="the derivative at ±1 is -inf", points=((0.5,), (-0.3,)),
 )  # fmt: skip
 atan = Op(
     name="atan", signature="f->f", reference=np.arctan, meaning="the arc tangent, in radians",
     cost=14, wgsl="atan({0})", partials=lambda y, x: (reciprocal(1.0 + x * x),),
     transcendental=True, latex=r"\arctan\left({0}\right)", points=((0.5,), (-3.0,)),
-)  # fmt: skip
-
-
-def _atan2_partials(_: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    largest = maximum(abs(y), abs(x))
-    a, b = share(y, largest), share(x, largest)
-    square = a * a + b * b
-    scale = where(largest < 2.0**-120, 2.0**30, 1.0)  # 1/largest may overflow, the result need not
-    inverse = where(square == 0.0, 0.0, reciprocal(square * (largest * scale)))
-    return (b * inverse) * scale, -((a * inverse) * scale)
-
-
-atan2 = Op(
-    name="atan2", signature="ff->f", reference=np.arctan2, cost=20, transcendental=True,
-    meaning="the angle of the point (x, y), in radians: atan2(y, x)", partials=_atan2_partials,
-    edges="atan2(0, 0) is 0 with C's signs, its derivative there and at infinity (0, 0)",
-    points=((0.5, 1.5), (-1.0, -2.0), (3.0, -0.1)),
 )  # fmt: skip

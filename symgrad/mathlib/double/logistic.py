@@ -71,13 +71,34 @@ def softplus(x: Expr) -> Expr:
     return ops.where(x > FAR, x, total + (lost + low))
 
 
-def logaddexp(a: Expr, b: Expr) -> Expr:
-    """max(a, b) + log(1 + exp(-|a - b|)), difference, exponential and logarithm in two pieces."""
+def _apart(a: Expr, b: Expr) -> tuple[tuple[Expr, Pair, Pair], Expr, Condition]:
+    """`decay` of |a - b|, 0 where a = b; the larger; whether the difference is below 800."""
     first = a > b
     larger, smaller = ops.where(first, a, b), ops.where(first, b, a)
     apart, lost = two_sum(larger, -smaller)
     usable = apart < FAR
-    _, _, e = decay(ops.where(usable, apart, FAR), ops.where(usable, lost, 0.0))
+    apart = ops.where(a == b, 0.0, ops.where(usable, apart, FAR))
+    return decay(apart, ops.where(usable, lost, 0.0)), larger, usable
+
+
+def sigmoid_difference(a: Expr, b: Expr) -> Expr:
+    """1/(1 + e) for a >= b, else e/(1 + e), e = exp(-|a - b|), all in two pieces."""
+    (k, p, e), _, _ = _apart(a, b)
+    left = a < b
+    high, low = share(left, p, e)
+    return keep_nan(raised(left, k, high + low), a, b)
+
+
+def logistic_difference(a: Expr, b: Expr) -> Expr:
+    """e/(1 + e)**2, e = exp(-|a - b|), all in two pieces."""
+    (k, p, e), _, _ = _apart(a, b)
+    high, low = divide_twice(p, one_plus(e))
+    return keep_nan(ops.scalb(high + low, k), a, b)
+
+
+def logaddexp(a: Expr, b: Expr) -> Expr:
+    """max(a, b) + log(1 + exp(-|a - b|)), difference, exponential and logarithm in two pieces."""
+    (_, _, e), larger, usable = _apart(a, b)
     high, low = log_sum_parts(*e)
     total, lost = two_sum(larger, high)
     return keep_nan(ops.where(usable, total + (lost + low), larger + 0.0), a, b)

@@ -99,6 +99,16 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("logaddexp", (INF, -INF), INF),
     ("logaddexp", (-INF, 3.0), 3.0), ("logaddexp", (LARGEST, -LARGEST), LARGEST),
     ("logaddexp", (0.0, 0.0), math.log(2.0)), ("logaddexp", (1e300, 1e300), 1e300),
+    ("sigmoid_difference", (INF, INF), 0.5), ("sigmoid_difference", (-1e300, 1e300), 0.0),
+    ("sigmoid_difference", (2.0, 2.0), 0.5), ("sigmoid_difference", (0.0, -INF), 1.0),
+    ("logistic_difference", (-INF, -INF), 0.25), ("logistic_difference", (1e300, 2e300), 0.0),
+    ("real_reciprocal", (0.0, 0.0), 0.0), ("real_reciprocal", (-INF, 1.0), -0.0),
+    ("real_reciprocal", (1e300, 1e300), 5e-301), ("real_reciprocal", (3e-300, 4e-300), 1.2e299),
+    ("real_reciprocal_square", (0.0, 0.0), 0.0), ("real_reciprocal_square", (INF, INF), 0.0),
+    ("real_reciprocal_square", (2.0, -2.0), 0.0), ("real_reciprocal_square", (1e150, 0.0), 1e-300),
+    ("direction", (0.0, 0.0), 0.0), ("direction", (-INF, INF), -1.0),
+    ("direction", (1.0, INF), 0.0), ("direction", (3e300, -4e300), 0.6),
+    ("direction", (-3e-310, 0.0), -1.0),
     ("silu", (-0.0,), -0.0), ("silu", (INF,), INF), ("silu", (-INF,), -0.0),
     ("silu", (-LARGEST,), -0.0), ("silu", (LARGEST,), LARGEST), ("silu", (1e-310,), 5e-311),
     ("silu_slope", (0.0,), 0.5), ("silu_slope", (INF,), 1.0), ("silu_slope", (-INF,), -0.0),
@@ -167,7 +177,8 @@ def test_all_pairs_of_edges_agree_with_the_op_table(name: str) -> None:
     with np.errstate(all="ignore"):
         want = ops.TABLE[name].reference(a, b)
     np.testing.assert_allclose(got, want, rtol=5e-16, atol=1e-323)
-    same = (got != 0) | (name in ("minimum", "maximum", "remainder"))
+    unsigned = ("minimum", "maximum", "remainder", "real_reciprocal_square")
+    same = (got != 0) | (name in unsigned)
     assert np.all(same | (np.signbit(got) == np.signbit(want)))
 
 

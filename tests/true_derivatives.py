@@ -1,0 +1,83 @@
+"""Derivatives of the op table's rows by mpmath: which there are, at which points, and their values.
+
+A new row is tested at its own points, to third order, by what reads this: branch points, ties and
+edges of its formulas belong among them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import mpmath
+from meaning import MEANING
+from mpmath import mp, mpf
+from strategies import types
+
+from symgrad.expr import ops
+from symgrad.expr.node import LEAVES, Op
+
+Point = tuple[float, ...]
+
+SHARP: Final = {
+    ("minimum", (2.0, 2.0)), ("maximum", (2.0, 2.0)), ("sign", (0.0,)), ("round", (0.5,)),
+    ("round", (-4.5,)),
+}  # fmt: skip
+"""Points at which a row has no derivative; test_ops says what it is taken to be there."""
+
+DIFFERENTIABLE: Final = [
+    op for op in ops.TABLE.values()
+    if op not in LEAVES and op.result == "f" and "f" in types(op)
+    and (op.partials or op.vjp or op.compose)
+]  # fmt: skip
+"""The rows that have derivatives."""
+
+STEP: Final = 50
+"""Digits by which the step of a difference is smaller than the smallest argument."""
+
+NOTHING: Final = mpf(10) ** -90
+"""Where a derivative is 0, a difference is of the size of a step."""
+
+
+def smooth_points(op: Op) -> list[Point]:
+    """The points of a row at which it has derivatives."""
+    return [p for p in op.points if (op.name, p) not in SHARP]
+
+
+def variables_of(op: Op) -> list[int]:
+    """The positions of the arguments that are floats."""
+    return [k for k, kind in enumerate(types(op)) if kind == "f"]
+
+
+def orders_of(op: Op, highest: int) -> list[tuple[int, ...]]:
+    """Every partial derivative up to an order, by the positions of the arguments it is by."""
+    slots = variables_of(op)
+    return [
+        by for order in range(1, highest + 1)
+        for by in itertools.combinations_with_replacement(slots, order)
+    ]  # fmt: skip
+
+
+def true_derivative(op: Op, point: Point, by: Sequence[int]) -> Any:
+    """The partial derivative at a point by the arguments at these positions, to 40 digits or more.
+
+    It is complex where the row means nothing real next to the point.
+    """
+    if op.transparent:
+        return mpf(0)
+    slots = variables_of(op)
+
+    def meaning(*floats: Any) -> Any:
+        full = list(point)
+        for k, value in zip(slots, floats, strict=True):
+            full[k] = value
+        return MEANING[op.name](*full)
+
+    sizes = [abs(mpf(point[k])) for k in slots if point[k]] + [mpf(1)]
+    spread = int(mp.log10(max(sizes) / min(sizes)))
+    with mp.workdps(40 + (STEP + spread) * (len(by) + 1)):
+        step = min(sizes) * mpf(10) ** -STEP
+        orders = tuple(by.count(k) for k in slots)
+        value = mpmath.diff(meaning, tuple(mpf(point[k]) for k in slots), orders, h=step)
+        return mpf(0) if abs(value) < NOTHING else value
