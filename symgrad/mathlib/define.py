@@ -316,8 +316,8 @@ def _power(k: int) -> Steps:
 def _shifted_power(k: int) -> Steps:
     graph = Graph()
     graph.tracing = False
-    variables = [Expr(graph, graph.input(name)) for name in "cxp"]
-    return _steps(graph, inline.pow_times(*variables, k).id)
+    c, x, p = (Expr(graph, graph.input(name)) for name in "cxp")
+    return _steps(graph, inline.pow_times(c, x, p, k).id)
 
 
 def _steps(graph: Graph, root: int) -> Steps:
