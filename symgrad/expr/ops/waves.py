@@ -20,7 +20,7 @@ _RATIO_SLOPE: Final = tuple(
     (-1) ** k * 2 * k * (2 * k + 2) / math.factorial(2 * k + 3) * math.pi ** (2 * k)
     for k in range(1, 14)
 )
-"""The derivative of sinc_ratio over x, a power series in x**2, for |x| < 1/2."""
+"""The derivative of sinc_ratio over x, a power series in x**2, for |x| < 1."""
 
 
 def _ratio_slope(y: Any, x: Any) -> Any:
@@ -28,7 +28,7 @@ def _ratio_slope(y: Any, x: Any) -> Any:
     square, series = x * x, 0.0
     for c in reversed(_RATIO_SLOPE):
         series = series * square + c
-    near = abs(x) < 0.5
+    near = abs(x) < 1.0
     return where(near, x * series, (sinc(x) - 3.0 * y) / where(near, 1.0, x))
 
 
