@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr.misuse import located
-from symgrad.expr.node import Handle, Op, real_number
+from symgrad.expr.node import Graph, Handle, Op, real_number
+from symgrad.expr.place import OnePlace
 
 
 class ExprArray(np.ndarray):
@@ -65,8 +66,14 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     broadcast = np.broadcast_arrays(*[a.astype(object) for a in arrays])
     result = np.empty(broadcast[0].shape, dtype=object)
     flat = zip(*[b.flat for b in broadcast], strict=True)
-    result.reshape(-1)[:] = [function(*elements) for elements in flat]
+    with OnePlace(_graph_of(broadcast)):
+        result.reshape(-1)[:] = [function(*elements) for elements in flat]
     return result.view(ExprArray)
+
+
+def _graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:
+    """The graph of the first expression in them."""
+    return next((e.graph for a in arrays for e in a.flat if isinstance(e, Handle)), None)
 
 
 def call(op: Op, *arguments: Any) -> Any:
@@ -129,8 +136,9 @@ def reduce(
     kept = [k for k in range(a.ndim) if k not in axes]
     rows = a.transpose(kept + axes).reshape([a.shape[k] for k in kept] + [-1])
     result = np.empty(rows.shape[:-1], dtype=object)
-    for index in np.ndindex(result.shape):
-        result[index] = balanced(function, list(rows[index]), initial)
+    with OnePlace(_graph_of([rows])):
+        for index in np.ndindex(result.shape):
+            result[index] = balanced(function, list(rows[index]), initial)
     if keepdims:
         result = np.expand_dims(result, tuple(axes))
     return result.view(ExprArray) if result.ndim else result[()]

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final, Protocol
 
@@ -21,6 +22,12 @@ _INSIDE: Final = (
     _SCIPY,
 )
 
+
+MOST_RESOLVED: Final = 4096
+"""Instructions whose lines are remembered, since functions are traced again and again."""
+
+_resolved: dict[tuple[int, int], tuple[CodeType, Place]] = {}
+"""By the id of a code object, which is held with the line, and an instruction of it."""
 
 Positions = list[tuple[int | None, int | None, int | None, int | None]]
 """First line, last line, first column and end column of each instruction."""
@@ -41,16 +48,23 @@ class Place:
 
 
 class Sources(Protocol):
-    """The lines that a graph knows of."""
+    """The lines that a graph knows of: see `Graph`."""
 
     known: dict[tuple[int, int], int]
     sources: list[Any]
+    place: int
+    tracing: bool
+
+
+@lru_cache(maxsize=4096)
+def _is_inside(file: str) -> bool:
+    return file.startswith(_INSIDE)
 
 
 def user_frame(depth: int) -> FrameType | None:
     """The innermost frame that belongs neither to this library nor to NumPy or SciPy."""
     frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+    while frame is not None and _is_inside(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -78,6 +92,23 @@ def place_here(graph: Sources) -> int:
     return found
 
 
+class OnePlace:
+    """A context in which all nodes get the place that the user's program is at now."""
+
+    __slots__ = ("_graph", "_tracing")
+
+    def __init__(self, graph: Sources | None) -> None:
+        self._graph, self._tracing = graph, graph is not None and graph.tracing
+
+    def __enter__(self) -> None:
+        if self._graph is not None and self._tracing:
+            self._graph.place, self._graph.tracing = place_here(self._graph), False
+
+    def __exit__(self, *_: object) -> None:
+        if self._graph is not None:
+            self._graph.tracing = self._tracing
+
+
 def caller() -> tuple[Place, str] | None:
     """The line of the user's program that is running now, and the part of it that is."""
     frame = user_frame(2)
@@ -101,10 +132,16 @@ def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:
 def resolve_places(graph: Sources) -> None:
     """Replace the code objects in ``graph.sources`` by the lines they stand for."""
     positions: dict[int, Positions] = {}
+    if len(_resolved) > MOST_RESOLVED:
+        _resolved.clear()
     for k, source in enumerate(graph.sources):
         if isinstance(source, tuple):
             code, at = source
-            if id(code) not in positions:
-                positions[id(code)] = list(code.co_positions())
-            graph.sources[k] = place_of(code, at, positions[id(code)])
+            found = _resolved.get((id(code), at))
+            if found is None:
+                if id(code) not in positions:
+                    positions[id(code)] = list(code.co_positions())
+                found = code, place_of(code, at, positions[id(code)])
+                _resolved[id(code), at] = found
+            graph.sources[k] = found[1]
     graph.known.clear()
