@@ -51,7 +51,8 @@ class LeastSquaresKernel(DataKernel):
         such as the points of a bundle adjustment or the levels of groups, is eliminated, and what
         is left is solved by Cholesky's method, or by conjugate gradients if it is more than 8000
         parameters. Directions that no row determines are left as they are, and so are lines of
-        parameters that no row looks up. The kernel's own device and dtype do not matter here.
+        parameters that no row looks up. A prior, such as that of random effects, is more rows: a
+        column says which residual is meant. The kernel's own device and dtype do not matter here.
 
         Args:
             start: the parameters to start from, nested as they were asked for, or in a row.

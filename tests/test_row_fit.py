@@ -158,6 +158,26 @@ def test_jtj_of_a_run_is_sparse() -> None:
         assert jtj.nnz <= np.count_nonzero(want) + 14 and jtj.dtype == np.float32
 
 
+def test_random_effects_have_priors_that_are_rows() -> None:
+    """Henderson's equations of a mixed model: levels are drawn around 0, with a known deviation."""
+    rows, tau = plants(), 0.4
+    data = {k: np.concatenate([rows[k], np.zeros(7, rows[k].dtype)]) for k in ("z", "y")}
+    data |= {"field": np.concatenate([rows["field"], np.arange(7)]), "prior": np.arange(207) >= 200}
+
+    def residual(p: Any, r: Any) -> Any:
+        return np.where(
+            r.prior == 1, p.level[r.field] / tau, p.slope * r.z + p.level[r.field] - r.y
+        )
+
+    found = sg.fused_least_squares(
+        {"slope": (), "level": 7}, residual, columns=["z", "y", "field", "prior"]
+    ).fit({"slope": 0.0, "level": np.zeros(7)}, data)
+    matrix = np.column_stack([rows["z"], np.eye(7)[rows["field"]]])
+    shrunk = matrix.T @ matrix + np.diag([0.0] + [1 / tau**2] * 7)
+    want = np.linalg.solve(shrunk, matrix.T @ rows["y"])
+    np.testing.assert_allclose([found.x["slope"], *found.x["level"]], want, atol=1e-7)
+
+
 def test_standard_errors() -> None:
     """Those of the linear model; the levels of kinds are relative to a known one."""
     rows = plants()
