@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.node import Handle
 from symgrad.optimize.method import largest
+
+ROUNDED: Final = 4.0
+"""How many rounding errors of a diagonal element a negative pivot may stem from."""
 
 
 def solve_positive(matrix: Any, right: Any, floors: Sequence[Any]) -> Any:
@@ -26,32 +29,57 @@ def solve_positive(matrix: Any, right: Any, floors: Sequence[Any]) -> Any:
         columns[j + 1 :, j] = [_entry(matrix, columns, lower, i, j) for i in range(j + 1, n)]
         inverses.append(1.0 / pivot)
         lower[j + 1 :, j] = [_product(c, inverses[j]) for c in columns[j + 1 :, j]]
-    return _substitute(lower, inverses, right)
+    y = _forward(lower, right)
+    return _backward(lower, [v * d for v, d in zip(y, inverses, strict=True)])
 
 
-def solve_modified(matrix: Any, right: Any, eps: float) -> Any:
+def solve_modified(
+    matrix: Any, right: Any, eps: float, least: Sequence[Any] | None = None
+) -> tuple[Any, Any]:
     """The solution (n,) for a symmetric matrix that is made positive definite where it is not.
 
     Pivots are raised as Gill, Murray and Wright do (1981, "Practical optimization", 4.4.2.2); a
-    matrix that is safely positive definite stays as it is.
+    matrix that is safely positive definite stays as it is. With ``least``, a length for each
+    variable, the solution goes at least that far along a direction of negative curvature: that of
+    the first pivot which is negative beyond rounding (there, 4.4.2.3). The second result says where
+    there is one.
     """
     n = len(right)
-    wide = largest([matrix[i][i] for i in range(n)])
+    sizes = [abs(matrix[i][i]) for i in range(n)]
     aside = [matrix[i][j] for i in range(n) for j in range(i)]
-    spread = largest(aside) * (1.0 / max(np.sqrt(n * n - 1.0), 1.0)) if aside else 0.0
+    wide = largest(sizes)
+    spread = largest(aside) * (1.0 / max(np.sqrt(n * n - 1.0), 1.0)) if aside else wide
     bound = functions.maximum(functions.maximum(wide, spread), eps)
-    floor = eps * functions.maximum(bound, 1.0)
+    floor, bends = eps * eps * bound, list[Any]()
     columns, lower, inverses = _empty(n), _empty(n), list[Any]()
     for j in range(n):
         column = [_entry(matrix, columns, lower, i, j) for i in range(j, n)]
-        pivot = functions.maximum(abs(column[0]), floor)
+        rounding = ROUNDED * eps * sizes[j]
+        pivot = functions.maximum(abs(column[0]), functions.maximum(rounding, floor))
         if len(column) > 1:
             peak = largest(column[1:])
             pivot = functions.maximum(pivot, peak * peak / bound)
+        bends.append(column[0] + rounding < 0.0)
         inverses.append(1.0 / pivot)
         columns[j + 1 :, j] = column[1:]
         lower[j + 1 :, j] = [_product(c, inverses[j]) for c in column[1:]]
-    return _substitute(lower, inverses, right)
+    z = [v * d for v, d in zip(_forward(lower, right), inverses, strict=True)]
+    bent = False if least is None else _bent(z, bends, least)
+    return _backward(lower, z), bent
+
+
+def _bent(z: list[Any], bends: Sequence[Any], least: Sequence[Any]) -> Any:
+    """Move the first that bends on as far as it has to go; where there is one.
+
+    Those after it do not change it any more, so the curvature along the solution of the transposed
+    system from it alone is not above its own.
+    """
+    found: Any = bends[0]
+    for j, bend in enumerate(bends):
+        first = bend & ~found if j else bend
+        far = functions.copysign(functions.maximum(abs(z[j]), least[j]), z[j])
+        z[j], found = functions.where(first, far, z[j]), found | bend
+    return found
 
 
 def _empty(n: int) -> Any:
@@ -76,14 +104,18 @@ def _product(c: Any, inverse: Any) -> Any:
     return c if _is_zero(c) else c * inverse
 
 
-def _substitute(lower: Any, inverses: list[Any], right: Any) -> Any:
-    """The solution, from the factor and the inverse pivots."""
-    n = len(inverses)
+def _forward(lower: Any, right: Any) -> list[Any]:
+    """The solution of the triangular system of the factor."""
     y: list[Any] = []
-    for i in range(n):
+    for i in range(len(right)):
         parts = [lower[i, k] * y[k] for k in range(i) if not _is_zero(lower[i, k])]
         y.append(right[i] - np.sum(array(parts)) if parts else right[i])
-    x = [v * d for v, d in zip(y, inverses, strict=True)]
+    return y
+
+
+def _backward(lower: Any, z: Sequence[Any]) -> Any:
+    """The solution of the transposed system."""
+    n, x = len(z), list(z)
     for i in reversed(range(n)):
         for k in range(i + 1, n):
             if not _is_zero(lower[k, i]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -11,8 +11,23 @@ from symgrad.errors import InputError
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.optimize.arguments import whole
-from symgrad.optimize.line_search import Descent, Judged, stacked
+from symgrad.optimize.line_search import OWN, STEEPEST, Ahead, Descent, Judged, stacked
 from symgrad.optimize.method import Evaluation, Memory, choose
+
+PARALLEL: Final = 0.9
+"""The squared cosine from which two steps tell of the same direction."""
+
+SHORT: Final = 8.0
+"""How many times longer than the rounding of the point a step must be to tell of curvature."""
+
+FADING: Final = 0.9
+"""How much of the flattest curvature that was met counts after another step."""
+
+ALONG: Final = 64.0
+"""How many rounding errors of the loss may hide where its curvature is known in all directions."""
+
+SAME: Final = 1e-4
+"""How many may where it is known in some."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,10 @@ class LBFGS(Descent):
 
     Liu and Nocedal, 1989, "On the limited memory BFGS method for large scale optimization". Bounds
     are kept by projection: see `Descent`.
+
+    A success says that the point is stationary as far as gradients tell: the loss can fall by no
+    more than rounding, by the flattest curvature that was met on the way. No curvature is known
+    where no step has led, so a saddle that steps go straight to is not told from a minimum.
 
     Example:
         >>> import symgrad as sg
@@ -31,7 +50,8 @@ class LBFGS(Descent):
     """
 
     history: int = 6
-    expands = True
+    expands: ClassVar[bool] = True
+    patience: ClassVar[float] = 8.0
     pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -39,40 +59,73 @@ class LBFGS(Descent):
             raise InputError(f"LBFGS(history={self.history}): at least one step is remembered")
 
     def start(self, n: int) -> Memory:
-        """The line search's memory, and no steps; the newest will be the first."""
+        """The line search's memory, and no steps; the newest will be the first.
+
+        Then come the scale of the inverse Hessian, the flattest curvature that was met, how often
+        a step has turned, the square of the newest one's length, and how many are worth it.
+        """
         shape = self.history, n
-        return *self.begin(n), np.zeros(shape), np.zeros(shape), np.zeros(self.history), 0.0
+        steps = np.zeros(shape), np.zeros(shape), np.zeros(self.history)
+        return *self.begin(n), *steps, 0.0, 0.0, 0.0, 0.0, 0.0
 
     def reach(self, at: Evaluation, memory: Memory) -> Any:
         """The scale of the inverse Hessian that is known so far."""
-        scale = memory[-1]
+        scale = memory[OWN + 3]
         return functions.where(scale > 0.0, scale, 1.0)
 
     def direct(
         self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
     ) -> Any:
         """The direction of the two loops over the steps remembered."""
-        point, old, *_ = memory[:7]
-        steps, changes, inverses, scale = memory[7:]
+        point, old, where = memory[0], memory[1], functions.where
+        steps, changes, inverses, scale, flattest, turns, before, needed = memory[OWN:]
         s, y = at.x - point, at.gradient - old
-        curvature, size = s @ y, y @ y
-        first = at.step == 0.0
-        enough = curvature > at.eps * np.sqrt(size * (s @ s))
-        keep = judged.accepted & enough & ~first
-        safe = functions.where(keep, curvature, 1.0)
-        steps = _pushed(keep, s, steps)
-        changes = _pushed(keep, y, changes)
-        inverses = choose(keep, array([1.0 / safe, *inverses[:-1]]), inverses)
-        scale = functions.where(keep, curvature / functions.where(keep, size, 1.0), scale)
-        known = functions.where(scale > 0.0, scale, 1.0)
+        curvature, size, square = s @ y, y @ y, s @ s
+        enough = curvature > at.eps * np.sqrt(size * square)
+        long = square > (SHORT * at.eps) ** 2 * (at.x @ at.x)
+        keep = judged.accepted & enough & long & (at.step > 0.0)
+        inverse, along = 1.0 / where(keep, curvature, 1.0), s @ steps[0]
+        turned = keep & (along * along <= PARALLEL * square * before)
+        turns, before = where(turned, turns + 1.0, turns), where(keep, square, before)
+        flattest = where(keep, functions.maximum(square * inverse, FADING * flattest), flattest)
+        steps, changes = _pushed(keep, s, steps), _pushed(keep, y, changes)
+        inverses = choose(keep, array([inverse, *inverses[:-1]]), inverses)
+        scale = where(keep, curvature / where(keep, size, 1.0), scale)
+        known = where(scale > 0.0, scale, 1.0)
         direction = _two_loops(gradient, steps, changes, inverses, known)
         length = 1.0 / functions.maximum(np.sum(abs(gradient)), 1.0)
-        first_length = functions.where(scale > 0.0, 1.0, length)
-        return direction, first_length, (steps, changes, inverses, scale)
+        first = where(scale > 0.0, 1.0, length)
+        free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in held)
+        needed = where(judged.accepted, functions.minimum(free, float(self.history)), needed)
+        own = steps, changes, inverses, scale, flattest, turns, before, needed
+        return direction, first, own
 
-    def knows(self, own: Memory) -> Any:
-        """Whether any step is remembered."""
-        return own[-1] > 0.0
+    def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
+        """Where the direction promises no more, nor does the flattest curvature by much.
+
+        A loss that has all but vanished, with what is promised, is as good.
+        """
+        size = functions.maximum(abs(ahead.loss), ahead.eps**0.5 * ahead.unit)
+        most = ahead.square * own[4]
+        small = (ahead.promised <= tolerance * size) & (most <= tolerance ** (2 / 3) * size)
+        gone = functions.maximum(abs(ahead.loss), ahead.promised) <= ahead.floor
+        level = ahead.steepest <= STEEPEST * ahead.unit
+        return (_full(own) & small) | (gone & (own[3] > 0.0)) | (level & _seen(own))
+
+    def lost(self, ahead: Ahead, own: Memory) -> Any:
+        """Where the loss can fall by rounding alone, by the flattest curvature that was met."""
+        hidden = functions.where(_full(own), ALONG, SAME) * ahead.eps * abs(ahead.loss)
+        return _seen(own) & (ahead.square * own[4] <= hidden)
+
+
+def _full(own: Memory) -> Any:
+    """Whether steps have turned as often as there are free variables, or steps remembered."""
+    return own[5] >= own[7]
+
+
+def _seen(own: Memory) -> Any:
+    """Whether two steps are remembered, or all that can be."""
+    return own[2][min(1, *(k - 1 for k in own[0].shape))] > 0.0
 
 
 def _pushed(keep: Any, new: Any, rows: Any) -> Any:

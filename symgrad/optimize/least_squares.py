@@ -30,7 +30,7 @@ from symgrad.optimize.method import (
 )
 from symgrad.optimize.normal import Normal, kept
 
-ROUNDING: Final = 4.0
+ROUNDING: Final = 1.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
 
 BLIND: Final = 2.0
@@ -78,18 +78,20 @@ class LevenbergMarquardt(Method):
             raise InputError(f"LevenbergMarquardt(damping={self.damping}): it must be positive")
 
     def start(self, n: int) -> Memory:
-        """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, promise and size.
+        """The point, loss, gradient, JᵀJ (lower half), scales, damping, growth, and three sizes.
 
-        The promise is by how much the quadratic model says that the step lowers the loss; the size
-        is the sum of squares of the columns of J times their variables, which rounding goes with.
+        These are the promise, by how much the quadratic model says that the step lowers the loss;
+        the sum of squares of the columns of J times their variables, which rounding goes with; and
+        the loss at the start, or 1 if that is less.
         """
         half = np.zeros(n * (n + 1) // 2)
-        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, 0.0, 0.0
+        sizes = 0.0, 0.0, 0.0
+        return np.zeros(n), 0.0, np.zeros(n), half, np.zeros(n), self.damping, 2.0, *sizes
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
-        point, loss, gradient, half, scales, damping, growth, promised, size = memory
+        point, loss, gradient, half, scales, damping, growth, promised, size, unit = memory
         first = at.step == 0.0
         sound = functions.isfinite(np.sum(at.gradient) + at.hessian.trace())
         inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
@@ -111,16 +113,19 @@ class LevenbergMarquardt(Method):
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         held = at.bounds.held(point, gradient)
-        left = released(gradient, held)
+        left = released(gradient, held) * (1.0 / _gradient_unit(at.eps))
+        squares = [g * g for g in left]
+        unit = functions.where(first, functions.minimum(at.loss, 1.0), unit)
+        gone = loss <= at.eps**1.5 * unit  # less of the residuals is rounding of their terms
         size = point @ (diagonal * point)
-        memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size
+        memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size, unit
         ratio = promised * inverse
         good = blind | (lower & (quality > 0.25))
         worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
         return Move(
-            point, loss, _orthogonal(left, diagonal, loss, promised), trial, memory,
+            point, loss, _orthogonal(squares, diagonal, loss, promised, at.eps), trial, memory,
             settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
-            slight=_slight(left, diagonal, loss, size, at.eps),
+            slight=_slight(squares, diagonal, loss, size, at.eps), solved=lambda _: gone,
             stuck=damping > 1.0 / at.eps**2, worn=worn,
             flat=_flat(diagonal, scales, point, loss, held, at.eps),
             onward=(promised > 0.0) & hidden(promised),
@@ -154,7 +159,7 @@ class LevenbergMarquardt(Method):
 
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""
-        return Tolerances(gradient=eps**0.75, loss=8.0 * eps, step=8.0 * eps)
+        return Tolerances(gradient=_gradient_unit(eps), loss=8.0 * eps, step=8.0 * eps)
 
 
 def _least_damping(eps: float) -> float:
@@ -240,16 +245,19 @@ def _flat(
     return functools.reduce(operator.and_, free, functools.reduce(operator.or_, tests) & (loss > 0))
 
 
-def _orthogonal(gradient: Any, diagonal: Any, loss: Any, promised: Any) -> Callable[[float], Any]:
+def _orthogonal(
+    squares: Sequence[Any], diagonal: Any, loss: Any, promised: Any, eps: float
+) -> Callable[[float], Any]:
     """Whether no cosine between a column of the Jacobian and the residuals is above a tolerance.
 
-    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out. Nor may that of
-    all columns together be, by what the step promises, for columns may be nearly the same.
+    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out, those of the
+    gradient in units of `_gradient_unit`. Nor may that of all columns together be, by what the step
+    promises, for columns may be nearly the same.
     """
 
     def within(tolerance: float) -> Any:
-        scaled, square = gradient * (1.0 / max(tolerance, SMALLEST)), 2.0 * loss
-        tests = [g * g <= d * square for g, d in zip(scaled, diagonal, strict=True)]
+        most = 2.0 * (tolerance / _gradient_unit(eps)) ** 2 * loss
+        tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
         together = promised <= max(tolerance, SMALLEST) ** 2 * loss
         return functools.reduce(operator.and_, tests, together)
 
@@ -257,7 +265,7 @@ def _orthogonal(gradient: Any, diagonal: Any, loss: Any, promised: Any) -> Calla
 
 
 def _slight(
-    gradient: Any, diagonal: Any, loss: Any, size: Any, eps: float
+    squares: Sequence[Any], diagonal: Any, loss: Any, size: Any, eps: float
 ) -> Callable[[float], Any]:
     """Whether a change of a single variable, by its column alone, would hardly lower the loss.
 
@@ -266,9 +274,14 @@ def _slight(
 
     def within(tolerance: float) -> Any:
         part = (ROUNDING * eps) ** 2 / tolerance
-        most = functions.maximum(2.0 * loss, part * size)
-        scaled = gradient * (1.0 / max(tolerance, SMALLEST) ** 0.5)
-        tests = [g * g <= d * most for g, d in zip(scaled, diagonal, strict=True)]
+        scale = tolerance / _gradient_unit(eps) ** 2
+        most = functions.maximum(2.0 * loss, part * size) * scale
+        tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
         return functools.reduce(operator.and_, tests)
 
     return within
+
+
+def _gradient_unit(eps: float) -> float:
+    """What gradients are compared with: their squares do not vanish beside those of tolerances."""
+    return eps**0.75

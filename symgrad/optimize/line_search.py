@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symgrad.expr import functions
 from symgrad.expr.array import array
-from symgrad.expr.expression import Condition
 from symgrad.optimize.method import (
     Evaluation,
     Memory,
     Method,
     Move,
+    Tolerances,
     choose,
     largest,
     released,
-    slight,
 )
 
 UNSEEN = 8.0
-"""What is so many times the rounding error of a loss, or less, cannot be told from it."""
+"""How many rounding errors of a loss a change may have that cannot be told from them."""
+
+FLOOR = 16.0
+"""How many times less than `Ahead.floor`, or than the rounding of the variables, cannot either."""
+
+STEEPEST = 3e-8
+"""The gradient, in units of the loss, that no descent goes on for."""
+
+LONGEST = 16.0
+"""Steps in a row that change the loss by rounding alone, after which there is nothing to learn."""
+
+OWN = 9
+"""The parts of the memory that all descents have."""
 
 NEAR = 1e-3
 """How near to a bound, in its unit, a variable may be to be taken there at once."""
@@ -38,21 +48,53 @@ STEEP = 0.9
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a trial: whether it is taken, and where to try next if it is not."""
+    """The verdict on a trial: whether it is taken, and where to try next if it is not.
+
+    ``level`` says where it has changed the loss by no more than rounding.
+    """
 
     accepted: Any
     length: Any
     low: Any
     high: Any
     stuck: Any
+    level: Any
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is known of the way down from the best point.
+
+    ``promised`` is the slope of the direction, twice what a quadratic model says that the loss can
+    fall; ``steepest`` is the largest component of the gradient, ``square`` its sum of squares. The
+    ``unit`` of the loss is its size at the start, or 1 if that is less.
+    """
+
+    promised: Any
+    steepest: Any
+    square: Any
+    loss: Any
+    unit: Any
+    eps: float
+
+    @property
+    def rounding(self) -> Any:
+        """What cannot be told from the loss at the point."""
+        return UNSEEN * self.eps * abs(self.loss)
+
+    @property
+    def floor(self) -> Any:
+        """Where a loss that falls to 0 may stop: with less of it, its terms are rounding."""
+        return self.eps**1.5 * self.unit
 
 
 class Descent(Method):
     """A method that goes along a direction until the loss has decreased enough.
 
     The memory begins with the best point, its gradient, the direction from it, its loss, the
-    length of the step that is tried, and the bracket of lengths around the one wanted (``high`` is
-    0 while there is no upper end). What a subclass keeps of its own comes after it.
+    length of the step that is tried, the bracket of lengths around the one wanted (``high`` is 0
+    while there is no upper end), the unit of the loss, and how many steps in a row have changed it
+    by rounding alone. What a subclass keeps of its own comes after it.
 
     A trial is taken if it meets Armijo's condition, or, where the loss has no digits left to tell,
     the slope's form of it (Hager and Zhang, 2005, "A new conjugate gradient method with guaranteed
@@ -63,9 +105,15 @@ class Descent(Method):
     direction is that of the others alone: else its projection into the bounds might lead up. What
     is near shrinks as the others come to rest (Bertsekas, 1982, "Projected Newton methods for
     optimization problems with simple constraints").
+
+    Success is claimed where the model of the loss promises less than its tolerance, or where no
+    step is seen to lower the loss any more and what is promised is lost in its rounding. Where
+    neither holds rounding hides the rest, and the status is -1.
     """
 
-    expands = False
+    expands: ClassVar[bool] = False
+    patience: ClassVar[float] = 1.0
+    """Steps in a row that change the loss by rounding alone, after which the end may be near."""
 
     @abstractmethod
     def reach(self, at: Evaluation, memory: Memory) -> Any:
@@ -81,35 +129,68 @@ class Descent(Method):
         the old one. The direction and the memory are used where the trial is accepted.
         """
 
+    @abstractmethod
+    def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
+        """Whether the loss can fall by no more than this, relative to it or to its unit."""
+
+    @abstractmethod
+    def lost(self, ahead: Ahead, own: Memory) -> Any:
+        """Whether rounding hides what the loss can still fall by."""
+
+    def bends(self, own: Memory) -> Any:
+        """Whether the loss is known to fall along a curve, whatever the gradient."""
+        return False
+
     def begin(self, n: int) -> Memory:
         """The part of the memory that all descents have."""
-        return np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 1.0, 0.0, 0.0
+        return np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 1.0, 0.0, 0.0, 0.0, 0.0
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: along the new direction if the trial is accepted, else back or further."""
-        point, gradient, direction, loss, *_ = memory
-        judged = self._judge(at, memory)
+        point, gradient, direction, loss, _, _, _, unit, still = memory[:OWN]
+        judged, first = self._judge(at, memory), at.step == 0.0
         held = at.bounds.held(at.x, at.gradient, self._slack(at, memory))
         free = released(at.gradient, held)
-        new, first, own = self.direct(at, free, held, judged, memory)
+        new, begun, own = self.direct(at, free, held, judged, memory)
         new = released(new, held)
-        new = _ending(at, choose(new @ free < 0.0, new, -free), held)
+        new = _ending(at, choose(new @ free <= 0.0, new, -free), held)
         took = judged.accepted
         point, direction = choose(took, at.x, point), choose(took, new, direction)
         gradient, loss = choose(took, at.gradient, gradient), functions.where(took, at.loss, loss)
-        length = functions.where(took, first, judged.length)
+        length = functions.where(took, begun, judged.length)
         low, high = (functions.where(took, 0.0, end) for end in (judged.low, judged.high))
+        unit = functions.where(first, functions.minimum(abs(at.loss), 1.0), unit)
+        level = functions.where(judged.level & ~first, still + 1.0, 0.0)
+        still = functions.where(took, level, still)
         left = at.bounds.to_go(point, gradient)
         trial = at.bounds.project(point + length * direction)
-        small = _slight(slight(point, loss, left), -(direction @ gradient), loss, self.knows(own))
-        memory = point, gradient, direction, loss, length, low, high, *own
-        loss = functions.where(at.step == 0.0, at.loss, loss)  # NaN where even the first has none
-        measure = largest(left)
-        return Move(point, loss, measure, trial, memory, took, judged.stuck, slight=small)
+        memory = point, gradient, direction, loss, length, low, high, unit, still, *own
+        promised = -(direction @ gradient)
+        ahead = Ahead(promised, largest(left), left @ left, loss, unit, at.eps)
+        loss = functions.where(first, at.loss, loss)  # NaN where even the first has none
+        return self._move(ahead, own, Move(point, loss, ahead.steepest, trial, memory), judged)
 
-    def knows(self, own: Memory) -> Any:
-        """Whether the direction is about Newton's: its slope tells how far down the minimum is."""
-        return True
+    def _move(self, ahead: Ahead, own: Memory, move: Move, judged: Judged) -> Move:
+        """The move with what tells of its end."""
+        still, lost = move.memory[OWN - 1], self.lost(ahead, own)
+        stuck = judged.stuck | (still >= LONGEST)
+        bends = self.bends(own)
+
+        def solved(tolerance: float) -> Any:
+            return self.solved(ahead, own, tolerance)
+
+        def slight(tolerance: float) -> Any:
+            return lost | solved(tolerance) if tolerance > UNSEEN * ahead.eps else lost
+
+        return replace(
+            move, settled=False, stuck=stuck, slight=slight, solved=solved,
+            worn=judged.accepted & (still >= self.patience),
+            bent=bends if bends is False else bends & ~stuck,
+        )  # fmt: skip
+
+    def tolerances(self, eps: float) -> Tolerances:
+        """That of the loss: gradients have more digits than it."""
+        return Tolerances(gradient=0.0, loss=eps**1.5)
 
     def _slack(self, at: Evaluation, memory: Memory) -> Any:
         """How near to a bound is near, in units of `Bounds`; 0.0 where there are no bounds."""
@@ -120,7 +201,7 @@ class Descent(Method):
         return functions.minimum(largest(sizes), NEAR)
 
     def _judge(self, at: Evaluation, memory: Memory) -> Judged:
-        point, gradient, _, loss, length, low, high = memory[:7]
+        point, gradient, _, loss, length, low, high, unit, _ = memory[:OWN]
         first, h = at.step == 0.0, at.x - point
         slope, slope_there = gradient @ h, at.gradient @ h
         noise = 4.0 * at.eps * abs(loss)
@@ -134,8 +215,9 @@ class Descent(Method):
         low, high = functions.where(short, length, low), functions.where(enough, high, length)
         tried = functions.where(high == 0.0, 2.0 * length, functions.where(
             low > 0.0, 0.5 * (low + high), fitted))  # fmt: skip
-        still = [abs(a) <= 0.5 * at.eps * abs(b) for a, b in zip(h, at.x, strict=True)]
-        return Judged(accepted, tried, low, high, ~enough & _all(still))
+        unseen = abs(slope) <= at.eps**2 * functions.maximum(abs(loss), unit)
+        stuck = ~enough & unseen & (length <= at.eps**0.5)
+        return Judged(accepted, tried, low, high, stuck, abs(at.loss - loss) <= noise)
 
     def _short(
         self, at: Evaluation, slope: Any, slope_there: Any, length: Any, low: Any, high: Any,
@@ -154,31 +236,11 @@ def _ending(at: Evaluation, direction: Any, held: Any) -> Any:
     return array([d if h is None else functions.where(h, e - v, d) for d, h, e, v in ends])
 
 
-def _slight(small: Any, promised: Any, loss: Any, known: Any) -> Callable[[float], Any]:
-    """Whether the gradient is small, or not large and what it promises is lost in the loss.
-
-    The promise alone does not tell: the curvature that it rests upon may be rounding error.
-    """
-
-    def within(tolerance: float) -> Any:
-        unseen = (promised <= UNSEEN * tolerance * abs(loss)) & known
-        return small(tolerance) | (unseen & small(tolerance**0.5))
-
-    return within
-
-
 def _parabola(rise: Any, slope: Any, length: Any) -> Any:
     """The length at which the parabola through both losses and the slope is lowest."""
     curved = rise - slope
     part = functions.clip(-0.5 * slope / functions.where(curved > 0.0, curved, 1.0), 0.1, 0.5)
     return length * functions.where(functions.isfinite(rise) & (curved > 0.0), part, 0.1)
-
-
-def _all(conditions: list[Condition]) -> Any:
-    found = conditions[0]
-    for c in conditions[1:]:
-        found = found & c
-    return found
 
 
 def stacked(rows: list[Any]) -> Any:

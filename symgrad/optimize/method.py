@@ -28,11 +28,17 @@ class Tolerances:
     ``gradient`` bounds the gradient at the point: its largest component, none counted for more
     than the distance to the bound that it pushes against; or, for least squares, the largest
     cosine between a column of the Jacobian and the residuals. ``loss`` bounds its relative
-    decrease in a step that was accepted, ``step`` that of every variable, relative to it.
+    decrease in a step that was accepted, or for `LBFGS` and `Newton` the one that their model of
+    the loss still promises, relative to the loss, or to its size at the start or 1 where it falls
+    to 0. ``step`` bounds the relative change of every variable.
 
     Small decreases and steps alone do not tell of a minimum. They count where the gradient is as
     small as a loss known to that tolerance lets it be (Gill, Murray and Wright, 1981, "Practical
-    optimization", 8.2.3): see `slight`, and `LevenbergMarquardt` for least squares.
+    optimization", 8.2.3): see `slight`, `Descent`, and `LevenbergMarquardt` for least squares.
+
+    Where a method gives no tolerances of its own all are None, and all steps are taken. A success
+    of methods that know gradients alone says that the point is stationary: they do not tell a
+    minimum from a saddle that they were started at, as `Newton` does.
     """
 
     gradient: float | None = None
@@ -154,17 +160,26 @@ class Move:
 
     ``point`` is the best point known now, with its ``loss`` and the ``measure`` of its gradient,
     which is compared with the tolerance, or a function from the tolerance to a condition;
-    ``trial`` is where to evaluate next. ``settled`` says where the change of the loss tells of
-    convergence, or is a function from the tolerance for that change to such a condition;
-    ``stuck`` says where no step leads further down, ``finite`` where the gradient at the point is
-    finite, for a measure that does not tell, and ``whole`` where the length of the step tells of
-    convergence, as bounds have not cut it off. ``slight`` is a function from the tolerance of the
-    loss or the step to a condition: whether the gradient is small for it; None if a method leaves
-    that out. ``worn`` says where changes of the loss are rounding and steps improve no more: the
-    problem is done there where the gradient is small for the tolerance of the loss. ``flat`` says
-    where the loss no longer depends on some variable, so that a small gradient tells of nothing.
-    ``onward`` says where a problem that is done ends at ``trial`` and not at ``point``: after a
-    step that changes the loss by less than its rounding.
+    ``trial`` is where to evaluate next.
+
+    The others tell of the end, and may all be left out:
+
+    - ``settled``: where the change of the loss tells of convergence, or a function from the
+      tolerance for that change to such a condition; False if it never does.
+    - ``solved``: a function from the tolerance of the loss to a condition: whether the loss, by a
+      model of it, can fall by no more.
+    - ``stuck``: where no step leads further down.
+    - ``finite``: where the gradient at the point is finite, for a measure that does not tell.
+    - ``whole``: where the length of the step tells of convergence, as bounds have not cut it off.
+    - ``slight``: a function from the tolerance of the loss or the step to a condition: whether the
+      gradient is small for it; None if a method leaves that out.
+    - ``worn``: where changes of the loss are rounding and steps improve no more: the problem is
+      done there where the gradient is small for the tolerance of the loss.
+    - ``bent``: where the loss falls along its curvature, so that no gradient tells of a minimum.
+    - ``flat``: where the loss no longer depends on some variable, so that a small gradient tells of
+      nothing.
+    - ``onward``: where a problem that is done ends at ``trial`` and not at ``point``: after a step
+      that changes the loss by less than its rounding.
     """
 
     point: Any
@@ -173,11 +188,13 @@ class Move:
     trial: Any
     memory: Memory
     settled: Any = True
+    solved: Callable[[float], Any] | None = None
     stuck: Any = False
     finite: Any = True
     whole: Any = True
     slight: Callable[[float], Any] | None = None
     worn: Any = False
+    bent: Any = False
     flat: Any = False
     onward: Any = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
 from symgrad.optimize.factor import solve_modified
-from symgrad.optimize.line_search import Descent, Judged
+from symgrad.optimize.line_search import FLOOR, OWN, STEEPEST, Ahead, Descent, Judged
 from symgrad.optimize.method import Evaluation, Memory, released
+
+AWAY: Final = 0.01
+"""How far a step from a saddle goes, relative to a variable or to 1."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,9 @@ class Newton(Descent):
     """Newton's method: the symbolic Hessian, made positive definite by a modified Cholesky.
 
     Each step is shortened until Armijo's condition holds. Where the Hessian is positive definite
-    the direction is exactly Newton's, and convergence quadratic.
+    the direction is exactly Newton's, and convergence quadratic. Where it has negative curvature
+    the step goes along that as well, also from a saddle or a maximum, where the gradient is 0: an
+    end is a success only where the Hessian is positive semidefinite within its rounding.
 
     Example:
         >>> import symgrad as sg
@@ -34,8 +39,12 @@ class Newton(Descent):
     pure: ClassVar[bool] = True
 
     def start(self, n: int) -> Memory:
-        """The line search's memory."""
-        return self.begin(n)
+        """The line search's memory, the size of the quadratic form, and whether it is indefinite.
+
+        The size is the sum of squares of the variables times the Hessian's diagonal: rounding of
+        the variables changes the loss by its product with eps squared.
+        """
+        return *self.begin(n), 0.0, 0.0
 
     def reach(self, at: Evaluation, memory: Memory) -> Any:
         """The inverse of the Hessian's diagonal."""
@@ -47,8 +56,33 @@ class Newton(Descent):
         self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
     ) -> Any:
         """Newton's direction among the variables that are free, with a first length of 1."""
-        matrix = restricted(at.hessian, held)
-        return -solve_modified(matrix, gradient, at.eps), 1.0, ()
+        size, indefinite = memory[OWN:]
+        step, bends = self._step(at, restricted(at.hessian, held), gradient)
+        parts = [abs(at.hessian[k, k]) * x * x for k, x in enumerate(at.x)]
+        size = functions.where(judged.accepted, np.sum(array(parts)), size)
+        if bends is not False:
+            bends = functions.where(bends, 1.0, 0.0)
+            indefinite = functions.where(judged.accepted, bends, indefinite)
+        return -step, 1.0, (size, indefinite)
+
+    def _step(self, at: Evaluation, matrix: Any, gradient: Any) -> tuple[Any, Any]:
+        """Minus the step, and whether the matrix has negative curvature."""
+        least = [AWAY * functions.maximum(abs(v), 1.0) for v in at.x]
+        return solve_modified(matrix, gradient, at.eps, least)
+
+    def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
+        """Where the quadratic model promises no more than the tolerance."""
+        size = functions.maximum(abs(ahead.loss), ahead.unit)
+        return (ahead.promised <= tolerance * size) | (ahead.steepest <= STEEPEST * ahead.unit)
+
+    def lost(self, ahead: Ahead, own: Memory) -> Any:
+        """Where the promise is rounding of the loss, of its terms or of the variables."""
+        terms = FLOOR * (ahead.floor + ahead.eps**2 * own[0])
+        return ahead.promised <= ahead.rounding + terms
+
+    def bends(self, own: Memory) -> Any:
+        """Where the Hessian has negative curvature."""
+        return own[1] > 0.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +101,14 @@ class GaussNewton(Newton):
 
     needs: ClassVar[str] = "squares"
     pure: ClassVar[bool] = True
+
+    def _step(self, at: Evaluation, matrix: Any, gradient: Any) -> tuple[Any, Any]:
+        """Minus the step: JᵀJ is never indefinite."""
+        return solve_modified(matrix, gradient, at.eps)
+
+    def bends(self, own: Memory) -> Any:
+        """Nowhere."""
+        return False
 
 
 def restricted(matrix: Any, held: list[Condition | None]) -> Any:

@@ -366,7 +366,9 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
     if move.worn is not False:
         tolerance = eps if stop.loss is None else stop.loss
         status = where(move.worn & small_for(tolerance), 2.0, status)
-    if stop.loss is not None:
+    if stop.loss is not None and move.solved is not None:
+        status = where(move.solved(stop.loss), 2.0, status)
+    if stop.loss is not None and move.settled is not False:
         still = abs(loss - move.loss) <= stop.loss * abs(move.loss)
         settled = move.settled(stop.loss) if callable(move.settled) else move.settled
         met = still & (count > 0.0) & settled & small_for(stop.loss)
@@ -377,6 +379,8 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
     elif stop.gradient is not None:
         status = where(move.measure <= stop.gradient, 1.0, status)
         finite = finite & functions.isfinite(move.measure)
+    if move.bent is not False:
+        status = where(move.bent, 0.0, status)
     if move.flat is not False:
         status = where(move.flat & (status > 0.0), -3.0, status)
     return where(finite, status, -2.0)

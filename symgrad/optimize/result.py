@@ -16,7 +16,7 @@ MESSAGES: Final = {
     1: "the gradient is within the tolerance",
     2: "the loss no longer decreases by more than the tolerance",
     3: "the step is within the tolerance",
-    -1: "no step leads further down, and the gradient is not small",
+    -1: "precision loss: no step is seen to lead further down, and the gradient is not small",
     -2: "the loss or its gradient is not finite",
     -3: "the loss no longer depends on some variable: it has gone where the model is flat",
     99: "the callback ended the run",

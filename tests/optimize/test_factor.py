@@ -17,6 +17,10 @@ def positive(matrix: Any, right: Any, floor: float) -> Any:
     return solve_positive(matrix, right, [floor] * len(right))
 
 
+def modified(matrix: Any, right: Any, eps: float) -> Any:
+    return solve_modified(matrix, right, eps)[0]
+
+
 def solved(solve: Any, matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     n = len(right)
     lower = np.tril_indices(n)
@@ -30,7 +34,7 @@ def solved(solve: Any, matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
-@pytest.mark.parametrize("solve", [positive, solve_modified])
+@pytest.mark.parametrize("solve", [positive, modified])
 def test_positive_definite_matrices_stay_as_they_are(solve: Any, n: int) -> None:
     rng = np.random.default_rng(n)
     root = rng.normal(size=(n + 3, n))
@@ -43,13 +47,28 @@ def test_other_matrices_give_a_direction_of_descent(seed: int) -> None:
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(4, 4))
     matrix, right = matrix + matrix.T, rng.normal(size=4)
-    found = solved(solve_modified, matrix, right)
+    found = solved(modified, matrix, right)
     assert np.isfinite(found).all()
     assert found @ right > 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_negative_curvature_is_followed_from_where_there_is_no_slope(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(4, 4))
+    signs = np.where(np.arange(4) < seed % 4, 1.0, -1.0)
+    matrix = root.T @ (signs[:, None] * root)
+
+    def along(rows: Any, right: Any, eps: float) -> Any:
+        return solve_modified(rows, right, eps, [0.5] * 4)[0]
+
+    step = solved(along, matrix, np.zeros(4))
+    assert step @ matrix @ step < 0.0
+    np.testing.assert_array_equal(solved(along, root.T @ root, np.zeros(4)), 0.0)
+
+
 def test_the_zero_matrix_gives_the_right_side_larger() -> None:
-    found = solved(solve_modified, np.zeros((2, 2)), np.ones(2))
+    found = solved(modified, np.zeros((2, 2)), np.ones(2))
     assert np.isfinite(found).all() and (found > 0).all()
 
 

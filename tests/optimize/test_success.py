@@ -1,0 +1,134 @@
+"""What methods claim of their ends holds: on classic problems, at saddles, in any unit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from optimize.judge import Counts, Judge, starts_of
+from optimize.losses import LOSSES
+from optimize.sums_of_squares import SQUARES
+
+import symgrad as sg
+
+METHODS = [sg.LBFGS(), sg.Newton(), sg.LevenbergMarquardt()]
+DTYPES = ["float32", "float64"]
+SOME = ["Rosenbrock", "gulf research", "Powell, singular", "Wood", "Kowalik and Osborne",
+        "Shekel, 5", "Easom"]  # fmt: skip
+"""All of them are for benchmarks/success.py."""
+
+
+def by_name(method: Any) -> str:
+    return type(method).__name__
+
+
+@pytest.mark.parametrize("name", sorted({*SQUARES} - {"gulf research", "Brown, almost linear"}))
+def test_sums_of_squares_have_their_published_minima(name: str) -> None:
+    problem = SQUARES[name]
+    columns = () if problem.data is None else (problem.data.T,)
+    end = scipy.optimize.least_squares(
+        lambda x: np.ravel(np.asarray(problem.residuals(x, *columns), float)), problem.start,
+        method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=5000,
+    )  # fmt: skip
+    assert min(abs(2 * end.cost - m) for m in problem.minima) <= 1e-6 * 2 * end.cost + 1e-20
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_nowhere_below_their_published_minima(name: str) -> None:
+    problem = LOSSES[name]
+    if name == "McCormick":
+        pytest.skip("it has no lowest value outside of its box")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ends = [scipy.optimize.minimize(problem.value, x).fun for x in starts_of(name)[:4]]
+    assert min(ends) >= problem.lowest - 2e-7 * max(1.0, abs(problem.lowest))
+
+
+@pytest.fixture(scope="module")
+def judges() -> dict[str, Judge]:
+    return {name: Judge(name) for name in SOME}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_successes_are_minima(method: Any, dtype: str, judges: dict[str, Judge]) -> None:
+    total = Counts(0, 0, 0, 0, 0, 0)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name, judge in judges.items():
+            if name in SQUARES or method.needs != "squares":
+                total += judge.run(method, dtype)
+    assert total.false == 0
+    assert total.missed <= 0.06 * total.runs
+    assert total.successes >= 0.75 * total.runs
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_the_saddle_of_woods_function_is_no_success(method: Any, dtype: str) -> None:
+    wood = SQUARES["Wood"]
+    f = wood.residuals if method.needs == "squares" else wood.loss
+    found = sg.minimize_from(f, 4, [wood.start], method, 1000, device="cpu", dtype=dtype)
+    assert found.success.all() == (found.fun < 1e-6).all()
+
+
+SADDLES: dict[str, tuple[Any, list[float], float]] = {
+    "on its ridge": (lambda v: v[0] ** 2 - v[1] ** 2 + v[1] ** 4, [1.0, 0.0], -0.25),
+    "at it": (lambda v: v[0] ** 2 - v[1] ** 2 + v[1] ** 4, [0.0, 0.0], -0.25),
+    "no diagonal": (lambda v: v[0] * v[1] + v[0] ** 4 + v[1] ** 4, [0.0, 0.0], -0.125),
+    "a maximum": (lambda v: np.cos(v[0]) + np.cos(2 * v[1]), [0.0, 0.0], -2.0),
+    "three directions": (
+        lambda v: v[0] ** 2 + np.sum(v[1:] ** 4 - v[1:] ** 2), [3.0, 0.0, 0.0], -0.5
+    ),
+    "large variables": (lambda v: (v[0] - 1e6) ** 2 + np.cos(1e-5 * v[1]), [0.0, 0.0], -1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", SADDLES)
+def test_newton_leaves_saddles_and_maxima(case: str, dtype: str) -> None:
+    f, start, lowest = SADDLES[case]
+    found = sg.minimize_from(f, len(start), [start], sg.Newton(), 300, device="cpu", dtype=dtype)
+    assert found.success.all() and found.fun[0] == pytest.approx(lowest, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bounds_that_hold_the_curvature_make_a_minimum_of_a_saddle(dtype: str) -> None:
+    found = sg.minimize_from(
+        lambda v: v[0] ** 2 - (v[1] - 2.0) ** 2, 2, [[1.0, 0.5]], sg.Newton(), 100,
+        bounds=([-3.0, 0.0], [3.0, 1.0]), device="cpu", dtype=dtype,
+    )  # fmt: skip
+    assert found.success[0] and found.x[0].tolist() == pytest.approx([0.0, 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", METHODS, ids=by_name)
+def test_singular_hessians_at_minima_are_successes(method: Any, dtype: str) -> None:
+    powell = SQUARES["Powell, singular"]
+    f = powell.residuals if method.needs == "squares" else powell.loss
+    found = sg.minimize_from(
+        f, 4, starts_of("Powell, singular"), method, 1000, device="cpu", dtype=dtype
+    )
+    assert found.success.all() and (found.fun < 1e-8).all()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+@pytest.mark.parametrize("method", METHODS[:2], ids=by_name)
+def test_the_unit_of_the_loss_does_not_matter(method: Any, unit: float) -> None:
+    loss = SQUARES["Kowalik and Osborne"].loss
+    found = sg.minimize_from(
+        lambda v, r: unit * loss(v, r), 4, starts_of("Kowalik and Osborne")[:3], method, 1000,
+        shared=SQUARES["Kowalik and Osborne"].data, device="cpu",
+    )  # fmt: skip
+    assert (found.fun[found.success] / unit < 3.0752e-4).all() and found.success.sum() >= 2
+
+
+def test_rounding_that_hides_the_rest_is_said() -> None:
+    meyer = SQUARES["Meyer"]
+    found = sg.minimize_from(
+        meyer.loss, 3, [meyer.start], sg.LBFGS(), 1000, shared=meyer.data, device="cpu"
+    )
+    assert found.status[0] == -1 and found.message[0].startswith("precision loss")
