@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr, Word
+from symgrad.expr.expression import Condition, Expr, Word
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
 
 LARGE: Final = 2.0**126
@@ -27,13 +27,20 @@ def wide_div(a: Expr, b: Expr) -> Expr:
 
 
 def modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, for a, b >= 0, without a rounding error."""
-    far = (a >= NEAR * b) | (b < SMALL) | (b > LARGE)
-    return ops.where(far, ops.far_modulus(a, b), _near_modulus(a, b))
+    """a - b*floor(a/b), for b >= 0, rounded once for a < 0 and else exact."""
+    size = ops.abs(a)
+    far = (size >= NEAR * b) | (b < SMALL) | (b > LARGE)
+    near = upwards(has_sign(a), _near_modulus(size, b), b)
+    return ops.where(far, ops.far_modulus(a, b), near)
+
+
+def upwards(negative: Condition, r: Expr, b: Expr) -> Expr:
+    """r, a remainder of |a| by b, as a's: b less it if a is negative, and is no multiple of b."""
+    return ops.where(negative & (r > 0.0), b - r, r)
 
 
 def _near_modulus(a: Expr, b: Expr) -> Expr:
-    """a - floor(a/b)*b: factors are cut into 12 bits and the rest, whose products are exact."""
+    """a - floor(a/b)*b, a >= 0: factors are cut into 12 bits and the rest, to be exact."""
     q = ops.floor(a / b)
     q_high, b_high = leading(q), leading(b)
     q_low, b_low = q - q_high, b - b_high
@@ -45,12 +52,13 @@ def _near_modulus(a: Expr, b: Expr) -> Expr:
 
 
 def far_modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, for a, b >= 0 of any size: whole numbers times powers of 2.
+    """a - b*floor(a/b), for b >= 0, of numbers of any size: whole ones times powers of 2.
 
-    Of a = m 2**i and b = n 2**k it is 2**k times m 2**(i - k) modulo n. The power is made by
+    Of |a| = m 2**i and b = n 2**k it is 2**k times m 2**(i - k) modulo n. The power is made by
     squaring its leading bits: i - k < 256, and 2**15 is a word.
     """
-    (m, i), (n, k) = _whole(a), _whole(b)
+    size, negative = ops.abs(a), has_sign(a)
+    (m, i), (n, k) = _whole(size), _whole(b)
     n = ops.word_where(ops.word_lt(0, n), n, 1)
     times = _product_modulo(n)
     apart = (i - k) & 0xFF
@@ -59,8 +67,11 @@ def far_modulus(a: Expr, b: Expr) -> Expr:
         power = times(power, power << ((apart >> bit) & 1))
     rest = times(m, power)
     rest = ops.word_where(ops.word_lt(0x7FFFFFFF, rest), rest + n, rest)
+    rest = ops.word_where(negative & ops.word_lt(0, rest), n - rest, rest)
     value = ops.opaque(ops.word_float(rest) * 2.0**-23) * ops.bits_float(k << 23)
-    return ops.where(ops.isfinite(a) & (b > 0.0), ops.where(a < b, a, value), math.nan)
+    less = ops.word_lt(ops.float_bits(size), ops.float_bits(b))  # subnormals are not flushed here
+    given = ops.isfinite(a) & ops.word_lt(0, ops.float_bits(b))
+    return ops.where(given, ops.where(less, upwards(negative, size, b), value), math.nan)
 
 
 def _whole(x: Expr) -> tuple[Word, Word]:
@@ -100,7 +111,5 @@ def fmod(a: Expr, b: Expr) -> Expr:
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """a - b*floor(a/b), with the sign of b, rounded once."""
-    divisor = ops.abs(b)
-    r = ops.modulus(ops.abs(a), divisor)
-    across = ops.logical_xor(has_sign(a), has_sign(b)) & (r > 0.0)
-    return keep_nan(ops.copysign(ops.where(across, divisor - r, r), b), a, b)
+    r = ops.modulus(ops.where(has_sign(b), -a, a), ops.abs(b))
+    return keep_nan(ops.copysign(r, b), a, b)

@@ -12,7 +12,7 @@ import symgrad as sg
 
 PAIRS = [
     (7.5, 2.0), (-7.5, 2.0), (1e5, 0.3), (1e10, 3.0), (1e30, 7.0), (-3e38, 0.1), (3e38, 2.5e-30),
-    (1.5e38, 1e-38), (-2.0, 3e38), (5.0, math.inf), (-5.0, math.inf), (0.3, 0.1), (2.0**90, 3.0),
+    (1.5e38, 3e-37), (-2.0, 3e38), (5.0, math.inf), (-5.0, math.inf), (0.3, 0.1), (2.0**90, 3.0),
     (1e-30, -7.0), (12345678.0, 0.001), (6.0, -3.0), (3.3e38, 1.1e38), (1e20, 1.0), (-1e-30, 5.0),
 ]  # fmt: skip
 """Also with quotients beyond the range of floats."""
@@ -49,6 +49,8 @@ def test_values_and_derivatives(device: Any, dtype: str, mode: str) -> None:
         return [python, c, v[0] // v[1], *sg.grad(python, v), *sg.grad(c, v)]
 
     points = np.array(PAIRS, dtype)
+    if mode == "fast":  # divides as the device does, which may flush 1/b
+        points = points[(np.abs(points[:, 1]) < 2.0**126) | np.isinf(points[:, 1])]
     found = sg.fused_forward(2, f, device=device, dtype=dtype, math=mode).run(points)
     floored, cut = (
         np.array([exactly(a, b, whole) for a, b in points.tolist()]).T

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import bits, copied, points, random_graph, values
 
 import symgrad as sg
 from symgrad.expr import ops
@@ -110,6 +111,35 @@ def test_a_strict_kernel_says_so_and_is_the_same_on_all_devices() -> None:
         results.append(kernel.run(points))
     for gpu, cpu in zip(*results, strict=True):
         np.testing.assert_array_equal(gpu, cpu)
+
+
+ROUNDED_OPS = (
+    ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.reciprocal, ops.abs, ops.sqrt, ops.integer_pow,
+    ops.where, ops.lt, ops.le, ops.eq, ops.ne, ops.logical_and, ops.logical_not, ops.isnan,
+    ops.minimum, ops.maximum, ops.sign, ops.floor, ops.round, ops.fract,
+)  # fmt: skip
+"""What NumPy rounds correctly or not at all."""
+
+TOGETHER = 30
+"""Functions in one kernel."""
+
+
+@pytest.mark.parametrize("device", sg.devices(), ids=str)
+@pytest.mark.parametrize("start", range(0, 300, TOGETHER))
+def test_random_functions_have_the_bits_of_numpy(device: sg.Device, start: int) -> None:
+    """Of infinities, NaN, zeros of either sign and huge numbers too; none is subnormal."""
+    drawn = [random_graph(seed, table=ROUNDED_OPS, size=11) for seed in range(start, start + 30)]
+    at = points(3, 150, start)
+    every = [values(d.graph, [x.id for x in d.floats], at) for d in drawn]
+    want = np.array([v[-1] for v in every])
+    flushed = np.array([((np.abs(v) < TINY) & (v != 0.0)).any(axis=0) for v in every])
+    made = sg.fused_forward(
+        3, lambda v: [copied(d.graph, d.root, list(v)) for d in drawn], device=device, math="strict"
+    )
+    got = np.array(made.run(np.ascontiguousarray(at.T)))
+    wrong = np.argwhere((bits(got) != bits(want)) & ~flushed)
+    assert not len(wrong), (drawn[wrong[0][0]], at[:, wrong[0][1]])
+    assert np.mean(flushed) < 0.4
 
 
 def significands(seed: int, count: int) -> Any:

@@ -103,7 +103,7 @@ FOLDED: list[Callable[[Any, Any], Any]] = [
     lambda x, y: x / sg.sqrt(y - y),
     lambda x, y: 1.0 / (y - y),
     lambda x, y: sg.rsqrt(y * 0.0),
-    lambda x, y: x * sg.log(y - y),
+    lambda x, y: x / sg.log(y * 0.0 + 1.0),
     lambda x, y: (y * 0.0) ** -x,
     lambda x, y: x * (y * 0.0) ** -2,
     lambda x, y: x * sg.atanh(y * 0.0 + 1.0),

@@ -119,12 +119,12 @@ saturate = Op(
 # --- remainders -----------------------------------------------------------------------------------
 
 modulus = Op(
-    name="modulus", signature="ff->f", reference=np.fmod, cost=20,
-    meaning="a modulo b, without a rounding error, a >= 0 and b >= 0",
+    name="modulus", signature="ff->f", reference=np.remainder, cost=20,
+    meaning="a - b*floor(a/b), b >= 0, rounded once",
     points=((7.5, 2.0), (1e30, 3.0)),
 )  # fmt: skip
 far_modulus = Op(
-    name="far_modulus", signature="ff->f", reference=np.fmod, cost=90,
+    name="far_modulus", signature="ff->f", reference=np.remainder, cost=90,
     meaning="modulus(a, b) where a/b is large, or b very large or small",
     points=((7.5, 2.0), (1e30, 3.0)),
 )  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
-from symgrad.mathlib.quotient import fmod, remainder
+from symgrad.mathlib.bits import has_sign
+from symgrad.mathlib.quotient import fmod, remainder, upwards
 
 __all__ = ["far_modulus", "fmod", "modulus", "remainder"]
 
@@ -21,13 +22,14 @@ HALF: Final = 2.0**26
 
 
 def modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, for a, b >= 0, without a rounding error."""
-    far = (a >= NEAR * b) | ops.isinf(b)
-    return ops.where(far, ops.far_modulus(a, b), _near_modulus(a, b))
+    """a - b*floor(a/b), for b >= 0, rounded once for a < 0 and else exact."""
+    size = ops.abs(a)
+    near = upwards(has_sign(a), _near_modulus(size, b), b)
+    return ops.where((size >= NEAR * b) | ops.isinf(b), ops.far_modulus(a, b), near)
 
 
 def _near_modulus(a: Expr, b: Expr) -> Expr:
-    """a - floor(a/b)*b: the halves of b have exact products with 26 bits."""
+    """a - floor(a/b)*b, a >= 0: the halves of b have exact products with 26 bits."""
     q, high = ops.floor(a / b), ops.upper(b)
     r = (a - q * high) - q * (b - high)
     r = ops.where(r < 0.0, r + b, r)
@@ -35,12 +37,13 @@ def _near_modulus(a: Expr, b: Expr) -> Expr:
 
 
 def far_modulus(a: Expr, b: Expr) -> Expr:
-    """a modulo b, for a, b >= 0 of any size: whole numbers times powers of 2.
+    """a - b*floor(a/b), for b >= 0, of numbers of any size: whole ones times powers of 2.
 
-    Of a = m 2**i and b = n 2**k it is 2**k times m 2**(i - k) modulo n. The power is made by
+    Of |a| = m 2**i and b = n 2**k it is 2**k times m 2**(i - k) modulo n. The power is made by
     squaring its leading bits: i - k < 4096, and n > 2**33.
     """
-    (m, i), (n, k) = _whole(a), _whole(b)
+    size = ops.abs(a)
+    (m, i), (n, k) = _whole(size), _whole(b)
     times = _product_modulo(n)
     apart = i - k
     leading = ops.floor(apart * 2.0**-6)
@@ -51,8 +54,9 @@ def far_modulus(a: Expr, b: Expr) -> Expr:
         twice = _reduced(power + power, n)
         power, rest = ops.where(rest >= bit, twice, power), ops.where(rest >= bit, rest - bit, rest)
     left = times(_reduced(m, n), power)
-    value = ops.scalb(ops.where(left < 0.0, left + n, left), k)
-    return ops.where(ops.isfinite(a) & (b > 0.0), ops.where(a < b, a, value), math.nan)
+    value = ops.where(size < b, size, ops.scalb(ops.where(left < 0.0, left + n, left), k))
+    given = ops.isfinite(a) & (b > 0.0)
+    return ops.where(given, upwards(has_sign(a), value, b), math.nan)
 
 
 def _whole(x: Expr) -> tuple[Expr, Expr]:
