@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
+from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.array import array
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import lift
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, variables
+from symgrad.expr.trace import Trace, checked_count, describe, scalar, variables
 from symgrad.expr.tree import Sizes, Tree, tree_of
 from symgrad.expr.verbs import jacobian
 from symgrad.kernels import Kernel, assemble
 from symgrad.pipeline import Built, Derivation, Options, Wanted, build, dtype_name
 from symgrad.points import Inputs
-from symgrad.results import Array, Result, Scalar, Sparse, derivatives
+from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
@@ -59,6 +61,43 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
 
     asked = options_of(f, None, comments=True, **options)
     return kernel_of(f, tree, Derivation(("squares", tree), derive), "squares", asked, device, None)
+
+
+def gradient_kernel(
+    n: Any, f: Function, wrt: int | None, options: Options, device: Any,
+    names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
+    mode: Mode = "reverse",
+) -> Kernel:  # fmt: skip
+    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
+
+    None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
+    ``make`` is `shared` for kernels that no user sees. One loss is differentiated in reverse,
+    unless ``mode`` says otherwise.
+    """
+    tree = variables_of(n)
+    result = derivatives(tree) if wrt is None else Array((wrt,))
+
+    def derive(traced: Trace) -> list[Wanted]:
+        traced, more = _with_aux(traced, f) if aux else (traced, [])
+        loss = scalar(traced, f).outputs[0]
+        sought = Sought((loss,), traced.inputs[:wrt])
+        entries, made = accumulated(traced.graph, sought, mode)
+        gradient = dense(traced, [entries.get((0, k)) for k in range(len(sought.wrt))])
+        wanted = Wanted("grad", gradient, result, made)
+        return [Wanted("loss", (loss,), Scalar()), wanted, *more]
+
+    derivation = Derivation(("gradient", result, aux, mode), derive)
+    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
+
+
+def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
+    """The trace of the loss alone, and what was returned beside it."""
+    parts = traced.structure.children
+    if traced.structure.kind is not tuple or len(parts) != 2:
+        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
+    loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
+    alone = replace(traced, outputs=loss, structure=parts[0])
+    return alone, [Wanted("aux", rest, nested_result(parts[1]))]
 
 
 def variables_of(n: Any) -> Tree:
@@ -115,16 +154,16 @@ def dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def matrix_of(
-    traced: Trace, name: str, entries: dict[tuple[int, int], int], result: Result, sparse: bool
-) -> Wanted:
+    traced: Trace, name: str, entries: dict[tuple[int, int], int], shape: tuple[int, int],
+    result: Result, sparse: bool,
+) -> Wanted:  # fmt: skip
     """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
-    columns = len(traced.inputs)
-    rows = columns if name == "hessian" else len(traced.outputs)
+    rows, columns = shape
     if not sparse:
         cells = [entries.get((r, c)) for r in range(rows) for c in range(columns)]
         return Wanted(name, dense(traced, cells), result)
     ordered = sorted(entries) or [(0, 0)]
     counts = np.bincount([r for r, _ in ordered], minlength=rows)
     indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
-    found = Sparse((rows, columns), tuple(c for _, c in ordered), indptr)
+    found = Sparse(shape, tuple(c for _, c in ordered), indptr)
     return Wanted(name, dense(traced, [entries.get(rc) for rc in ordered]), found)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from symgrad.arrays import real_numbers
+from symgrad.deriving import gradient_kernel, options_of
 from symgrad.errors import InputError
 from symgrad.expr.node import Handle
 from symgrad.expr.simplify import Level
 from symgrad.expr.tree import Block
-from symgrad.fused import gradient_kernel, options_of
 from symgrad.kernels import shared
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from symgrad.arrays import real_numbers
 from symgrad.data import data_kernel
 from symgrad.deriving import (
-    Maker,
     dense,
+    gradient_kernel,
     kernel_of,
     matrix_of,
     names_of,
@@ -27,7 +27,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, describe, scalar
+from symgrad.expr.trace import Trace, scalar
 from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, assemble, shared
 from symgrad.penalty import Penalty
@@ -39,6 +39,7 @@ from symgrad.row_map import rows_kernel
 from symgrad.rows import ColumnNames, Columns, columns_of
 from symgrad.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.wgsl.names import unique
+from symgrad.wrt import chosen
 
 Function = Callable[..., Any]
 
@@ -132,43 +133,6 @@ def fused_least_squares(
     return least_squares_kernel(request, device)
 
 
-def gradient_kernel(
-    n: Any, f: Function, wrt: int | None, options: Options, device: Any,
-    names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
-    mode: Mode = "reverse",
-) -> Kernel:  # fmt: skip
-    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
-
-    None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
-    ``make`` is `shared` for kernels that no user sees. One loss is differentiated in reverse,
-    unless ``mode`` says otherwise.
-    """
-    tree = variables_of(n)
-    result = derivatives(tree) if wrt is None else Array((wrt,))
-
-    def derive(traced: Trace) -> list[Wanted]:
-        traced, more = _with_aux(traced, f) if aux else (traced, [])
-        loss = scalar(traced, f).outputs[0]
-        sought = Sought((loss,), traced.inputs[:wrt])
-        entries, made = accumulated(traced.graph, sought, mode)
-        gradient = dense(traced, [entries.get((0, k)) for k in range(len(sought.wrt))])
-        wanted = Wanted("grad", gradient, result, made)
-        return [Wanted("loss", (loss,), Scalar()), wanted, *more]
-
-    derivation = Derivation(("gradient", result, aux, mode), derive)
-    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
-
-
-def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
-    """The trace of the loss alone, and what was returned beside it."""
-    parts = traced.structure.children
-    if traced.structure.kind is not tuple or len(parts) != 2:
-        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
-    loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
-    alone = replace(traced, outputs=loss, structure=parts[0])
-    return alone, [Wanted("aux", rest, nested_result(parts[1]))]
-
-
 def fused_forward(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
@@ -204,7 +168,7 @@ def fused_forward(
 
 
 def fused_jacobian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
+    n: Sizes, f: Function, *, wrt: Any = None, mode: Mode = "auto", sparse: bool = False,
     row: int | None = None, columns: ColumnNames | None = None, reduce: str | None = "sum",
     weights: str | int | None = None, nan_policy: str = "propagate",
     device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
@@ -216,6 +180,11 @@ def fused_jacobian(
     ``sparse=True`` only what is not structurally 0 is computed and stored, and the Jacobian is a
     SciPy CSR array (for a batch, an object array of them).
 
+    ``wrt`` chooses the variables to differentiate for: a position or a name, or several, and the
+    Jacobian is ``jacobian[:, wrt]``, without what it takes to make the rest of it. Positions may be
+    anything that indexes an array of shape n. If n is a dict, names are its keys (of dicts within,
+    joined by dots): "a" gives ``jacobian["a"]``, and ["a", "b"] a dict of both.
+
     Derivatives are made by the ``mode`` that takes the fewest operations, "auto"; ``stats.mode``
     says which. A "reverse" sweep for each value suits few values of many variables, "forward" with
     a tangent for each variable many values of few variables, as the steps of a simulation. "mixed"
@@ -223,30 +192,39 @@ def fused_jacobian(
     of each step come first, and then their products, whatever the size of either side. The digits
     are the same, but for rounding. Derivatives of `custom_vjp` are made in reverse by "auto".
 
+    Raises:
+        InputError: also for variables in ``wrt`` that do not exist.
+
     Example:
         >>> import symgrad as sg
         >>> kernel = sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]])
         >>> values, jacobian = kernel.run([2.0, 3.0])
         >>> jacobian.tolist()
         [[3.0, 2.0], [1.0, 1.0]]
+        >>> sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]], wrt=1).run([2.0, 3.0])[1]
+        array([2., 1.], dtype=float32)
     """
     options = options_of(f, name, math, dtype, simplify, comments)
     over = _over(row, columns, reduce, weights, nan_policy, names)
     if over is not None:
+        if wrt is not None:
+            raise InputError("wrt= is of kernels of points: rows are differentiated for all of n")
         request = Request(f, n, *over, options, mode)
         return rows_kernel(request, "jacobian", device, sparse)
     tree = variables_of(n)
+    places, result = chosen(tree, names_of(names, tree), wrt)
 
     def derive(traced: Trace) -> list[Wanted]:
         if not traced.outputs:
             raise TraceError("f returned an empty container: there is nothing to differentiate")
-        sought = Sought(traced.outputs, traced.inputs)
+        sought = Sought(traced.outputs, [traced.inputs[k] for k in places])
         entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
         m = len(traced.outputs)
-        matrix = matrix_of(traced, "jacobian", entries, derivatives(tree, (m,)), sparse)
+        shape, slopes = (m, len(places)), derivatives(result, (m,))
+        matrix = matrix_of(traced, "jacobian", entries, shape, slopes, sparse)
         return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
 
-    derivation = Derivation(("jacobian", tree, sparse, mode), derive)
+    derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
     return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
@@ -283,7 +261,8 @@ def fused_hessian(
         gradient = differentiate.vjp(graph, seed_of(traced, loss), traced.inputs)
         sought = Sought(gradient, traced.inputs, symmetric=True)
         entries, made = accumulated(graph, sought, mode, partial(size, options))
-        matrix = matrix_of(traced, "hessian", entries, derivatives(tree, second=True), sparse)
+        shape, second = (tree.size, tree.size), derivatives(tree, second=True)
+        matrix = matrix_of(traced, "hessian", entries, shape, second, sparse)
         return [
             Wanted("loss", (loss,), Scalar()),
             Wanted("grad", dense(traced, gradient), derivatives(tree)),

@@ -63,7 +63,7 @@ class Traced:
     """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
     of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
     seconds: dict[str, float] = field(compare=False)
-    mode: Mode = "reverse"
+    mode: Mode | None = "reverse"
     """How derivatives were made."""
 
     def without_code(self) -> Traced:

@@ -255,6 +255,7 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     traced = Traced(
         computed, read, (), made.gathers, tree_of(request.n),
         replace(columns, indices=indices), weight_column(request), read, expressions, clock.seconds,
+        mode=wants.mode,
     )  # fmt: skip
     return Mapped(traced, wants.parts, wants.variables)
 

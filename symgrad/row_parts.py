@@ -14,7 +14,7 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import differentiate, ops
-from symgrad.expr.accumulate import Sought, accumulated
+from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.gather import Gather, RowTrace
 from symgrad.expr.trace import describe, refuse_condition
 from symgrad.expr.tree import Block, Tree, tree_of
@@ -60,6 +60,8 @@ class Part:
     values: int
     result: Result
     keys: tuple[tuple[int, ...], ...]
+    mode: Mode | None = None
+    """How derivatives were made."""
 
     def shape(self, n: int) -> tuple[int, ...]:
         """The shape of the array, if n is the number of parameters."""
@@ -74,6 +76,11 @@ class Wants:
     variables: Variables
     parts: tuple[Part, ...]
     nodes: tuple[tuple[int, ...], ...]
+
+    @property
+    def mode(self) -> Mode | None:
+        """How the derivatives of the highest order were made."""
+        return next((part.mode for part in reversed(self.parts) if part.mode), None)
 
 
 def wants_of(request: Request, verb: str) -> Wants:
@@ -135,8 +142,8 @@ def _first(
     """The first derivatives of all values."""
     mode = request.mode if name == "jacobian" else "reverse"
     sought = Sought(made.outputs, wrt)
-    entries, _ = accumulated(made.graph, sought, mode, partial(size, request.options))
-    part = Part(name, 1, len(made.outputs), result, tuple(entries))
+    entries, mode = accumulated(made.graph, sought, mode, partial(size, request.options))
+    part = Part(name, 1, len(made.outputs), result, tuple(entries), mode)
     return part, list(entries.values())
 
 
@@ -147,8 +154,8 @@ def _second(
     graph = made.graph
     gradient = differentiate.vjp(graph, {made.outputs[0]: graph.constant(1.0)}, wrt)
     sought = Sought(gradient, wrt, symmetric=True)
-    entries, _ = accumulated(graph, sought, request.mode, partial(size, request.options))
-    part = Part("hessian", 2, 1, derivatives(tree, second=True), tuple(entries))
+    entries, mode = accumulated(graph, sought, request.mode, partial(size, request.options))
+    part = Part("hessian", 2, 1, derivatives(tree, second=True), tuple(entries), mode)
     return part, list(entries.values())
 
 

@@ -180,7 +180,9 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
     gathers, added, lines = _lines(wants)
     made = replace(made, gathers=gathers)
     traced = ready(request, made, (), sums, added, wants.nodes, clock)
-    return Summed(traced, wants.parts, tuple(places), tuple(sources), lines)
+    return Summed(
+        replace(traced, mode=wants.mode), wants.parts, tuple(places), tuple(sources), lines
+    )
 
 
 def place_of(part: Part, key: tuple[int, ...], variables: Variables) -> int:

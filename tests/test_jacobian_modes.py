@@ -128,6 +128,25 @@ def test_least_squares_with_many_residuals_a_row() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduce", ["sum", None])
+def test_jacobians_and_hessians_of_rows_tell_their_mode(reduce: Any) -> None:
+    def states(p: Any, r: Any) -> list[Any]:
+        y, found = r[0], []
+        for _ in range(12):
+            y = y + 0.1 * (p[0] * y - p[1] * sg.sin(y))
+            found.append(y)
+        return found
+
+    options: dict[str, Any] = {"row": 1, "reduce": reduce, "device": "cpu"}
+    for mode in ("forward", "reverse", "mixed"):
+        kernel = sg.fused_jacobian(2, states, mode=mode, **options)
+        assert kernel.stats.mode == mode
+        second = sg.fused_hessian(2, lambda p, r: states(p, r)[3], mode=mode, **options)
+        assert second.stats.mode == mode
+    assert sg.fused_jacobian(2, states, **options).stats.mode in ("forward", "mixed")
+    assert sg.fused_forward(2, states, **options).stats.mode is None
+
+
 MODES = ("auto", "forward", "reverse", "mixed")
 
 

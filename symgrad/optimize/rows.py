@@ -10,13 +10,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.deriving import gradient_kernel
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Expr, lift
 from symgrad.expr.simplify import inputs_of
 from symgrad.expr.verbs import jacobian
-from symgrad.fused import fused_forward, fused_jacobian, gradient_kernel
+from symgrad.fused import fused_forward, fused_jacobian
 from symgrad.kernels import Kernel
 from symgrad.llvm.dispatch import Sums
 from symgrad.mathlib.pairs import in_pairs
