@@ -119,7 +119,8 @@ def value_and_grad(
 
     Of the other arguments floats and arrays of floats are variables of the kernel too, whose
     values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
-    None, strings, arrays of integers as indices, any object. These are constants of the kernel.
+    None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
+    is what `functools.partial` gives, such as a float that an ``if`` asks for.
 
     As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
     globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call

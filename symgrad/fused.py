@@ -62,7 +62,8 @@ def fused_forward_backward(
             Points and gradients are then nested and shaped likewise.
         f: gets an array of n symbolic scalars and returns one scalar expression. It may use
             Python's operators, NumPy's functions and symgrad's, loops, closures; not ``if`` on an
-            expression (``sg.where``).
+            expression (``sg.where``). It is traced once, here: what it reads from a closure, an
+            attribute or an array is a constant of the kernel.
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
             ``p[r.camera, :]``, or ``p.cameras[r.camera]``. A column may hold strings, categories,

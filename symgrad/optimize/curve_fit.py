@@ -50,7 +50,7 @@ def curve_fit(
 
     Args:
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
-            for one x, or, if it treats x as a whole, for all of them.
+            for one x, or, if it treats x as a whole, for all of them; anew at every call.
         xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
             is then traced for all of it.
         ydata: (M,).

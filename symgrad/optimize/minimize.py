@@ -84,7 +84,7 @@ def minimize_from(
     Args:
         loss: gets n symbolic scalars and returns one; for `LevenbergMarquardt` and `GaussNewton`,
             residuals, whose half sum of squares is minimised. With data it gets a row as well,
-            and the loss is the sum over rows.
+            and the loss is the sum over rows. It is traced at every call.
         n: the number of variables.
         starts: (S, n), or (n,) for a single start. With a `DeviceArray`, the results are such
             arrays too.

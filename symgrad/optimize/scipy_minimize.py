@@ -32,7 +32,8 @@ def minimize(
     """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
 
     Args:
-        f: gets an array of n variables, and ``args``, and returns one scalar; it is traced.
+        f: gets an array of n variables, and ``args``, and returns one scalar; it is traced
+            at every call, and what it reads from elsewhere is what it is then: `value_and_grad`.
         x0: where to start, (n,).
         args: more arguments for f, which are constants; a jac, hess or hessp is given them too.
         method: SciPy's; those of second order get the symbolic Hessian.
