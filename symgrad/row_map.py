@@ -31,8 +31,12 @@ from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
 from symgrad.row_table import Table
 from symgrad.wgsl.names import unique
 
-CHUNK: Final = 2**14
-"""Rows that are put side by side and computed at a time, so that they stay in the cache."""
+CHUNK: Final = 2**14, 2**18
+"""Rows that are put side by side and computed at a time, by the CPU, whose cache they stay in, and
+by a GPU."""
+
+BLOCK: Final = 2**16
+"""Rows whose second derivatives are kept before they are added up."""
 
 DENSE: Final = 2**30
 """Bytes up to which a Hessian of parameters that rows look up is made dense."""
@@ -129,32 +133,37 @@ class RowsKernel(PartsKernel):
 
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Any:
         points = RowPoints(self._traced, flat, table.numbers, table.indices, 1.0)
-        blocks = self._blocks(points, table)
         if self.request.reduce is not None:
-            return Added(self._added(blocks), table.weight)
-        numbers: list[list[np.ndarray]] = [[] for _ in self.parts]
-        places: list[np.ndarray] = []
-        for found, where in blocks:
-            for mine, values in zip(numbers, found, strict=True):
-                mine.append(values)
-            places.append(where)
-        return Stacked(numbers, places, table.weight)
+            return Added(self._added(points), table.weight)
+        numbers = [[values] for values in self._computed(points)]
+        return Stacked(numbers, [self._where(table.indices)], table.weight)
 
-    def _blocks(
-        self, points: RowPoints, table: Table
-    ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-        """The numbers of each part at some rows, and the places of the variables there."""
-        numbered = self._traced.columns.indices
-        for first in range(0, max(len(points), 1), CHUNK):
-            rows = slice(first, first + CHUNK)
-            where = self.mapped.variables.places_at(table.indices[rows], numbered)
-            yield self._sums.run(points[rows]), where
+    def _computed(self, points: RowPoints) -> list[np.ndarray]:
+        """The numbers (N, keys) of each part."""
+        results = [np.empty((len(points), len(p.keys)), self.dtype) for p in self.parts]
+        size = CHUNK[self.device.is_gpu]
+        room = points.room(min(size, len(points)))
+        for first in range(0, len(points), size):
+            rows = slice(first, first + size)
+            self._sums.run_into(points.filled(room, rows), [r[rows] for r in results])
+        return results
 
-    def _added(self, blocks: Iterator[tuple[list[np.ndarray], np.ndarray]]) -> list[Any]:
+    def _where(self, indices: np.ndarray) -> np.ndarray:
+        """The places of the variables at each row, or once if they are the same for all."""
+        variables = self.mapped.variables
+        each = bool(variables.gathers) or self.sparse
+        if not each or self.outputs == ("values",):
+            return np.array(variables.places, np.int64)[None]
+        return variables.places_at(indices, self._traced.columns.indices)
+
+    def _added(self, points: RowPoints) -> list[Any]:
         """The sums of the parts over all rows."""
         total: list[Any] = []
-        for found, where in blocks:
-            pairs = zip(self.parts, found, strict=True)
+        for first in range(0, max(len(points), 1), BLOCK):
+            rows = slice(first, first + BLOCK)
+            some = replace(points, numbers=points.numbers[rows], indices=points.indices[rows])
+            where = self._where(some.indices)
+            pairs = zip(self.parts, self._computed(some), strict=True)
             sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]
             total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
         return total
@@ -164,8 +173,8 @@ class RowsKernel(PartsKernel):
         if isinstance(total, Added):
             sums = zip(parts, total.parts, strict=True)
             return tuple(finished(p, whole * scale, n, dtype, self.sparse) for p, whole in sums)
-        where = np.concatenate(total.places)
-        numbers = [np.concatenate(mine) for mine in total.numbers]
+        where = _joined(total.places)
+        numbers = [_joined(mine) for mine in total.numbers]
         results = [self._at_rows(p, v, where) for p, v in zip(parts, numbers, strict=True)]
         return results[0] if self.outputs == ("values",) else tuple(results)
 
@@ -174,13 +183,26 @@ class RowsKernel(PartsKernel):
         n, count = self.n_inputs, len(values)
         if part.order == 1 and (self.sparse or self.mapped.variables.gathers):
             return _jacobian(part, values, where, n)
-        whole = np.zeros((count, *part.shape(n)), values.dtype)
-        keys = np.array(part.keys, np.intp).reshape(-1, max(part.order, 1) + (part.order == 1))
-        constant = where[0] if count else np.zeros(where.shape[1], np.int64)
-        first = constant[keys[:, 0]] if part.order == ORDER else keys[:, 0]
-        axes = (first, constant[keys[:, 1]]) if part.order else (first,)
-        whole[(slice(None), *axes)] = values
-        return part.result.of(whole.reshape(count, math.prod(part.shape(n))), (count,))
+        constant = where[0] if len(where) else np.zeros(where.shape[1], np.int64)
+        places, whole = _places(part, constant, n), values
+        size = math.prod(part.shape(n))
+        if not np.array_equal(places, np.arange(size)):
+            whole = np.zeros((count, size), values.dtype)
+            whole[:, places] = values
+        return part.result.of(whole, (count,))
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _places(part: Part, variables: np.ndarray, n: int) -> np.ndarray:
+    """Where the numbers of a part stand in its array, if the variables stand at these places."""
+    keys = np.array(part.keys, np.intp).reshape(-1, 1 if part.order == 0 else 2)
+    if part.order == 0:
+        return keys[:, 0]
+    first = variables[keys[:, 0]] if part.order == ORDER else keys[:, 0]
+    return first * n + variables[keys[:, 1]]
 
 
 def _computation(traced: Traced) -> Computation:

@@ -39,11 +39,14 @@ class Variables:
 
         ``numbered`` are the columns that the indices come from.
         """
-        parts = [np.broadcast_to(np.array(self.places, np.int64), (len(indices), len(self.places)))]
+        kind = np.int32 if self.total < 2**31 else np.int64
+        parts = [np.broadcast_to(np.array(self.places, kind), (len(indices), len(self.places)))]
         for gather in self.gathers:
-            lines = indices[:, numbered.index(gather.column)].astype(np.int64)
+            lines = indices[:, numbered.index(gather.column)].astype(kind)
             block = gather.block
-            parts.append(block.start + block.width * lines[:, None] + np.arange(block.width))
+            parts.append(
+                block.start + block.width * lines[:, None] + np.arange(block.width, dtype=kind)
+            )
         return np.concatenate(parts, axis=1)
 
 

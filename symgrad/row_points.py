@@ -28,14 +28,28 @@ class RowPoints:
         return len(self.numbers)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.filled(self.room(len(self.numbers[rows])), rows)
+
+    def room(self, count: int) -> np.ndarray:
+        """An array (count, inputs) that has the parameters which are the same at all rows."""
+        looked = sum(g.block.width for g in self.traced.gathers)
+        read = list(self.traced.read)
+        found = np.empty((count, len(read) + self.numbers.shape[1] + looked), self.flat.dtype)
+        found[:, : len(read)] = self.flat[read]
+        return found
+
+    def filled(self, room: np.ndarray, rows: slice) -> np.ndarray:
+        """The first lines of a room with what differs at some rows."""
         numbers, indices = self.numbers[rows], self.indices[rows]
-        uniform = self.flat[list(self.traced.read)]
-        parts = [np.broadcast_to(uniform, (len(numbers), len(uniform))), numbers]
+        found, start = room[: len(numbers)], len(self.traced.read)
+        end = start + numbers.shape[1]
+        found[:, start:end] = numbers
         for gather in self.traced.gathers:
-            lines = self.flat[gather.block.start :][: gather.block.size]
-            index = indices[:, self._position(gather)]
-            parts.append(lines.reshape(-1, gather.block.width)[index])
-        return np.concatenate(parts, axis=1, dtype=self.flat.dtype)
+            block, start = gather.block, end
+            end = start + block.width
+            lines = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
+            found[:, start:end] = lines[indices[:, self._position(gather)]]
+        return found
 
     def table(self) -> np.ndarray:
         """The table as one array (N, columns) of float64, indices among them."""

@@ -177,15 +177,20 @@ class Program:
         batch = self._batch(points.shape)
         assert points.dtype == np.float32 and points.flags.c_contiguous, "not float32 in C order"
         results = [np.empty((batch, k), np.float32) for k in self.layout.outputs]
+        self.run_into(points, results)
+        return results
+
+    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
+        """Write the results of points (B, n_inputs) to arrays (B, k)."""
+        batch = len(points)
         if not batch:
-            return results
+            return
         self.gpu.check()
         step = self._step(HOST_BYTES, 4 * self.layout.n_inputs + 4 * sum(self.layout.outputs))
         with self._lock, self.gpu.guard:
             for start in range(0, batch, step):
                 part = slice(start, start + step)
                 self._run_chunk(points[part], [result[part] for result in results])
-        return results
 
     def run_on_device(self, points: DeviceArray) -> list[DeviceArray]:
         """Results (B, k) of points (B, n_inputs) on the device; returns before they are computed.
