@@ -210,6 +210,8 @@ def test_a_zero_tangent_absorbs_what_it_meets_later_on(mode: Mode) -> None:
     outputs = [1 / guarded, y / guarded + y]
     found = sg.evaluate(sg.jacobian(outputs, [x, y], mode=mode).toarray()[:, 0], {x: -1.0, y: 1.0})
     assert found.tolist() == [0.0, 0.0], "the slope of what was chosen is 0, whatever follows"
+    pushed = sg.jvp(outputs, [x], [1.0])
+    assert sg.evaluate(pushed, {x: -1.0, y: 1.0}).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("mode", MODES)
