@@ -132,7 +132,7 @@ def test_labels_in_every_kernel_over_data() -> None:
     )
     rows = {"who": ["x", "y", "x"], "y": [1.0, 5.0, 1.0]}
     found = group.minimize([0.0, 0.0], sg.LevenbergMarquardt(), data=rows)
-    np.testing.assert_allclose(found.x, [[1.0, 4.0]], rtol=1e-5)
+    np.testing.assert_allclose(found.x, [1.0, 4.0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

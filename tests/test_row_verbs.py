@@ -235,8 +235,8 @@ def test_a_regularizer_is_minimised_with_the_loss(method: Any) -> None:
         )  # fmt: skip
         found = kernel.minimize(np.zeros(3), method, 200, data=ROWS)
         want = np.linalg.solve(A.T @ A / count + 5 * np.eye(3), A.T @ Y / count)
-        np.testing.assert_allclose(found.x[0], want, rtol=1e-5)
-        np.testing.assert_allclose(found.fun[0], kernel.run(want, ROWS)[0], rtol=1e-8)
+        np.testing.assert_allclose(found.x, want, rtol=1e-5)
+        np.testing.assert_allclose(found.fun, kernel.run(want, ROWS)[0], rtol=1e-8)
     weighted = sg.fused_least_squares(
         3, lambda p, r: eta(p, r) - r.y, regularizer=lambda p: ridge * p, weights="w",
         columns=[*ROWS, "w"], device="cpu", dtype="float64",
@@ -244,7 +244,7 @@ def test_a_regularizer_is_minimised_with_the_loss(method: Any) -> None:
     found = weighted.minimize(np.zeros(3), method, 200, data=rows)
     right = A.T @ (rows["w"] * Y)
     want = np.linalg.solve((A.T * rows["w"]) @ A + 5 * np.eye(3), right)
-    np.testing.assert_allclose(found.x[0], want, rtol=1e-5)
+    np.testing.assert_allclose(found.x, want, rtol=1e-5)
 
 
 def test_kernels_travel_and_say_what_they_are() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -114,13 +114,15 @@ def minimize_from(
     Returns:
         SciPy's ``OptimizeResult``: x (S, n), fun (S,), nit (S,), success (S,), status (S,) and
         message (S,), and on the host ``best``, the index of the lowest loss, or None without
-        starts; ``mode`` is how a Jacobian or Hessian was made. ``success`` is only where the
-        gradient is within its tolerance, or where the loss or the steps no longer change by more
-        than theirs and the gradient is small for that too: see `Tolerances`. Where it is not small,
-        and no step leads on, the status is -1; where least squares have run into a flat part of the
-        model, it is -3. Methods that do not need the loss
-        compute it at the end only: from where it has no value they go on as long as the gradient
-        has one.
+        starts; ``mode`` is how a Jacobian or Hessian was made. Of a single start (n,) the result is
+        not batched: x (n,), fun a float, and there is no ``best``; ``history`` is (T,) then.
+
+        ``success`` is only where the gradient is within its tolerance, or where the loss or the
+        steps no longer change by more than theirs and the gradient is small for that too: see
+        `Tolerances`. Where it is not small, or not known to be, and no step is seen to lead on, the
+        status is -1, for precision loss; where least squares have run into a flat part of the
+        model, it is -3. Methods that do not need the loss compute it at the end only: from where it
+        has no value they go on as long as the gradient has one.
 
     Raises:
         InputError: for shapes or options that do not fit. TraceError: if loss cannot be traced.
@@ -152,13 +154,13 @@ def minimize_from(
     planned = task.stages()
     told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
     stages = [(make(made), count) for made, count in planned]
+    shown = partial(_shown, told, not isinstance(starts, DeviceArray) and np.ndim(starts) < 2)
     if not (target.is_gpu or runner or watched or progress or memory):
-        return result_of(streamed(task, stages, begin, data), told)
+        return shown(streamed(task, stages, begin, data), {})
     states = _states(task, stages, begin, data, target)
-    losses, ended = _run(states, stages, _asked(callback), every, progress)
-    result = result_of(_ended(states.ends()) if ended else states.ends(), told)
-    result.update(_kept(states if memory else None, losses if every else None))
-    return result
+    losses, ended = _run(states, stages, _asked(callback, shown), every, progress)
+    kept = _kept(states if memory else None, losses if every else None)
+    return shown(_ended(states.ends()) if ended else states.ends(), kept)
 
 
 def minimize_kernel(
@@ -260,7 +262,7 @@ def on_host(array: Any) -> Any:
 
 
 def _run(
-    states: States, stages: Stages, callback: Callable[[Any], bool] | None, every: int,
+    states: States, stages: Stages, callback: Callable[[Ends], bool] | None, every: int,
     progress: bool,
 ) -> tuple[list[np.ndarray], bool]:  # fmt: skip
     """Do all steps: the losses after every so many of them, and whether the callback ended them."""
@@ -276,7 +278,7 @@ def _run(
     for _ in parts:
         if every:
             losses.append(np.array(states.ends().fun))
-        if callback is not None and callback(result_of(states.ends())):
+        if callback is not None and callback(states.ends()):
             return losses, True
     for runner, count in last:
         states.advance(runner, count)
@@ -289,8 +291,10 @@ def _kept(states: States | None, losses: list[np.ndarray] | None) -> dict[str, A
     return found if losses is None else found | {"history": np.array(losses)}
 
 
-def _asked(callback: Callable[..., Any] | None) -> Callable[[Any], bool] | None:
-    """Whether a callback, called as SciPy would, ends the run."""
+def _asked(
+    callback: Callable[..., Any] | None, shown: Callable[..., Any]
+) -> Callable[[Ends], bool] | None:
+    """Whether a callback, called as SciPy would with what is shown of a run, ends it."""
     if callback is None:
         return None
     if not callable(callback):
@@ -300,7 +304,8 @@ def _asked(callback: Callable[..., Any] | None) -> Callable[[Any], bool] | None:
     except ValueError:  # of some built-in functions there is no signature
         by_name = False
 
-    def ends(result: Any) -> bool:
+    def ends(now: Ends) -> bool:
+        result = shown(now, {})
         try:
             return bool(callback(intermediate_result=result) if by_name else callback(result))
         except StopIteration:
@@ -326,12 +331,23 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[
         yield done
 
 
-def result_of(ends: Ends, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """The result that states have led to."""
-    fields = vars(ends) | {"message": Messages(ends.status)} | {**more}
+def _shown(told: Mapping[str, Any], single: bool, ends: Ends, kept: Mapping[str, Any]) -> Any:
+    """The result that states have led to; not batched if it is that of a ``single`` start."""
+    fields = vars(ends) | {"message": Messages(ends.status)} | {**kept}
+    if single:
+        return optimize_result(**_unbatched(fields), **told)
     if isinstance(ends.fun, np.ndarray):
         fields["best"] = _best(ends.fun)
-    return optimize_result(**fields)
+    return optimize_result(**fields, **told)
+
+
+def _unbatched(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result has for its only problem: numbers of Python's, and arrays of its own."""
+    plain = {name: fields[name][0].item() for name in ("fun", "nit", "status", "success")}
+    plain |= {"x": fields["x"][0], "message": fields["message"][0]}
+    if "memory" in fields:
+        plain["memory"] = tuple(part[0] for part in fields["memory"])
+    return plain | ({"history": fields["history"][:, 0]} if "history" in fields else {})
 
 
 def _best(fun: np.ndarray) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,11 @@ from symgrad.errors import InputError
 from symgrad.expr.tree import Tree
 from symgrad.parameters import rows_of
 
-EACH: Final = "fun", "nit", "success", "status", "message"
-"""What of a result has a number for each start."""
-
 
 def minimize_nested(tree: Tree, starts: Any, run: Callable[[Any], Any]) -> Any:
     """What ``run`` makes of starts (S, n), or of starts that are nested as the variables.
 
-    Then ``x`` is nested likewise, and of a single start the result is not batched.
+    Then ``x`` is nested likewise.
 
     Raises:
         InputError: for starts that are nested otherwise.
@@ -28,14 +25,8 @@ def minimize_nested(tree: Tree, starts: Any, run: Callable[[Any], Any]) -> Any:
     rows = rows_of(tree, starts, "starts")
     if rows.ndim > 2:
         raise InputError(f"starts have a batch of {rows.shape[:-1]}: one axis, or none, is needed")
-    result = run(np.atleast_2d(rows))
-    x = result.x
-    if rows.ndim == 1:
-        x = x[0]
-        result.update({name: result[name][0] for name in EACH})
-        if "history" in result:
-            result.history = result.history[:, 0]
-    result.x = tree.arrays(x)
+    result = run(rows)
+    result.x = tree.arrays(result.x)
     return result
 
 

@@ -145,8 +145,8 @@ def test_nist_by_the_traced_levenberg_marquardt(name: str, start: int) -> None:
         len(case.certified), case.starts[start], sg.LevenbergMarquardt(), 500,
         shared=np.column_stack([x.T, case.y]), **DOUBLE,
     )  # fmt: skip
-    assert case.digits(found.x[0]) > (4 if name == "Lanczos3" else 5)
-    assert found.success[0]
+    assert case.digits(found.x) > (4 if name == "Lanczos3" else 5)
+    assert found.success
 
 
 def test_rows_of_data_shared_and_own_and_their_mean() -> None:
@@ -361,3 +361,24 @@ def test_functions_that_do_not_fit() -> None:
         sg.LBFGS(2.5)  # type: ignore
     with pytest.raises(sg.InputError, match="positive"):
         sg.LevenbergMarquardt(0.0)
+
+
+@pytest.mark.parametrize("method", [sg.LBFGS(), sg.Adam(0.01)], ids=by_name)
+def test_a_single_start_gives_a_result_that_is_not_batched(method: Any) -> None:
+    seen: list[Any] = []
+    options: dict[str, Any] = {"history": 5, "memory": True, **DOUBLE}
+    one = sg.minimize_from(
+        rosenbrock, 2, [-1.2, 1.0], method, 20, callback=lambda now: seen.append(now.x), **options
+    )
+    many = sg.minimize_from(rosenbrock, 2, [[-1.2, 1.0]], method, 20, **options)
+    assert one.x.shape == seen[0].shape == (2,) and "best" not in one
+    types = [type(one[name]) for name in ("fun", "nit", "status", "success", "message")]
+    assert types == [float, int, int, bool, str]
+    for name in ("x", "fun", "nit", "status", "success", "message"):
+        np.testing.assert_array_equal(one[name], many[name][0])
+    np.testing.assert_array_equal(one.history, many.history[:, 0])
+    for part, all_parts in zip(one.memory, many.memory, strict=True):
+        np.testing.assert_array_equal(part, all_parts[0])
+    kernel = sg.fused_forward_backward(2, rosenbrock, **DOUBLE)
+    assert kernel.minimize([-1.2, 1.0], method, 20).x.shape == (2,)
+    assert isinstance(sg.minimize_from(rosenbrock, 2, [1.0, 2.0], method, 3, **DOUBLE).fun, float)

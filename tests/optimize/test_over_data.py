@@ -55,7 +55,7 @@ def test_weights_and_bounds() -> None:
     kernel = sg.fused_least_squares(3, residual, row=3, weights=2, **DOUBLE)
     weights = np.linspace(0.0, 1.0, 40)
     rows = np.column_stack([X, Y[0] + 0.01 * np.cos(5 * X), weights])
-    (found,) = kernel.minimize([1, 1, 1], sg.LevenbergMarquardt(), data=rows, bounds=(0, 5)).x
+    found = kernel.minimize([1, 1, 1], sg.LevenbergMarquardt(), data=rows, bounds=(0, 5)).x
     kept = weights > 0
     want, _ = sg.curve_fit(
         lambda x, a, b, c: a * np.exp(-b * x) + c, X[kept], rows[kept, 1], [1, 1, 1],
