@@ -14,7 +14,7 @@ from symgrad.audit import Audit
 from symgrad.bound_kernel import BoundKernel
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.node import paused_gc
-from symgrad.expr.show import latex
+from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.mathlib.define import functions
 from symgrad.optimize.nested import minimize_nested
@@ -206,8 +206,8 @@ class DataKernel:
     def _repr_html_(self) -> str:
         return html(repr(self), str(self.stats), self.wgsl)
 
-    def _repr_latex_(self) -> str:
-        return f"$${latex(self.expr[0])}$$"
+    def _repr_latex_(self) -> str | None:
+        return formula(self.expr[0])
 
     def run(self, params: Any, rows: Any, *, progress: bool = False) -> Any:
         """The loss over the rows, and its gradient.
@@ -253,8 +253,8 @@ class DataKernel:
     __call__ = run
 
     def minimize(
-        self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, *, data: Any,
-        **options: Any,
+        self, starts: Any, method: Any = None, steps: int = 1000, tol: Any = None, *,
+        data: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
         """Minimise the loss over data, from every start at once, all steps inside one kernel.
 
@@ -285,6 +285,11 @@ class DataKernel:
             array([[1., 1.],
                    [3., 2.]], dtype=float32)
         """
+        if method is None or data is None:
+            raise InputError(
+                "minimize takes starts, a method and a table: "
+                "kernel.minimize(starts, sg.LBFGS(), data=rows)"
+            )
         asked, traced = self.request, self._traced
         if asked.reduce is None or self.outputs[0] != "loss":
             raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")

@@ -13,7 +13,7 @@ import numpy as np
 from symgrad import targets
 from symgrad.audit import Audit, labels
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.show import latex
+from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.expressions import Expressions
 from symgrad.optimize.minimize import minimize_kernel
@@ -315,8 +315,8 @@ class Kernel:
     def _repr_html_(self) -> str:
         return html(repr(self), str(self.stats), self.wgsl)
 
-    def _repr_latex_(self) -> str:
-        return f"$${latex(self._expressions.in_groups()[0][0])}$$"
+    def _repr_latex_(self) -> str | None:
+        return formula(self._expressions.in_groups()[0][0])
 
     def __getstate__(self) -> dict[str, Any]:
         state = {k: v for k, v in vars(self).items() if k not in _PROCESS}

@@ -20,12 +20,30 @@ _COLOURS: Final = {
 }
 
 
+LONGEST_SOURCE: Final = 1000
+"""The lines of the longest source that a notebook shows whole."""
+
+
 def html(title: str, stats: str, source: str) -> str:
-    """The kernel as HTML; the source folded away, with its syntax in colour."""
+    """The kernel as HTML; the source folded away, with its syntax in colour.
+
+    Of a long source the first and last lines are shown.
+    """
     return (
         f"<details><summary><b>{escape.escape(title)}</b><br>{escape.escape(stats)}</summary>"
-        f'<pre style="line-height:1.25">{highlight(source)}</pre></details>'
+        f'<pre style="line-height:1.25">{highlight(shortened(source))}</pre></details>'
     )
+
+
+def shortened(source: str) -> str:
+    """A source of at most `LONGEST_SOURCE` lines; a longer one without its middle."""
+    lines = source.splitlines()
+    left = len(lines) - LONGEST_SOURCE
+    if left <= 0:
+        return source
+    half = LONGEST_SOURCE // 2
+    note = f"// ... {left:,} more lines: print(kernel.wgsl) shows all ..."
+    return "\n".join([*lines[:half], note, *lines[-half:]])
 
 
 def highlight(source: str) -> str:

@@ -13,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op, real_number
 from symgrad.expr.place import place_here, resolve_places
-from symgrad.expr.show import dot, latex, short_text
+from symgrad.expr.show import dot, formula, short_text
 from symgrad.expr.substitute import substitute
 
 _LARGEST_EXPONENT = 2**31 - 1
@@ -186,8 +186,8 @@ class Expr(Handle):
     def __repr__(self) -> str:
         return short_text(self)
 
-    def _repr_latex_(self) -> str:
-        return f"$${latex(self)}$$"
+    def _repr_latex_(self) -> str | None:
+        return formula(self)
 
     def to_dot(self) -> str:
         """The DAG as Graphviz source, with the lines that made each node as tooltips."""

@@ -49,10 +49,18 @@ def refuse_bool() -> NoReturn:
 def refuse_number(kind: str) -> NoReturn:
     """Raise the error of asking for the value of an expression."""
     found = caller()
-    called = re.search(r"\bmath\.(\w+)\(", found[1] if found else "")
+    part = found[1] if found else ""
+    called = re.search(r"\bmath\.(\w+)\(", part)
     if called:
         name = MATH_NAMES.get(called[1], called[1])
         remedy = f"use sg.{name} instead of math.{called[1]}"
+    elif kind == "float" and found and re.search(r"\]\s*[-+*/]?=(?!=)", found[0].text):
+        remedy = (
+            "an array of numbers cannot hold expressions; begin with an array that can, as in "
+            "out = sg.array(np.zeros(3))"
+        )
+    elif kind == "complex":
+        remedy = "expressions are real; write the real and the imaginary part as two of them"
     elif kind == "index":
         remedy = "an index or a range must be known before; use plain Python integers"
     else:

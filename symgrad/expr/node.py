@@ -137,8 +137,10 @@ def real_number(value: Any) -> float:
     if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
         value, np.complexfloating
     ):
-        kind = type(value).__name__
-        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number"))
+        kind, remedy = type(value).__name__, ""
+        if isinstance(value, numbers.Complex):
+            remedy = ": expressions are real; write the real and the imaginary part as two of them"
+        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number{remedy}"))
     try:
         return float(value)
     except OverflowError as error:

@@ -178,6 +178,8 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
             return map_elements(functools.partial(_apply, ufunc), *inputs)
         case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
             return clip(*inputs)
+        case "__call__" if ufunc.__name__ == "real":  # what .real is, as v.var calls it
+            return inputs[0]
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
     home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"

@@ -113,6 +113,16 @@ def latex(expr: Handle) -> str:
     return rf"\begin{{aligned}} {body} \end{{aligned}}"
 
 
+MOST_TERMS: Final = 500
+"""The nodes of the largest expression that a notebook shows as a formula."""
+
+
+def formula(expr: Handle) -> str | None:
+    """The expression as a notebook shows it; None if it is too large to be read."""
+    small = len(reachable(expr.graph, [expr.id])) <= MOST_TERMS
+    return f"$${latex(expr)}$$" if small else None
+
+
 def dot(exprs: Handle | Iterable[Handle]) -> str:
     """The DAG of one or several expressions as Graphviz source; the user's lines are tooltips.
 

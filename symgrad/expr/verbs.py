@@ -35,14 +35,22 @@ def grad(expr: Expr, wrt: Any = None) -> Any:
         >>> sg.grad(x * y + sg.sin(x), x)
         y + cos(x)
     """
-    if callable(expr):
-        raise TraceError("sg.grad takes an expression: of a function, use sg.value_and_grad(f)")
-    if wrt is None:
-        raise TraceError("sg.grad(expr, wrt) needs the variables to differentiate for")
+    _refuse_function("grad", expr, "sg.value_and_grad(f)")
+    _require_wrt("grad", wrt)
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
     return _shaped(wrt, [_or_zero(graph, i) for i in found])
+
+
+def _refuse_function(verb: str, given: Any, instead: str) -> None:
+    if callable(given):
+        raise TraceError(f"sg.{verb} takes expressions: of a function, use {instead}")
+
+
+def _require_wrt(verb: str, wrt: Any) -> None:
+    if wrt is None:
+        raise TraceError(f"sg.{verb}(expr, wrt) needs the variables to differentiate for")
 
 
 def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
@@ -54,6 +62,7 @@ def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
         >>> sg.vjp([x * y, x + y], [x, y], [1.0, 3.0])[0]
         y + 3
     """
+    _refuse_function("vjp", exprs, "sg.value_and_grad(f), or trace f with sg.symbols")
     outputs = _list(exprs)
     graph = require_expression(outputs[0]).graph
     total: dict[int, list[int]] = {}
@@ -74,6 +83,7 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
         >>> sg.jvp(x * y, [x, y], [1.0, 0.0])
         y
     """
+    _refuse_function("jvp", exprs, "sg.fused_hvp or sg.fused_jacobian, or trace f with sg.symbols")
     outputs = _list(exprs)
     graph = require_expression(outputs[0]).graph
     seeds = {
@@ -94,6 +104,7 @@ def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
         >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
         x * 2
     """
+    _refuse_function("hvp", expr, "sg.fused_hvp(n, f)")
     return jvp(grad(expr, wrt), wrt, vector)
 
 
@@ -137,7 +148,7 @@ class Jacobian:
         return f"<Jacobian {self.shape[0]} x {self.shape[1]} with {self.nnz} entries>"
 
 
-def jacobian(exprs: Any, wrt: Any, mode: Mode = "auto") -> Jacobian:
+def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
     """The Jacobian of expressions with respect to variables, with its sparsity.
 
     ``mode`` is "reverse", "forward", "mixed", or "auto" for the cheapest: see `fused_jacobian`.
@@ -154,6 +165,8 @@ def jacobian(exprs: Any, wrt: Any, mode: Mode = "auto") -> Jacobian:
         array([[ True, False],
                [ True,  True]])
     """
+    _refuse_function("jacobian", exprs, "sg.fused_jacobian(n, f)")
+    _require_wrt("jacobian", wrt)
     outputs, variables = _list(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
     roots = [o.id if isinstance(o, Handle) else None for o in outputs]
@@ -161,7 +174,7 @@ def jacobian(exprs: Any, wrt: Any, mode: Mode = "auto") -> Jacobian:
     return _matrix(graph, *made, (len(outputs), len(variables)))
 
 
-def hessian(expr: Expr, wrt: Any, mode: Mode = "auto") -> Jacobian:
+def hessian(expr: Expr, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
     """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
 
     It is symmetric; each pair of entries is one expression. ``mode`` is that of `jacobian`; the
@@ -173,6 +186,8 @@ def hessian(expr: Expr, wrt: Any, mode: Mode = "auto") -> Jacobian:
         >>> sg.hessian(x**2 * y, [x, y]).toarray()[0, 0]
         y * 2
     """
+    _refuse_function("hessian", expr, "sg.fused_hessian(n, f)")
+    _require_wrt("hessian", wrt)
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     gradient = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)

@@ -1,0 +1,61 @@
+"""What is used wrongly says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+X, Y = sg.symbols("x y")
+VERBS: Any = sg
+"""The verbs, without annotations that would find the misuse first."""
+
+
+def into_numbers(v: Any) -> Any:
+    out = np.zeros(2)
+    for k in range(2):
+        out[k] = v[k] * 2.0
+    return out.sum()
+
+
+def added_to_numbers(v: Any) -> Any:
+    out = np.ones(2)
+    out[0] += v[0]
+    return out[0]
+
+
+MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
+    "assignment": (lambda: sg.fused_forward(2, into_numbers), r"out = sg\.array\(np\.zeros"),
+    "addition": (lambda: sg.fused_forward(2, added_to_numbers), r"sg\.array"),
+    "float": (lambda: sg.fused_forward(1, lambda v: float(v[0])), r"leave out float\(...\)"),
+    "complex": (lambda: sg.fused_forward(1, lambda v: complex(v[0])), "the imaginary part"),
+    "1j": (lambda: sg.fused_forward(1, lambda v: 1j * v[0]), "the imaginary part"),
+    "complex array": (lambda: sg.fused_forward(1, lambda v: v[0] * np.array([1j])), "imaginary"),
+    "hessian of f": (lambda: VERBS.hessian(lambda v: v[0], [1.0]), r"sg\.fused_hessian\(n, f\)"),
+    "jacobian of f": (lambda: VERBS.jacobian(lambda v: v, [1.0]), r"sg\.fused_jacobian\(n, f\)"),
+    "grad of f": (lambda: VERBS.grad(lambda v: v, [1.0]), r"sg\.value_and_grad\(f\)"),
+    "hvp of f": (lambda: VERBS.hvp(lambda v: v, [1.0], [1.0]), r"sg\.fused_hvp\(n, f\)"),
+    "vjp of f": (lambda: VERBS.vjp(lambda v: v, [1.0], [1.0]), r"sg\.value_and_grad\(f\)"),
+    "jvp of f": (lambda: VERBS.jvp(lambda v: v, [1.0], [1.0]), r"sg\.symbols"),
+    "hessian for nothing": (lambda: sg.hessian(X * Y), "the variables to differentiate for"),
+    "jacobian for nothing": (lambda: sg.jacobian([X * Y]), "the variables to differentiate for"),
+    "grad for numbers": (lambda: sg.grad(X * Y, [1.0, 2.0]), "the expressions themselves"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_a_message_says_what_to_write(name: str) -> None:
+    misuse, remedy = MISUSE[name]
+    with pytest.raises(sg.SymgradError, match=remedy):
+        misuse()
+
+
+def test_minimising_over_data_needs_a_method_and_a_table() -> None:
+    kernel = sg.fused_forward_backward(1, lambda p, r: (p[0] - r[0]) ** 2, row=1, device="cpu")
+    for arguments in ((), (sg.LBFGS(),)):
+        with pytest.raises(sg.InputError, match=r"kernel.minimize\(starts, sg.LBFGS\(\), data="):
+            kernel.minimize({"a": 1.0}, *arguments)
