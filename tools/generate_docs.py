@@ -49,9 +49,9 @@ simplified: y (or "value") is the value of the operation, and g, where it occurs
 that value, so that a branch not taken contributes nothing, not even NaN. WGSL is what
 `math="accurate"` emits; a function `sg_...` is defined in the kernel that calls it. With
 `math="fast"` the device's own function is used wherever WGSL has one. With `math="strict"` every
-product and sum is also rounded where it stands, neither fused with another nor reordered, so that
-devices give the same bits wherever they do so for single operations: llvmpipe, SwiftShader and
-NumPy do; WGSL allows 2.5 ULP for a division and for a square root, and flushed subnormals.
+product and sum is also rounded where it stands, neither fused with another nor reordered, and so is
+every quotient and square root: llvmpipe, SwiftShader, the CPU and NumPy give the same bits, but for
+subnormals, which WGSL allows to be flushed.
 
 """
 
