@@ -55,9 +55,19 @@ def normal_cdf(x: Array) -> Array:
     return np.where(np.abs(wide) < 30.0, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
 
 
+def is_chain(k: int) -> bool:
+    """Whether x**k is a product of a few squares; else they are so many that errors add up.
+
+    Exponents that float32 does not have are products too, for their parity.
+    """
+    return abs(k) <= 8 or abs(k) > 2**24
+
+
 def integer_power(x: Array, exponent: Array) -> Array:
-    """x**k by repeated squaring, the product that kernels compute."""
+    """x**k as kernels compute it: by repeated squaring, or as a power."""
     k = int(exponent)
+    if not is_chain(k):
+        return np.power(x, np.asarray(x).dtype.type(k))
     chain = power_chain(np.asarray(x), abs(k))
     return np.reciprocal(chain) if k < 0 else chain
 

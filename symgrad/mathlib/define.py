@@ -13,7 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Node, Op, reachable
-from symgrad.expr.reference import power_chain
+from symgrad.expr.reference import is_chain, power_chain
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
     circular,
@@ -281,10 +281,12 @@ def _formula_steps(formula: Formula) -> Steps:
 
 
 def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
-    """x**k by the products of `power_chain`; a reciprocal at the end if k < 0."""
+    """x**k by the products of `power_chain`, a reciprocal at the end if k < 0; or as a power."""
     k: int = rewriter.graph.nodes[exponent][1]
     if k == 0:
         return rewriter.constant(1.0)
+    if not is_chain(k):
+        return rewriter.make(ops.pow, x, rewriter.constant(float(k)))
     power = _replay(_power(abs(k)), rewriter, (x,))
     return rewriter.make(ops.reciprocal, power) if k < 0 else power
 

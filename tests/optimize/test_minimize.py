@@ -125,6 +125,31 @@ def test_newtons_convergence_is_quadratic() -> None:
     assert np.abs(found.x).max() < 1e-9
 
 
+@pytest.mark.parametrize("loss", ["of one", "of two"])
+def test_newtons_first_steps_of_a_logistic_loss_are_from_a_tie(loss: str) -> None:
+    """At w = 0 both arguments of every logaddexp are equal: its Hessian is no less right there."""
+    random = np.random.default_rng(0)
+    a = random.normal(size=(60, 3))
+    y = np.sign(a @ [1.0, -2.0, 0.5] + random.normal(size=60))
+
+    def of_one(w: Any) -> Any:
+        return np.sum(np.logaddexp(0.0, -y * (a @ w)))
+
+    def of_two(w: Any) -> Any:
+        half = 0.5 * y * (a @ w)
+        return np.sum(np.logaddexp(half, -half) - half)
+
+    chosen = of_one if loss == "of one" else of_two
+    for dtype, error in (("float64", 1e-9), ("float32", 1e-4)):
+        kernel = sg.fused_forward_backward(3, chosen, device="cpu", dtype=dtype)
+        found = kernel.minimize(np.zeros((1, 3)), method=sg.Newton(), steps=50)
+        want = scipy.optimize.minimize(
+            lambda w: np.sum(np.logaddexp(0.0, -y * (a @ w))), np.zeros(3)
+        )
+        assert found.success.all() and found.nit.max() <= 8
+        np.testing.assert_allclose(found.fun, want.fun, rtol=error)
+
+
 def test_a_hessian_that_is_not_positive_definite() -> None:
     found = sg.minimize_from(
         lambda v: v[0] ** 4 - v[0] ** 2 + v[1] ** 2 + 0.3 * v[0] * v[1],

@@ -23,19 +23,20 @@ silu = Op(
     name="silu", signature="f->f", reference=reference.silu, cost=24,
     meaning="x*sigmoid(x), also called swish; 0 at -inf", partials=lambda y, x: (silu_slope(x),),
     transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
-    points=((0.5,), (-4.0,)),
+    points=((0.5,), (-4.0,), (0.0,)),
 )  # fmt: skip
 silu_slope = Op(
     name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
     meaning="sigmoid(x)*(1 + x*sigmoid(-x)), the derivative of silu", transcendental=True,
     partials=lambda y, x: (logistic(x) * (2.0 - x * tanh(0.5 * x)),),
-    points=((0.5,), (-4.0,)),
+    points=((0.5,), (-4.0,), (0.0,)),
 )  # fmt: skip
 gelu = Op(
     name="gelu", signature="f->f",
     reference=reference.gelu, cost=44,
     meaning="x*Phi(x), Phi the normal distribution function (the exact form); 0 at -inf",
-    partials=lambda y, x: (gelu_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
+    partials=lambda y, x: (gelu_slope(x),), transcendental=True,
+    points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1e20,), (-3e38,)),
 )  # fmt: skip
 
 
@@ -53,7 +54,8 @@ gelu_slope = Op(
 gelu_tanh = Op(
     name="gelu_tanh", signature="f->f", reference=reference.gelu_tanh, cost=28,
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
-    partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True, points=((0.5,), (-4.0,)),
+    partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True,
+    points=((0.5,), (-4.0,), (0.0,), (1e-5,), (31.0,), (-3e38,)),
 )  # fmt: skip
 
 
@@ -69,5 +71,5 @@ def _gelu_tanh_curvature(x: Any) -> Any:
 gelu_tanh_slope = Op(
     name="gelu_tanh_slope", signature="f->f", reference=reference.gelu_tanh_slope, cost=44,
     meaning="the derivative of gelu_tanh", partials=lambda y, x: (_gelu_tanh_curvature(x),),
-    transcendental=True, points=((0.5,), (-4.0,)),
+    transcendental=True, points=((0.5,), (-4.0,), (0.0,)),
 )  # fmt: skip

@@ -24,35 +24,37 @@ tanh = Op(
     partials=lambda y, x: (4.0 * logistic(2.0 * x),), transcendental=True,
     latex=r"\tanh\left({0}\right)",
     edges="the derivative is 4u/(1+u)**2, u = exp(-2|x|), which is right where 1 - y**2 is 0",
-    points=((0.5,), (-2.0,), (12.0,)),
+    points=((0.5,), (-2.0,), (12.0,), (0.0,), (1e-5,), (3e38,)),
 )  # fmt: skip
 asinh = Op(
     name="asinh", signature="f->f", reference=np.arcsinh, meaning="the inverse of sinh", cost=24,
     partials=lambda y, x: (
         where(abs(x) > 1e9, reciprocal(abs(x)), reciprocal(sqrt(1.0 + x * x))),
     ),
-    transcendental=True, points=((0.5,), (-2.0,), (1e7,)),
+    transcendental=True, points=((0.5,), (-2.0,), (1e7,), (0.0,), (1e-5,), (1.0,), (-1.0,)),
 )  # fmt: skip
 acosh = Op(
     name="acosh", signature="f->f", reference=np.arccosh, meaning="the inverse of cosh", cost=24,
     partials=lambda y, x: (reciprocal(sqrt(x - 1.0) * sqrt(x + 1.0)),), transcendental=True,
-    domain="x >= 1", edges="the derivative at 1 is inf", points=((1.5,), (30.0,)),
+    domain="x >= 1", edges="the derivative at 1 is inf",
+    points=((1.5,), (30.0,), (1.0001,), (1e5,)),
 )  # fmt: skip
 atanh = Op(
     name="atanh", signature="f->f", reference=np.arctanh, meaning="the inverse of tanh", cost=22,
     partials=lambda y, x: (at_nan(abs(x) > 1.0, reciprocal(one_minus_square(x))),),
-    transcendental=True, domain="-1 <= x <= 1", edges="±inf at ±1", points=((0.5,), (-0.3,)),
+    transcendental=True, domain="-1 <= x <= 1", edges="±inf at ±1",
+    points=((0.5,), (-0.3,), (0.0,), (1e-5,), (-1e-8,), (0.9999,), (-0.99,)),
 )  # fmt: skip
 sigmoid = Op(
     name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
     cost=18, partials=lambda y, x: (logistic(x),), transcendental=True,
     latex=r"\sigma\left({0}\right)",
     edges="the derivative is exp(-|x|)/(1 + exp(-|x|))**2, right where y*(1 - y) is 0",
-    points=((0.5,), (-4.0,), (20.0,)),
+    points=((0.5,), (-4.0,), (20.0,), (0.0,), (1e-5,), (-3e38,)),
 )  # fmt: skip
 logistic = Op(
     name="logistic", signature="f->f", reference=reference.logistic, cost=20, transcendental=True,
     meaning="exp(-x)/(1 + exp(-x))**2, the derivative of sigmoid",
     partials=lambda y, x: (-(y * tanh(0.5 * x)),),
-    points=((0.5,), (-4.0,), (20.0,)),
+    points=((0.5,), (-4.0,), (20.0,), (0.0,), (1e-5,), (-3e38,)),
 )  # fmt: skip

@@ -18,32 +18,35 @@ def fading(x: Any, y: Any) -> Any:
 exp_neg_square = Op(
     name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
     meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (fading(x, y) * y),),
-    transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,)),
+    transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
 )  # fmt: skip
 erf = Op(
     name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
     partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
-    latex=r"\mathrm{{erf}}\left({0}\right)", scipy=True, points=((0.5,), (-2.0,)),
+    latex=r"\mathrm{{erf}}\left({0}\right)", scipy=True,
+    points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
 )  # fmt: skip
 erfc = Op(
     name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
     meaning="1 - erf(x), accurate in the tail",
     partials=lambda y, x: ((-2.0 / math.sqrt(math.pi)) * exp_neg_square(x),),
-    latex=r"\mathrm{{erfc}}\left({0}\right)", scipy=True, points=((0.5,), (-2.0,), (4.0,)),
+    latex=r"\mathrm{{erfc}}\left({0}\right)", scipy=True,
+    points=((0.5,), (-2.0,), (4.0,), (0.0,), (1.0001,), (3e38,), (-3e38,)),
 )  # fmt: skip
 bell = Op(
     name="bell", signature="f->f", reference=reference.bell, cost=14,
     meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(fading(x, y) * y),),
-    transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,)),
+    transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
 )  # fmt: skip
 normal_cdf = Op(
     name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
     meaning="the normal distribution function, erfc(-x/sqrt(2))/2", transcendental=True,
     partials=lambda y, x: ((1.0 / math.sqrt(2.0 * math.pi)) * bell(x),),
-    latex=r"\Phi\left({0}\right)", points=((0.5,), (-2.0,)),
+    latex=r"\Phi\left({0}\right)",
+    points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
 )  # fmt: skip
 ndtr = Op(
     name="ndtr", signature="f->f", reference=reference.normal_cdf, cost=40, transcendental=True,
     meaning="the normal distribution function, as SciPy calls it", compose=normal_cdf,
-    scipy=True, points=((0.5,), (-2.0,)),
+    scipy=True, points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
 )  # fmt: skip

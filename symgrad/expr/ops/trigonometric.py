@@ -29,16 +29,19 @@ asin = Op(
     name="asin", signature="f->f", reference=np.arcsin, meaning="the arc sine, in radians", cost=16,
     wgsl="asin({0})", partials=lambda y, x: (reciprocal(sqrt(one_minus_square(x))),),
     transcendental=True, latex=r"\arcsin\left({0}\right)",
-    domain="-1 <= x <= 1", edges="the derivative at ±1 is inf", points=((0.5,), (-0.3,)),
+    domain="-1 <= x <= 1", edges="the derivative at ±1 is inf",
+    points=((0.5,), (-0.3,), (0.0,), (1e-5,), (-1e-8,), (0.9999,), (-0.99,)),
 )  # fmt: skip
 acos = Op(
     name="acos", signature="f->f", reference=np.arccos, meaning="the arc cosine, in radians",
     cost=16, wgsl="acos({0})", transcendental=True, latex=r"\arccos\left({0}\right)",
     partials=lambda y, x: (-reciprocal(sqrt(one_minus_square(x))),),
-    domain="-1 <= x <= 1", edges="the derivative at ±1 is -inf", points=((0.5,), (-0.3,)),
+    domain="-1 <= x <= 1", edges="the derivative at ±1 is -inf",
+    points=((0.5,), (-0.3,), (0.0,), (1e-5,), (-1e-8,), (0.9999,), (-0.99,)),
 )  # fmt: skip
 atan = Op(
     name="atan", signature="f->f", reference=np.arctan, meaning="the arc tangent, in radians",
     cost=14, wgsl="atan({0})", partials=lambda y, x: (reciprocal(1.0 + x * x),),
-    transcendental=True, latex=r"\arctan\left({0}\right)", points=((0.5,), (-3.0,)),
+    transcendental=True, latex=r"\arctan\left({0}\right)",
+    points=((0.5,), (-3.0,), (0.0,), (1e-5,), (1.0,), (-1.0,), (1e5,)),
 )  # fmt: skip
