@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from symgrad.errors import PickleError
+from symgrad.errors import InputError, PickleError
 
 
 class BoundKernel:
-    """A kernel with its data: only parameters go in, and only the loss and gradient come out."""
+    """A kernel with its data: only parameters go in, and only results come out."""
 
     def __init__(self, kernel: Any, rows: int, run: Callable[..., Any]) -> None:
         self.kernel, self._rows, self._run = kernel, rows, run
@@ -48,6 +48,8 @@ class BoundKernel:
             >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
             [1.0, 2.0]
         """
+        if self.kernel.outputs[:2] != ("loss", "grad") or self.kernel.request.reduce is None:
+            raise InputError("as_scipy needs a loss, summed over rows, and its gradient")
 
         def fun(x: Any) -> tuple[float, np.ndarray]:
             loss, gradient, *_ = self.run(np.asarray(x, float))

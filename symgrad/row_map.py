@@ -95,8 +95,8 @@ class RowsKernel(PartsKernel):
     """
 
     def __init__(self, request: Request, device: Any, mapped: Mapped, sparse: bool) -> None:
-        self.mapped, self.sparse = mapped, sparse
-        super().__init__(request, device, mapped.traced)
+        self.mapped = mapped
+        super().__init__(request, device, mapped.traced, mapped.parts, sparse)
 
     def _made_of(self, code: bool = True) -> tuple[Any, ...]:
         traced = self._traced if code else self._traced.without_code()
@@ -117,11 +117,6 @@ class RowsKernel(PartsKernel):
     def modules(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The WGSL modules, in the order in which they run."""
         return self._shaders.modules
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The results."""
-        return self.mapped.parts
 
     def _resident(self, table: Table) -> Any:
         return None

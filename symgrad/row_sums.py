@@ -39,10 +39,11 @@ class Summed:
 class PartsKernel(DataKernel):
     """A kernel over data whose results are any parts."""
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The results."""
-        raise NotImplementedError
+    def __init__(
+        self, request: Request, device: Any, traced: Traced, parts: tuple[Part, ...], sparse: bool
+    ) -> None:
+        self.parts, self.sparse = parts, sparse
+        super().__init__(request, device, traced)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -105,17 +106,12 @@ class SumsKernel(PartsKernel):
     """
 
     def __init__(self, request: Request, device: Any, summed: Summed, sparse: bool) -> None:
-        self.summed, self.sparse = summed, sparse
-        super().__init__(request, device, summed.traced)
+        self.summed = summed
+        super().__init__(request, device, summed.traced, summed.parts, sparse)
 
     def _made_of(self, code: bool = True) -> tuple[Any, ...]:
         traced = self._traced if code else self._traced.without_code()
         return replace(self.summed, traced=traced), self.sparse
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The results."""
-        return self.summed.parts
 
     def _results(self, total: Totals, scale: float) -> Any:
         n, start = self.n_inputs, 0

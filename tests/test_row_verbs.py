@@ -291,3 +291,16 @@ def test_what_is_refused() -> None:
     kernel = sg.fused_forward_backward(3, logistic, **columns("cpu", regularizer=lambda p: p[0]))
     with pytest.raises(InputError, match="without its regularizer"):
         sg.check(kernel, P, ROWS)
+
+
+def test_residuals_of_a_prior_beside_those_of_looked_up_parameters() -> None:
+    kernel = sg.fused_least_squares(SHAPES, model, **looked("cpu", regularizer=lambda p: 2.0 * p.t))
+    plain = sg.fused_least_squares(SHAPES, model, **looked("cpu"))
+    found, want = kernel.run(FLAT, LOOKED), plain.run(FLAT, LOOKED)
+    agree(found[0], want[0] + 4 * FLAT[9:] @ FLAT[9:])
+    agree(found[1]["t"], want[1]["t"] + 8 * FLAT[9:])
+    agree(found[2].toarray(), want[2].toarray() + np.diag([0] * 9 + [4, 4]))
+    with pytest.raises(InputError, match=r"fit\(\) takes no regularizer"):
+        kernel.fit(FLAT, LOOKED)
+    with pytest.raises(InputError, match="as_scipy needs a loss"):
+        sg.fused_forward(3, eta, **columns("cpu")).as_scipy(ROWS)
