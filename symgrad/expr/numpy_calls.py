@@ -36,6 +36,7 @@ from symgrad.expr.node import Handle, real_number
 from symgrad.expr.numpy_choices import clip, heaviside
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
 from symgrad.expr.numpy_linear import vecdot
+from symgrad.expr.place import scipy_function
 
 REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
@@ -123,6 +124,9 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     "log_expit": lambda x: -ops.softplus(-x),
 }
 """What ufuncs of scipy.special are, by their names: SciPy is not imported for it."""
+
+OWN: Final = {"logsumexp", "softmax", "log_softmax"}
+"""Python functions of scipy.special for which symgrad has its own."""
 
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
@@ -223,6 +227,8 @@ def _into(target: Any, result: Any) -> Any:
 
 def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function that is no ufunc, on expressions."""
+    if scipy_function() in OWN:
+        raise TraceError(located("SciPy computes with the values of expressions"))
     if func in FUNCTIONS:
         return _called(func, args, _meant(FUNCTIONS[func], kwargs))
     if func in MOVES:
