@@ -41,7 +41,7 @@ TRIED: Final = 2**9
 NEAR: Final = 2
 """How many times the least count a mode may have that is tried."""
 
-CLOSE: Final = 32
+CLOSE: Final = 128
 """Operations by which a mode that is tried may always count more than the least."""
 
 Entries = dict[tuple[int, int], int]

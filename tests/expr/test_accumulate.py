@@ -58,6 +58,12 @@ def test_modes_agree_and_the_choice_is_never_dearer_than_a_pure_mode(seed: int) 
             )
 
 
+def test_a_mode_is_tried_whose_count_folding_makes_less() -> None:
+    drawn = random_graph(419, size=80, inputs=5, table=OPS)
+    sizes = sizes_of(drawn, Sought([x.id for x in drawn.floats[-7:]], drawn.ids))
+    assert sizes["auto"] <= min(sizes[mode] for mode in PURE)
+
+
 def numbers(drawn: Drawn, sought: Sought, mode: Mode, at: np.ndarray) -> dict[Any, np.ndarray]:
     graph = drawn.graph.copy()
     entries, _ = accumulated(graph, sought, mode)
