@@ -129,7 +129,7 @@ from symgrad.optimize.curve_fit import curve_fit
 from symgrad.optimize.fit_many import fit_many
 from symgrad.optimize.lbfgs import LBFGS
 from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.method import Method, Rule, Tolerances
+from symgrad.optimize.method import Evaluation, Method, Move, Rule, Tolerances
 from symgrad.optimize.minimize import minimize_from
 from symgrad.optimize.newton import GaussNewton, Newton
 from symgrad.optimize.result import FitError
@@ -158,6 +158,7 @@ __all__ = [
     "DeviceError",
     "DeviceLostError",
     "DeviceMemoryError",
+    "Evaluation",
     "Expr",
     "ExprArray",
     "FitError",
@@ -173,6 +174,7 @@ __all__ = [
     "LevenbergMarquardt",
     "Method",
     "Momentum",
+    "Move",
     "NameUnknownError",
     "Newton",
     "PickleError",

@@ -123,7 +123,7 @@ class LevenbergMarquardt(Method):
         good = blind | (lower & (quality > 0.25))
         worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
         return Move(
-            point, loss, _orthogonal(squares, diagonal, loss, promised, at.eps), trial, memory,
+            trial, memory, point, loss, _orthogonal(squares, diagonal, loss, promised, at.eps),
             settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
             slight=_slight(squares, diagonal, loss, size, at.eps), solved=lambda _: gone,
             stuck=damping > 1.0 / at.eps**2, worn=worn,

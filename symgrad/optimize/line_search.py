@@ -168,7 +168,7 @@ class Descent(Method):
         promised = -(direction @ gradient)
         ahead = Ahead(promised, largest(left), left @ left, loss, unit, at.eps)
         loss = functions.where(first, at.loss, loss)  # NaN where even the first has none
-        return self._move(ahead, own, Move(point, loss, ahead.steepest, trial, memory), judged)
+        return self._move(ahead, own, Move(trial, memory, point, loss, ahead.steepest), judged)
 
     def _move(self, ahead: Ahead, own: Memory, move: Move, judged: Judged) -> Move:
         """The move with what tells of its end."""

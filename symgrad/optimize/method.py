@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,9 +158,10 @@ class Evaluation:
 class Move:
     """What a method makes of an evaluation.
 
-    ``point`` is the best point known now, with its ``loss`` and the ``measure`` of its gradient,
-    which is compared with the tolerance, or a function from the tolerance to a condition;
-    ``trial`` is where to evaluate next.
+    ``trial`` is where to evaluate next, ``memory`` what to keep. ``point`` is the best point known
+    now, with its ``loss`` and the ``measure`` of its gradient, which is compared with the
+    tolerance, or a function from the tolerance to a condition; left out, they are those of the
+    evaluation.
 
     The others tell of the end, and may all be left out:
 
@@ -182,11 +183,11 @@ class Move:
       that changes the loss by less than its rounding.
     """
 
-    point: Any
-    loss: Any
-    measure: Any
     trial: Any
     memory: Memory
+    point: Any = None
+    loss: Any = None
+    measure: Any = None
     settled: Any = True
     solved: Callable[[float], Any] | None = None
     stuck: Any = False
@@ -198,6 +199,14 @@ class Move:
     flat: Any = False
     onward: Any = False
 
+    def completed(self, at: Evaluation) -> Move:
+        """The move, with what it leaves out of the point it is from."""
+        point, loss = at.x if self.point is None else self.point, self.loss
+        measure = self.measure
+        if measure is None:
+            measure = largest(at.bounds.to_go(at.x, at.gradient))
+        return replace(self, point=point, loss=at.loss if loss is None else loss, measure=measure)
+
 
 class Method(ABC):
     """A method: what it needs of the loss, what it keeps, and how it moves.
@@ -206,10 +215,25 @@ class Method(ABC):
     refuse a point, as those with a line search do, says with each `Move` which point is the best
     so far and which to evaluate next; `LevenbergMarquardt` is an example. Everything that
     ``advance`` computes is traced, so choices are made by ``sg.where``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> class Halving(sg.Method):  # half of each step of Newton's method
+        ...     needs = "hessian"
+        ...     def start(self, n):
+        ...         return ()
+        ...     def advance(self, at, memory):
+        ...         return sg.Move(at.x - 0.5 * at.gradient / at.hessian.diagonal(), memory)
+        >>> bowl = lambda v: (v[0] - 1)**2 + 3 * v[1]**2
+        >>> sg.minimize_from(bowl, 2, [5.0, 2.0], Halving(), 3, device="cpu").x
+        array([1.5 , 0.25], dtype=float32)
     """
 
     needs: ClassVar[str] = "gradient"
-    """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals."""
+    """"gradient", "hessian", or "squares": the loss is half the sum of squared residuals; or
+    "slope", the gradient alone: the loss is computed where a tolerance or a history asks for it,
+    or else at the end only, and has no value for ``advance`` before.
+    """
 
     pure: ClassVar[bool] = False
     """Whether ``advance`` depends on its arguments and the method's fields alone: if these are
@@ -241,7 +265,7 @@ class Rule(Method):
     function, so it may use NumPy's functions, symgrad's and ``sg.where``.
 
     Example:
-        >>> from dataclasses import dataclass
+        >>> from dataclasses import dataclass, replace
         >>> import numpy as np
         >>> import symgrad as sg
         >>> @dataclass(frozen=True)
@@ -258,6 +282,8 @@ class Rule(Method):
         True
     """
 
+    needs: ClassVar[str] = "slope"
+
     def start(self, n: int) -> Memory:
         """The memory before the first step: numbers and arrays, of any shapes; none by default."""
         return ()
@@ -271,8 +297,7 @@ class Rule(Method):
         found = self.update(at.x, at.gradient, memory, at.step)
         trial, memory = _checked(found, len(at.x), type(self).__name__)
         left = at.bounds.to_go(at.x, at.gradient)
-        small = slight(at.x, at.loss, left)
-        return Move(at.x, at.loss, largest(left), array(trial), memory, slight=small)
+        return Move(array(trial), memory, slight=slight(at.x, at.loss, left))
 
     def tolerances(self, eps: float) -> Tolerances:
         """None: all steps are taken."""

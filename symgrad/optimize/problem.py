@@ -89,7 +89,8 @@ class Problem:
 
 def needs_loss(method: Method, stop: Tolerances) -> bool:
     """Whether a method's steps depend on the loss, rather than on its gradient alone."""
-    return type(method).advance is not Rule.advance or stop != Tolerances()
+    other = isinstance(method, Rule) and type(method).advance is not Rule.advance
+    return other or method.needs != "slope" or stop != Tolerances()
 
 
 def iteration(
@@ -104,17 +105,19 @@ def iteration(
         TraceError: if f returns what the method cannot minimise, or cannot be traced.
     """
     layout, eps = layout_of(method, problem.n), float(np.finfo(options.dtype).eps)
+    needs = "gradient" if method.needs == "slope" else method.needs
 
     def step(state: Any, found: Any, calls: Calls | None = None) -> list[Any]:
         x, memory, (count, *_) = layout.split(state)
-        unpack = partial(_stored, calls) if calls else partial(_unpacked, needs=method.needs)
+        unpack = partial(_stored, calls) if calls else partial(_unpacked, needs=needs)
         at = Evaluation(x, *unpack(found, problem.n), count, bounds, eps)
-        return _next(layout, state, method.advance(at, memory), bounds, stop, eps)
+        move = method.advance(at, memory).completed(at)
+        return _next(layout, state, move, bounds, stop, eps)
 
     more = bounds, stop
     if stored:
         return _with_matrix(problem, layout, method, step, options, more)
-    return _iteration(problem, layout, method, method.needs, step, options, more)
+    return _iteration(problem, layout, method, needs, step, options, more)
 
 
 def can_be_stored(method: Method) -> bool:
@@ -122,8 +125,10 @@ def can_be_stored(method: Method) -> bool:
     return vars(type(method)).get("stored") is not None
 
 
-def blind_iteration(problem: Problem, method: Rule, bounds: Bounds, options: Options) -> Iteration:
-    """The step of a rule that goes on until its gradient is not finite, its loss never computed.
+def blind_iteration(
+    problem: Problem, method: Method, bounds: Bounds, options: Options
+) -> Iteration:
+    """The step of a method that goes on until its gradient is not finite, its loss never computed.
 
     It leaves the loss of the state as it is: `final_iteration` computes it in the end.
     """

@@ -152,3 +152,32 @@ def test_clipping_needs_a_positive_limit(limits: dict[str, float]) -> None:
 def test_only_rules_are_given_a_clipped_gradient() -> None:
     with pytest.raises(sg.InputTypeError, match="only first-order rules"):
         sg.Clipped(sg.LBFGS(), norm=1.0)  # type: ignore
+
+
+class Steepest(sg.Method):
+    """A method of the gradient alone, that says nothing of losses."""
+
+    needs = "slope"
+
+    def start(self, n: int) -> tuple[Any, ...]:
+        return (np.zeros(n),)
+
+    def advance(self, at: sg.Evaluation, memory: tuple[Any, ...]) -> sg.Move:
+        (last,) = memory
+        step = 1e-3 * at.gradient + 0.1 * last
+        return sg.Move(at.x - step, (step,))
+
+
+def test_a_method_may_leave_the_loss_out() -> None:
+    found = sg.minimize_from(rosenbrock, 2, STARTS, Steepest(), 15, **DOUBLE)
+    for start, x, fun in zip(STARTS, found.x, found.fun, strict=True):
+        want, last = start, np.zeros(2)
+        for _ in range(15):
+            last = 1e-3 * gradient(want) + 0.1 * last
+            want = want - last
+        np.testing.assert_allclose(x, want, rtol=1e-12)
+        np.testing.assert_allclose(fun, rosenbrock(want), rtol=1e-11)
+    seen = sg.minimize_from(rosenbrock, 2, STARTS, Steepest(), 15, history=True, **DOUBLE)
+    np.testing.assert_allclose(seen.history[-1], found.fun, rtol=1e-12)
+    ended = sg.minimize_from(rosenbrock, 2, STARTS, Steepest(), 50_000, 1e-3, **DOUBLE)
+    assert ended.success.all() and (ended.status == 1).all()
