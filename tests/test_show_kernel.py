@@ -16,7 +16,7 @@ def test_a_small_kernel_is_shown_whole() -> None:
     kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu", name="f")
     page = kernel._repr_html_()
     assert "more lines" not in page and kernel.wgsl.splitlines()[0] in page
-    assert kernel._repr_latex_() == "$$x0 \\, x1$$"
+    assert kernel._repr_latex_() == "$$x_{0} \\, x_{1}$$"
 
 
 def test_a_large_kernel_is_not() -> None:
