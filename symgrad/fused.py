@@ -27,7 +27,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, scalar
+from symgrad.expr.trace import Trace, require_feasible, scalar
 from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, assemble, shared
 from symgrad.penalty import Penalty
@@ -300,6 +300,7 @@ def fused_hvp(
         request = Request(f, n, *over, options, penalty=penalty)
         return rows_kernel(request, "product", device)
     tree = variables_of(n)
+    require_feasible(2 * tree.size)
     n = tree.size
 
     def derive(traced: Trace) -> list[Wanted]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
+from symgrad.expr.trace import require_feasible
 from symgrad.optimize.method import Method, array_of
 
 COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
@@ -57,14 +58,23 @@ class Layout:
 
 
 def layout_of(method: Method, n: int) -> Layout:
-    """The layout of a method's states."""
-    memory = method.start(n)
+    """The layout of a method's states.
+
+    Raises:
+        InputError: if they are too large to be traced.
+    """
+    try:
+        memory = method.start(n)
+    except MemoryError as error:
+        raise InputError(f"{method!r} keeps more for {n:,} variables than memory holds") from error
     if not isinstance(memory, tuple | list):
         raise TraceError(
             f"{type(method).__name__}.start returned {type(memory).__name__}: a tuple of numbers "
             "and arrays is needed, () for no memory"
         )
-    return Layout(n, tuple(memory))
+    layout = Layout(n, tuple(memory))
+    require_feasible(layout.size)
+    return layout
 
 
 def flat(layout: Layout, memory: tuple[Any, ...]) -> list[Any]:
