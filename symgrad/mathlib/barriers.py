@@ -1,9 +1,10 @@
 """What compilers must not see through is made opaque, for they use all that they know of a value.
 
-WGSL lets them take what is true of real numbers for true of floats. Three things follow that no
+WGSL lets them take what is true of real numbers for true of floats. Four things follow that no
 kernel can bear. A quotient by what they know to be 0 is undefined, and what depends on it may not
 even be stored. A number is equal to itself, also NaN. And ``(x - floor(x)) + c`` becomes
-``(x + c) - floor(x)``, which loses the digits that the difference was made for.
+``(x + c) - floor(x)``, which loses the digits that the difference was made for. And the choice of
+what is smaller becomes a minimum, which drops a NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ DIVISIONS: Final = frozenset({ops.div, ops.reciprocal, ops.wide_div, ops.ratio})
 SUMS: Final = frozenset({ops.add, ops.sub})
 ROUNDINGS: Final = frozenset({ops.floor, ops.ceil, ops.round, ops.trunc})
 
-COMPARISONS: Final = frozenset({ops.eq, ops.ne, ops.le, ops.lt})
+ORDER: Final = frozenset({ops.le, ops.lt})
+COMPARISONS: Final = ORDER | {ops.eq, ops.ne}
 
 UNMIXED: Final = COMPARISONS | {ops.mul, ops.div, ops.isnan, ops.opaque}
 """What compilers do not mix with a sum that it is made of."""
@@ -72,6 +74,8 @@ def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> list[Rule
     if math == "strict":
         return [_divisors(graph, variable), _everything(graph)]
     rules = [_divisors(graph, variable)] if heads & DIVISIONS else []
+    if variable and ops.where in heads and heads & ORDER:
+        rules.append(_choices(graph))
     if math == "accurate" and variable and heads & ROUNDINGS:
         rules.append(_remainders(graph))
     return rules
@@ -108,6 +112,22 @@ def _remainders(graph: Graph) -> Rule:
 
     def rule(op: Op, *args: int) -> Iterable[int]:
         return () if op in UNMIXED else [k for k, a in enumerate(args) if remains(a)]
+
+    return rule
+
+
+def _choices(graph: Graph) -> Rule:
+    """One of two numbers of which the smaller or the larger is chosen."""
+    nodes = graph.nodes
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        if op is not ops.where:
+            return ()
+        condition, *branches = args
+        node = nodes[condition]
+        node = nodes[node[1]] if node[0] is ops.logical_not else node
+        compared = node[0] in ORDER and set(node[1:]) == set(branches)
+        return (1 if nodes[branches[1]][0] is CONST else 2,) if compared else ()
 
     return rule
 

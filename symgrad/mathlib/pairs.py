@@ -324,6 +324,10 @@ def _applied(graph: Graph, op: Op, values: list[Any], arguments: Sequence[int]) 
     """An operation on pairs; one whose result is no float is one on their high parts."""
     if op is ops.integer_pow:
         return _power(values[0], graph.nodes[arguments[1]][1])
+    if op is ops.pow_times:
+        factor, x, p, _ = values
+        shift = constant(float(graph.nodes[arguments[3]][1]), p[0])
+        return times(factor, _real_power(x, plus(p, shift)))
     if op in RULES or op in CONDITIONS:
         return (RULES.get(op) or CONDITIONS[op])(*values)
     plain = [v[0] if isinstance(v, tuple) else v for v in values]

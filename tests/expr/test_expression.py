@@ -207,7 +207,7 @@ MISUSE: dict[str, tuple[Callable[[Any], Any], list[str], str]] = {
     "iterate": (lambda v: sum(x for x in v[0]), ["iterated"], "for x in v[0]"),
     "setitem": (lambda v: np.zeros(2).__setitem__(0, v[0]), ["no value"], "__setitem__(0, v[0])"),
     "foreign ufunc": (lambda v: np.spacing(v[0]), ["np.spacing", "not defined"], "np.spacing"),
-    "sort": (lambda v: np.sort(v)[0], ["np.sort", "not defined"], "np.sort(v)"),
+    "argsort": (lambda v: np.argsort(v)[0], ["np.argsort", "np.sort"], "np.argsort(v)"),
     "complex constant": (lambda v: v[0] * 1j, ["real number"], "v[0] * 1j"),
     "str": (lambda v: v[0] + "1", ["'1'", "str"], 'v[0] + "1"'),
     "None": (lambda v: v[0] * None, ["None"], "v[0] * None"),

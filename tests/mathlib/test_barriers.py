@@ -143,3 +143,22 @@ def test_digits_below_whole_numbers_are_kept_on_every_device(name: str) -> None:
     for device in sg.devices():
         (got,) = sg.fused_forward(2, f, device=device).run(points)
         np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+CHOICES: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "the smaller": (lambda x, y: sg.where(x < y, x, y), True),
+    "the larger": (lambda x, y: sg.where(x < y, y, x), True),
+    "not the smaller": (lambda x, y: sg.where(~(x <= y), x, y), True),
+    "the larger of a constant": (lambda x, y: sg.where(x > 0.5, x, 0.5), True),
+    "another number": (lambda x, y: sg.where(x < y, x, 2.0 * y), False),
+    "by equality": (lambda x, y: sg.where(x == y, x, y), False),
+    "a minimum": (sg.minimum, False),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_of_the_smaller_is_no_minimum(name: str) -> None:
+    """Compilers of GPUs make a minimum of it, which drops a NaN: where(x < nan, x, nan) was x."""
+    f, hidden = CHOICES[name]
+    kernel = sg.fused_forward(2, lambda v: f(v[0], v[1]), device="cpu")
+    assert ("params.zero" in kernel.wgsl.split("fn main")[1]) == hidden

@@ -39,7 +39,9 @@ def system(kind: str) -> tuple[Normal, np.ndarray]:
         "i": draw.integers(0, 25, 100), "j": draw.integers(0, 6, 100),
         "k": draw.integers(0, 6, 100), "x": draw.normal(size=100), "y": draw.normal(size=100),
     }  # fmt: skip
-    model = sg.fused_least_squares(SHAPES, KINDS[kind], columns=list(rows), dtype="float64")
+    model = sg.fused_least_squares(
+        SHAPES, KINDS[kind], columns=list(rows), dtype="float64", device="cpu"
+    )
     task, target = model._task("float64"), Target.of(None, None)
     x = draw.normal(size=model.n_inputs)
     return task.system(task.table(rows, "float64"), target).at(x), x
