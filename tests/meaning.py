@@ -26,6 +26,14 @@ def sinc_ratio(x: Any) -> Any:
     )
 
 
+def normal_quantile(p: Any) -> Any:
+    """By bisection of the logarithm of the tail."""
+    if p > 0.5:
+        return -normal_quantile(1 - p)
+    start = -mp.sqrt(-2 * mp.log(2 * p)) if p < 0.5 else mpf(0)
+    return mp.findroot(lambda x: mp.log(mp.ncdf(x)) - mp.log(p), start)
+
+
 MEANING: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
@@ -49,6 +57,12 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "entr": lambda x: -x * mp.log(x), "logit": lambda x: mp.log(x) - mp.log(1 - x),
     "log1mexp": lambda x: mp.log(1 - mp.exp(-x)),
     "huber": lambda d, r: r * r / 2 if abs(r) <= d else d * (abs(r) - d / 2),
+    "log_ndtr": lambda x: mp.log(mp.ncdf(x)), "inverse_mills": lambda x: mp.npdf(x) / mp.ncdf(x),
+    "mills_excess": lambda x: x + mp.npdf(x) / mp.ncdf(x),
+    "erfinv": lambda x: normal_quantile((1 + x) / 2) / mp.sqrt(2),
+    "erfinv_slope": lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(MEANING["erfinv"](x) ** 2),
+    "ndtri": lambda p: normal_quantile(p),
+    "ndtri_slope": lambda p: mp.sqrt(2 * mp.pi) * mp.exp(normal_quantile(p) ** 2 / 2),
     "gammaln": lambda x: mp.log(abs(mp.gamma(x))), "digamma": lambda x: mp.psi(0, x),
     "trigamma": lambda x: mp.psi(1, x), "tetragamma": lambda x: mp.psi(2, x),
     "pentagamma": lambda x: mp.psi(3, x), "sinc": mp.sincpi, "sinc_ratio": lambda x: sinc_ratio(x),

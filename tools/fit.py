@@ -151,6 +151,54 @@ def _sinc(s: Number) -> Number:
     return (mp.sincpi(mp.sqrt(s)) - 1) / s
 
 
+def _hazard(t: Number) -> Number:
+    """(phi(a)/Phi(-a) - a)(a + 3) - 3/2 at a = 3 (1 + t)/(1 - t)."""
+    a = 3 * (1 + t) / (1 - t)
+    if a < 200:
+        excess = mp.npdf(a) / mp.ncdf(-a) - a
+    else:
+        z = 1 / a**2
+        excess = (1 - 2 * z + 10 * z**2 - 74 * z**3 + 706 * z**4) / a
+    return excess * (a + 3) - mp.mpf(3) / 2
+
+
+def _bend(t: Number) -> Number:
+    """(1 - u h)(4 - x)**2 at t = 6/(4 - x) - 1: h = phi(x)/Phi(x), u = h + x."""
+    x = 4 - 6 / (t + 1)
+    with mp.workdps(70):
+        if x > -60:
+            h = mp.npdf(x) / mp.ncdf(x)
+            return (1 - (h + x) * h) * (4 - x) ** 2
+        rest = -x
+        for k in range(150, 1, -1):
+            rest = k / rest - x
+        return (1 - (1 / rest - x) / rest) * (4 - x) ** 2
+
+
+def _hazard_share(t: Number) -> Number:
+    return _hazard(t) / (_hazard(t) + mp.mpf(3) / 2)
+
+
+def _inverse_middle(t: Number) -> Number:
+    """erfinv(x)/x of t = -log(1 - x**2) - 25/8."""
+    w = t + 3.125
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x if w > 1e-12 else mp.sqrt(mp.pi) / 2
+
+
+def _inverse_tail(middle: float) -> Real:
+    """erfinv(x)/s of t = (s - middle)/(s + middle), s**2 = -log(1 - x**2)."""
+
+    def f(t: Number) -> Number:
+        s = middle * (1 + t) / (1 - t)
+        w = s * s
+        rest = 1 - mp.sqrt(-mp.expm1(-w)) if w < 60 else mp.exp(-w) / 2
+        start = mp.sqrt(w - mp.log(w) / 2 - 0.5)
+        return mp.findroot(lambda y: mp.log(mp.erfc(y) / rest), start) / s
+
+    return f
+
+
 SMALL = 1e-9
 TARGETS = {
     "EXP": Target(lambda x: (mp.expm1(x) - x) / x**2, -0.3814, 1.0052, 5,
@@ -187,6 +235,9 @@ TARGETS = {
     "DIGAMMA": Target(_digamma, -1.0, 1.0, 13, _one),
     "HARMONIC": Target(_harmonic, SMALL, 0.1112, 2, _harmonic_share),
     "SINC_RATIO": Target(_sinc_ratio, SMALL, 0.5625, 5, _one),
+    "HAZARD": Target(_hazard, -1.0, 0.9999, 13, _hazard_share),
+    "INVERSE_MIDDLE": Target(_inverse_middle, -3.125, 3.125, 10, _one),
+    "INVERSE_TAIL": Target(_inverse_tail(2.5), -0.0021, 0.61, 8, _one),
     "SINC": Target(_sinc, SMALL, 0.25, 4, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
 }  # fmt: skip
 
@@ -327,6 +378,8 @@ DOUBLE = {
     "DIGAMMA": Target(_digamma, -1.0, 1.0, 29, _one),
     "HARMONIC": Target(_harmonic, SMALL, 0.1112, 10, _harmonic_share),
     "SINC_RATIO": Target(_sinc_ratio, SMALL, 0.5625, 10, _one),
+    "HAZARD": Target(_hazard, -1.0, 0.9999, 30, _hazard_share),
+    "INVERSE_TAIL": Target(_inverse_tail(5.0), -0.336, 0.692, 9, _one),
     "SINC": Target(_sinc, SMALL, 0.25, 8, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
 }  # fmt: skip
 """The polynomials of symgrad.mathlib.double."""
@@ -352,6 +405,18 @@ def fit_double(target: Target) -> tuple[list[float], float]:
     coefficients = [float(c) for c in solution]
     error = np.abs(_errors(coefficients, t, values, weights))
     return coefficients, float(error.max() * 2**53)
+
+
+SMOOTH: dict[str, tuple[Real, int]] = {"BEND": (_bend, 42)}
+"""f on [-1, 1] and a degree: the polynomials whose derivatives are wanted too."""
+
+
+def interpolate(f: Real, degree: int) -> list[float]:
+    """The coefficients of the polynomial that is f at the zeros of a Chebyshev polynomial."""
+    nodes = [mp.cos(mp.pi * (2 * k + 1) / (2 * degree + 2)) for k in range(degree + 1)]
+    rows = mp.matrix([[t**j for j in range(degree + 1)] for t in nodes])
+    with mp.workdps(70):
+        return [float(c) for c in mp.lu_solve(rows, mp.matrix([f(t) for t in nodes]))]
 
 
 def _level(t: list[Number], values: list[Number], weights: list[Number]) -> list[Number]:

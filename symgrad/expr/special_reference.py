@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.reference import pointwise
+from symgrad.expr.reference import bell, erf, normal_cdf, pointwise
 
 Array = Any
 
@@ -164,3 +165,104 @@ def _polygamma(n: int, x: Array) -> Array:
     turned = {1: t**2, 2: -2 * t**3 * cosine, 3: 2 * t**4 * (1 + 2 * cosine**2)}[n]
     mirrored = np.where((sine == 0) & (n == 2), np.nan, (-1) ** n * value + turned)
     return np.where(x == -np.inf, np.nan, np.where(left, mirrored, value))
+
+
+# --- the normal distribution ----------------------------------------------------------------------
+
+
+def _mills(a: Array) -> Array:
+    """Phi(-a)/phi(a) for a >= 0: by erfc up to 3, then by a continued fraction (Laplace)."""
+    near = np.minimum(a, 3.0)
+    direct = np.asarray(normal_cdf(-near)) / np.asarray(bell(near)) * math.sqrt(2 * math.pi)
+    b = np.maximum(a, 3.0)
+    fraction = b
+    for k in range(120, 0, -1):
+        fraction = b + k / fraction
+    return np.where(a < 3.0, direct, 1 / fraction)
+
+
+@in_double
+def mills_excess(x: Array) -> Array:
+    """x + phi(x)/Phi(x), by continued fractions for x < -3."""
+    a = np.abs(x)
+    b = np.maximum(a, 3.0)
+    fraction = b
+    for k in range(120, 1, -1):
+        fraction = b + k / fraction
+    value = np.where(x < -3.0, 1 / fraction, x + _hazard(x))
+    return np.where(x == -np.inf, 0.0, value)
+
+
+def _hazard(x: Array) -> Array:
+    density = np.asarray(bell(x)) / math.sqrt(2 * math.pi)
+    return np.where(x < 0, 1 / _mills(np.maximum(-x, 0.0)), density / np.asarray(normal_cdf(x)))
+
+
+@in_double
+def inverse_mills(x: Array) -> Array:
+    """phi(x)/Phi(x)."""
+    return np.where(np.isinf(x), np.where(x < 0, np.inf, 0.0), _hazard(x))
+
+
+@in_double
+def log_ndtr(x: Array) -> Array:
+    """By Mills' ratio for x < 0, log1p of the other tail above."""
+    left = np.log(_mills(np.maximum(-x, 0.0))) - x * x / 2 - math.log(2 * math.pi) / 2
+    value = np.where(x < 0, left, np.log1p(-np.asarray(normal_cdf(-x))))
+    return np.where(np.isnan(x), x, value)
+
+
+_standard = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
+
+
+def _quantiles(p: Array) -> Array:
+    """-x of Phi(x) = p <= 1/2: the standard library's, and a Newton step for the logarithm."""
+    inside = (p > 0) & (p <= 0.5)
+    q = np.where(inside, p, 0.25)
+    x = -np.asarray(_standard(q), np.float64)
+    x = x + (np.asarray(log_ndtr(-x)) - np.log(q)) / _hazard(-x)
+    return np.where(inside, x, np.where(p == 0, np.inf, np.nan))
+
+
+@in_double
+def ndtri(p: Array) -> Array:
+    """Near 1/2 a Newton step for erf."""
+    tail = np.where(p > 0.5, 1 - p, p)
+    far = _quantiles(np.where(np.abs(p - 0.5) < 0.2, 0.25, tail))
+    return np.where(np.abs(p - 0.5) < 0.2, _near(2 * p - 1), np.copysign(far, p - 0.5))
+
+
+def _near(x: Array) -> Array:
+    """sqrt(2) erfinv(x) for |x| < 0.4: Newton's steps from x itself."""
+    x = np.where(np.abs(x) < 0.41, x, 0.0)
+    y = 0.9 * x
+    for _ in range(6):
+        y = y - (np.asarray(erf(y)) - x) * np.exp(y * y) * (math.sqrt(math.pi) / 2)
+    return math.sqrt(2) * y
+
+
+@in_double
+def erfinv(x: Array) -> Array:
+    """The quantile of the tail, exactly (1 - |x|)/2; Newton's steps for |x| < 0.4."""
+    tail = np.where(np.abs(x) < 0.4, 0.25, (1 - np.abs(x)) / 2)
+    far = np.copysign(_quantiles(tail), x)
+    return np.where(np.abs(x) < 0.4, _near(x), far) / math.sqrt(2)
+
+
+@in_double
+def erfinv_slope(x: Array) -> Array:
+    """By the hazard of the tail, which keeps the digits of 1 - |x|."""
+    y = np.abs(np.asarray(erfinv(x)))
+    near = math.sqrt(math.pi) / 2 * np.exp(np.where(np.abs(x) < 0.4, y * y, 0))
+    far = math.sqrt(0.5) / ((1 - np.abs(x)) * _hazard(-math.sqrt(2) * y))
+    value = np.where(np.abs(x) < 0.4, near, far)
+    return np.where(np.abs(x) == 1, np.inf, value)
+
+
+@in_double
+def ndtri_slope(p: Array) -> Array:
+    """By the hazard of the tail."""
+    y, central = np.abs(np.asarray(ndtri(p))), np.abs(p - 0.5) < 0.2
+    near = math.sqrt(2 * math.pi) * np.exp(np.where(central, y * y / 2, 0))
+    far = 1 / (np.where(p > 0.5, 1 - p, p) * _hazard(-y))
+    return np.where((p == 0) | (p == 1), np.inf, np.where(central, near, far))

@@ -25,6 +25,7 @@ from symgrad.mathlib import (
     order,
     plane,
     powers,
+    quantile,
     quotient,
     rounding,
     trigonometric,
@@ -47,6 +48,7 @@ INLINE: Final[tuple[Formula, ...]] = (
     plane.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
+    inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
@@ -65,6 +67,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     error_function.erf, error_function.erfc, error_function.normal_cdf,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     waves.sinc, waves.sinc_ratio,
+    quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 

@@ -15,6 +15,8 @@ LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)
 CUBIC: Final = (0.07135009765625, GELU_TANH[0] * GELU_TANH[1] - 0.07135009765625)
 """0.044715 of that, in the same way."""
 
+DENSITY: Final = 1.0 / math.sqrt(2.0 * math.pi)
+
 LIFT: Final = 33.234375
 """exp(-LIFT) is a float32 to 0.02 * 2**-24, little above a power of 2, so that a product with it
 keeps most of its digits; LIFT less a float from 60 to 128 is exact.
@@ -224,6 +226,30 @@ def logit(x: Expr) -> Expr:
     near = 2.0 * ops.atanh(2.0 * ops.where(far, 0.5, x) - 1.0)
     odds = ops.where(far, x, 0.125) / (1.0 - ops.where(far, x, 0.125))
     return keep_nan(ops.where(far, ops.log(odds), near), x)
+
+
+def inverse_mills(x: Expr) -> Expr:
+    """phi(x)/Phi(x), by its excess over -x for x <= 0, and as that less x above."""
+    return ops.where(x > 0.0, ops.bell(x) * DENSITY / ops.normal_cdf(x), ops.mills_excess(x) - x)
+
+
+def erfinv_slope(x: Expr) -> Expr:
+    """sqrt(pi)/2 exp(y**2) near 0; beyond, by the hazard, in which the tail 1 - |x| is exact."""
+    y, a = ops.erfinv(x), ops.abs(x)
+    near = a < 0.5
+    far = (1.0 - a) * ops.inverse_mills(-math.sqrt(2.0) * ops.abs(y))
+    centre = (0.5 * math.sqrt(math.pi)) * ops.exp(ops.where(near, y * y, 0.0))
+    return ops.where(near, centre, ops.where(a == 1.0, math.inf, math.sqrt(0.5) / far))
+
+
+def ndtri_slope(p: Expr) -> Expr:
+    """sqrt(2 pi) exp(y**2/2) near 1/2; beyond, by the hazard and the tail."""
+    y = ops.ndtri(p)
+    near = ops.abs(p - 0.5) < 0.25
+    tail = ops.where(p > 0.5, 1.0 - p, p)
+    far = tail * ops.inverse_mills(-ops.abs(y))
+    centre = math.sqrt(2.0 * math.pi) * ops.exp(ops.where(near, 0.5 * (y * y), 0.0))
+    return ops.where(near, centre, ops.where(tail == 0.0, math.inf, 1.0 / far))
 
 
 def log1mexp(x: Expr) -> Expr:

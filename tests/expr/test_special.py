@@ -93,6 +93,7 @@ UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("gammaln", (2.5,)), ("psi", (0.7,)), ("digamma", (3.0,)), ("expit", (0.3,)), ("erf", (0.3,)),
     ("erfc", (2.0,)), ("log_expit", (-3.0,)), ("logit", (0.3,)), ("entr", (0.3,)),
     ("xlogy", (0.0, 0.0)), ("xlog1py", (2.0, 0.1)), ("huber", (1.0, -3.0)), ("ndtr", (0.7,)),
+    ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
     ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
 ]  # fmt: skip
 
@@ -124,3 +125,13 @@ def test_huber_is_scipys_with_its_slopes() -> None:
     np.testing.assert_allclose(values, special.huber(*points.T), rtol=2e-7)
     np.testing.assert_allclose(slopes[:4, 1], [0.3, -1.0, 0.5, 0.0], rtol=2e-7)
     np.testing.assert_allclose(slopes[:4, 0], [0.0, 2.0, 0.0, 0.0], atol=2e-7)
+
+
+def test_the_logarithm_of_the_normal_distribution_keeps_its_digits_to_the_right() -> None:
+    x = np.linspace(2.0, 37.0, 71)
+    kernel = sg.fused_forward(1, lambda v: sg.log_ndtr(v[0]), device="cpu", dtype="float64")
+    with mpmath.workdps(50):
+        want = [
+            float(mpmath.log1p(-mpmath.erfc(v / mpmath.sqrt(2)) / 2)) for v in map(mpmath.mpf, x)
+        ]
+    np.testing.assert_allclose(kernel.run(x[:, None]), want, rtol=4e-16)

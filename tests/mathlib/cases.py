@@ -49,6 +49,8 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "one_minus_square": (1.5, 1.5), "real_reciprocal": (2.7, 2.7), "direction": (2.5, 2.5),
     "real_reciprocal_square": (6, 6),
     "silu": (3, 3.4), "silu_slope": (4, 4.4), "gelu": (3.4, 3.4), "gelu_tanh": (3.7, 3.7),
+    "log_ndtr": (4.3, 4.3), "inverse_mills": (3.5, 3.5), "mills_excess": (3.7, 4.3),
+    "erfinv": (3, 3), "erfinv_slope": (4, 4), "ndtri": (3.8, 3.8), "ndtri_slope": (4.6, 4.6),
     "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),
     "log1mexp": (3.5, 3.5), "gammaln": (3, 3), "digamma": (3.2, 3.2), "trigamma": (3, 3),
     "tetragamma": (3.7, 3.7), "pentagamma": (5.2, 5.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
@@ -141,6 +143,8 @@ WORST_PAIRS: Final[dict[str, tuple[tuple[float, float], ...]]] = {
 
 
 RANGES: Final[dict[str, tuple[float, float]]] = {
+    "log_ndtr": (-1e18, 12.9), "inverse_mills": (-1e38, 12.9), "mills_excess": (-1e36, 1e38),
+    "ndtri": (1e-37, 1.0), "ndtri_slope": (1e-36, 0.99999994), "erfinv_slope": (-1.0, 1.0),
     "entr": (1e-36, 1e36), "logit": (1e-37, 1.0), "log1mexp": (1e-37, 87.0),
     "gammaln": (1e-37, 1e36), "digamma": (1e-37, 1e38), "trigamma": (1.5e-19, 1e37),
     "tetragamma": (1e-12, 1e18), "pentagamma": (1e-9, 1e12), "sinc_ratio": (-1.2, 1.2),

@@ -24,7 +24,9 @@ LIMITS = {
     "sin": 2.5, "cos": 2.5, "tan": 7.1, "asin": 3, "acos": 3, "atan": 3, "atan2": 6, "hypot": 3,
     "sinh": 3, "cosh": 3, "tanh": 5.2, "asinh": 3, "acosh": 4, "atanh": 3,
     "erf": 3.5, "erfc": 3.5, "normal_cdf": 3.5, "sigmoid": 5, "softplus": 4, "logaddexp": 6.5,
-    "cbrt": 5, "pow": 6, "xlogy": 2, "xlog1py": 2, "logit": 2.5, "log1mexp": 4, "gammaln": 3.2,
+    "cbrt": 5, "pow": 6,
+    "log_ndtr": 3.5, "inverse_mills": 7.6, "erfinv": 4, "ndtri": 4.5, "xlogy": 2, "xlog1py": 2,
+    "logit": 2.5, "log1mexp": 4, "gammaln": 3.2,
     "digamma": 3.2, "trigamma": 4, "tetragamma": 6, "pentagamma": 8,
 }  # fmt: skip
 """The largest errors of any partial derivative, in ULP of values in the normal range."""

@@ -51,6 +51,12 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("xlog1py", (0.0, NAN), NAN), ("entr", (0.0,), 0.0), ("entr", (-1.0,), -INF),
     ("entr", (INF,), -INF), ("logit", (0.0,), -INF), ("logit", (1.0,), INF), ("logit", (0.5,), 0.0),
     ("logit", (-0.1,), NAN), ("logit", (1.1,), NAN), ("log1mexp", (0.0,), -INF),
+    ("log_ndtr", (INF,), -0.0), ("log_ndtr", (-INF,), -INF), ("inverse_mills", (-INF,), INF),
+    ("inverse_mills", (INF,), 0.0), ("mills_excess", (-INF,), 0.0), ("erfinv", (0.0,), 0.0),
+    ("erfinv", (-0.0,), -0.0), ("erfinv", (1.0,), INF), ("erfinv", (-1.0,), -INF),
+    ("erfinv", (1.5,), NAN), ("erfinv_slope", (1.0,), INF), ("erfinv_slope", (2.0,), NAN),
+    ("ndtri", (0.5,), 0.0), ("ndtri", (0.0,), -INF), ("ndtri", (1.0,), INF),
+    ("ndtri", (-0.1,), NAN), ("ndtri_slope", (0.0,), INF),
     ("log1mexp", (INF,), -0.0), ("log1mexp", (-1.0,), NAN), ("sinc", (0.0,), 1.0),
     ("sinc", (INF,), NAN), ("sinc_ratio", (0.0,), 1 / 3),
 ]  # fmt: skip

@@ -31,6 +31,7 @@ from symgrad.expr.ops.scaling import *
 from symgrad.expr.ops.gamma import *
 from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
+from symgrad.expr.ops.quantile import *
 
 TABLE: Final[dict[str, Op]] = {
     entry.name: entry for entry in (*LEAVES, *globals().values()) if isinstance(entry, Op)

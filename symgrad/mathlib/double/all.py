@@ -18,6 +18,7 @@ from symgrad.mathlib.double import (
     normal,
     plane,
     powers,
+    quantile,
     quotient,
     trigonometric,
     waves,
@@ -40,4 +41,5 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     activation.silu, activation.silu_slope, activation.gelu_tanh, activation.gelu_tanh_slope,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     waves.sinc, waves.sinc_ratio,
+    quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
 )  # fmt: skip

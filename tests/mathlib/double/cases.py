@@ -42,11 +42,13 @@ BOUNDS: Final[dict[str, float]] = {
     "silu": 0.64, "silu_slope": 0.82, "gelu_tanh": 0.65, "gelu_tanh_slope": 0.85,
     "gammaln": 3.2, "digamma": 2.6, "trigamma": 2.3, "tetragamma": 2.8, "pentagamma": 4.0,
     "sinc": 2.2, "sinc_ratio": 3.8,
+    "log_ndtr": 3.8, "mills_excess": 3, "erfinv": 3.2, "ndtri": 3.2,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
 
 SPECIAL: Final = (
     "gammaln", "digamma", "trigamma", "tetragamma", "pentagamma", "sinc", "sinc_ratio",
+    "log_ndtr", "mills_excess", "erfinv", "ndtri",
 )  # fmt: skip
 """Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
 
@@ -197,6 +199,42 @@ def _fmod(a: Any, b: Any) -> Any:
         return r if a > 0 else -r
 
 
+def _log_normal(x: Any) -> Any:
+    """log Phi(x), by erfc's own asymptotic series far to the left."""
+    with CONTEXT.workdps(60):
+        if x > 0:
+            return CONTEXT.log1p(-_normal(-x))
+        if x > -1000:
+            return CONTEXT.log(_normal(x))
+        return -x * x / 2 - CONTEXT.log(2 * CONTEXT.pi) / 2 - CONTEXT.log(_mills_excess(x) - x)
+
+
+def _mills_excess(x: Any) -> Any:
+    """x + phi(x)/Phi(x)."""
+    with CONTEXT.workdps(80):
+        if x < -1000:
+            z = 1 / (x * x)
+            return -(1 - 2 * z + 10 * z**2 - 74 * z**3 + 706 * z**4 - 8162 * z**5) / x
+        return x + (_density(x) / _normal(x) if x < 1000 else 0)
+
+
+def _quantile(p: Any) -> Any:
+    """The root of log Phi(x) - log p, to 40 digits."""
+    with CONTEXT.workdps(60):
+        if not 0 < p < 1:
+            return (2 * p - 1) * CONTEXT.inf
+        if p > 0.5:
+            return -_quantile(1 - p)
+        x = -CONTEXT.sqrt(-2 * CONTEXT.log(2 * p)) if p < 0.5 else CONTEXT.mpf(0)
+        for _ in range(8 if x else 0):
+            x -= (_log_normal(x) - CONTEXT.log(p)) * _normal(x) / _density(x)
+        return x
+
+
+def _inverse_erf(x: Any) -> Any:
+    return CONTEXT.erfinv(x) if abs(x) < 0.1 else _quantile((1 + x) / 2) / CONTEXT.sqrt(2)
+
+
 def _sinc_ratio(x: Any) -> Any:
     """By the series of the Bessel function of order 3/2."""
     z = (CONTEXT.pi * x) ** 2 / 4
@@ -227,6 +265,8 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "trigamma": lambda x: CONTEXT.psi(1, x), "tetragamma": lambda x: CONTEXT.psi(2, x),
     "pentagamma": lambda x: CONTEXT.psi(3, x), "sinc": lambda x: CONTEXT.sincpi(x),
     "sinc_ratio": lambda x: _sinc_ratio(x),
+    "log_ndtr": lambda x: _log_normal(x), "mills_excess": lambda x: _mills_excess(x),
+    "erfinv": lambda x: _inverse_erf(x), "ndtri": lambda p: _quantile(p),
     **{
         n: getattr(CONTEXT, n)
         for n in [
@@ -278,7 +318,8 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "gelu_tanh": (-21.6, 8.0), "gelu_tanh_slope": (-21.6, 8.0),
     "gammaln": (1e-300, 1e300), "digamma": (1e-300, 1e300), "trigamma": (1e-150, 1e300),
     "tetragamma": (1e-100, 1e140), "pentagamma": (1e-70, 1e90), "sinc": (-1e6, 1e6),
-    "sinc_ratio": (-1.2, 1.2),
+    "sinc_ratio": (-1.2, 1.2), "log_ndtr": (-1e6, 2.5), "mills_excess": (-1e4, 1e300),
+    "erfinv": (-1.0, 1.0), "ndtri": (1e-300, 1.0),
 }  # fmt: skip
 """Where the functions are defined, or not constant, if not everywhere."""
 

@@ -18,6 +18,9 @@ from .cases import (
     nearest_to_zero,
 )
 
+SLOW = ("erfinv", "ndtri")
+"""Whose true values are roots."""
+
 
 def test_every_function_has_a_bound() -> None:
     assert set(BOUNDS) == set(NAMES)
@@ -28,7 +31,7 @@ def test_every_function_has_a_bound() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_error_is_within_the_bound(name: str) -> None:
-    arguments = grid(name)
+    arguments = grid(name, 20 if name in SLOW else 250)
     found = errors(name, *arguments)
     worst = int(np.argmax(found))
     assert found[worst] <= BOUNDS[name], (found[worst], [float(a[worst]) for a in arguments])
@@ -58,7 +61,7 @@ def test_logaddexp_next_to_its_root_is_right_to_half_a_ulp_of_its_terms() -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fusing_products_with_sums_does_no_harm(name: str) -> None:
-    arguments = grid(name, 100, seed=2)
+    arguments = grid(name, 20 if name in SLOW else 250)
     assert errors(name, *arguments, fuse=True).max() <= BOUNDS[name]
 
 

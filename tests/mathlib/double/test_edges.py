@@ -135,6 +135,15 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("sinc", (2.0,), 0.0), ("sinc", (INF,), NAN), ("sinc", (1e300,), 0.0), ("sinc", (1e-310,), 1.0),
     ("sinc_ratio", (0.0,), 1 / 3), ("sinc_ratio", (1.0,), 1 / math.pi**2),
     ("sinc_ratio", (-INF,), NAN),
+    ("log_ndtr", (0.0,), -math.log(2.0)), ("log_ndtr", (INF,), -0.0), ("log_ndtr", (-INF,), -INF),
+    ("log_ndtr", (-1e150,), -5e299), ("mills_excess", (0.0,), math.sqrt(2.0 / math.pi)),
+    ("mills_excess", (-INF,), 0.0), ("mills_excess", (INF,), INF),
+    ("mills_excess", (-1e20,), 1e-20),
+    ("erfinv", (0.0,), 0.0), ("erfinv", (-0.0,), -0.0), ("erfinv", (1.0,), INF),
+    ("erfinv", (-1.0,), -INF), ("erfinv", (1.5,), NAN), ("erfinv", (INF,), NAN),
+    ("erfinv", (1e-300,), math.sqrt(math.pi) / 2 * 1e-300), ("ndtri", (0.5,), 0.0),
+    ("ndtri", (0.0,), -INF), ("ndtri", (1.0,), INF), ("ndtri", (-0.1,), NAN),
+    ("ndtri", (1.1,), NAN), ("ndtri", (SMALLEST,), -38.467405617144344),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from symgrad.expr.ops.quantile import BEND
 from symgrad.mathlib.double import (
     activation,
     error_function,
@@ -19,6 +20,7 @@ from symgrad.mathlib.double import (
     logarithm,
     normal,
     powers,
+    quantile,
     trigonometric,
     waves,
 )
@@ -33,9 +35,13 @@ MODULES: dict[str, ModuleType] = {
     "GELU_TANH_ROOT": activation, "LINEAR": activation, "CUBIC": activation,
     "GELU_ROOT": normal, "DENSITY": normal, "LOG_GAMMA_1": gamma, "LOG_GAMMA_2": gamma,
     "STIRLING": gamma, "DIGAMMA": gamma, "HARMONIC": gamma, "SINC": waves, "SINC_RATIO": waves,
+    "HAZARD": quantile, "INVERSE_TAIL": quantile,
 }  # fmt: skip
 
-ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO")
+STARTS = ("INVERSE_CBRT", "INVERSE_TAIL")
+"""What an iteration begins with."""
+
+ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO", "HAZARD")
 """Those that are factors of a function, whose first coefficient is not exact."""
 
 
@@ -43,7 +49,11 @@ ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO")
 def test_coefficients_are_derived(name: str) -> None:
     coefficients, bound = FIT["fit_double"](FIT["DOUBLE"][name])
     assert coefficients == pytest.approx(getattr(MODULES[name], name), rel=1e-9)
-    assert bound < (1.4 if name in ROUGH else 0.2) or name == "INVERSE_CBRT"
+    assert bound < (1.4 if name in ROUGH else 0.2) or name in STARTS
+
+
+def test_coefficients_of_a_slope_are_derived() -> None:
+    assert FIT["interpolate"](*FIT["SMOOTH"]["BEND"]) == pytest.approx(BEND, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", FIT["PIECES"])
