@@ -25,15 +25,6 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return value
 
 
-def held(x: Expr) -> Expr:
-    """x times a 1 that no compiler knows to be 1, so that it is rounded where it stands.
-
-    Compilers do not multiply sums out, so a sum in such a product is not taken apart; where the
-    product is added to something, it costs nothing, for both are one instruction.
-    """
-    return x * ops.opaque(Expr(x.graph, x.graph.constant(1.0)))
-
-
 def leading(x: Expr) -> Expr:
     """x cut to its 12 leading bits: the product of two such numbers is exact in float32."""
     return ops.bits_float(ops.word_and(ops.float_bits(x), 0xFFFFF000))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
-from symgrad.mathlib.bits import MAGIC, held, polynomial
+from symgrad.mathlib.bits import MAGIC, polynomial
 
 Word = Any
 """A word, or a Python integer where a constant one will do."""
@@ -64,10 +64,10 @@ def _near_quarters(x: Expr) -> Expr:
 
 
 def _near_angle(x: Expr, q: Expr) -> Expr:
-    k = held(q) - MAGIC
+    k = ops.opaque(q) - MAGIC
     rest = x
     for piece in HALF_PI[:-1]:
-        rest = held(rest - k * piece)
+        rest = ops.opaque(rest - k * piece)
     return rest - k * HALF_PI[-1]
 
 

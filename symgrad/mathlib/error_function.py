@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
-from symgrad.mathlib.bits import held, keep_nan, polynomial
+from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.exponential import Parts, gaussian
 
 ERF: Final = (
@@ -45,11 +45,11 @@ def _tail(a: Expr, shift: float, middle: float, coefficients: tuple[float, ...])
     divisor and what was lost in its rounding: devices may be off by 2 ULP.
     """
     below = ops.opaque(a + shift)
-    lost = a - held(below - shift)
+    lost = a - ops.opaque(below - shift)
     r = ops.reciprocal(below)
     apart = polynomial((a - shift) * r, coefficients)
     ratio = ops.opaque((middle + apart) * r)
-    left = held(middle - ratio * below) + (apart - ratio * lost)
+    left = ops.opaque(middle - ratio * below) + (apart - ratio * lost)
     return ratio, left * r
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr, Word
-from symgrad.mathlib.bits import MAGIC, held, leading, polynomial, whole
+from symgrad.mathlib.bits import MAGIC, leading, polynomial, whole
 
 EXP: Final = (0.49999934, 0.1666666, 0.04167755, 0.0083246995, 0.0013478664, 0.00026575543)
 """(exp(x) - 1 - x)/x**2 on [-0.55 ln 2, 1.45 ln 2]: exp to 0.23 * 2**-24 (tools/fit.py)."""
@@ -62,7 +62,7 @@ def _whole(x: Expr, unit: float, low: float) -> tuple[Expr, Expr]:
     share = ops.saturate(x * (1.0 / (252.0 * unit)) + (0.5 - (low + 0.5) / 252.0))
     sum_ = share * 252.0 + (MAGIC - 126.0)
     power = ops.bits_float((ops.float_bits(sum_) << 23) + 0x3F800000)
-    return held(sum_) - MAGIC, power
+    return ops.opaque(sum_) - MAGIC, power
 
 
 def _raised(value: Expr, power: Expr) -> Expr:
@@ -73,7 +73,7 @@ def _raised(value: Expr, power: Expr) -> Expr:
 def exp(x: Expr) -> Expr:
     """4**k times a polynomial for the exponential of r = x - 2k ln 2, subtracted in two steps."""
     k, power = _whole(x, 2.0 * math.log(2.0), -0.275)
-    r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
+    r = ops.opaque(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
     value = _raised(1.0 + r * (1.0 + r * polynomial(r, EXP)), power)
     return ops.where(x < -104.0, 0.0, value)
 
@@ -88,7 +88,7 @@ def exp2(x: Expr) -> Expr:
 def expm1(x: Expr) -> Expr:
     """4**k q + (4**k - 1), q a polynomial for exp(r) - 1, r = x - 2k ln 2."""
     k, power = _whole(x, 2.0 * math.log(2.0), -0.5)
-    r = held(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
+    r = ops.opaque(x - k * TWO_LN2[0]) - k * TWO_LN2[1]
     inverse = ops.bits_float(ops.word_sub(0x7F000000, ops.float_bits(power)))
     scaled = power * (r + (r * r) * polynomial(r, EXPM1)) + (power - inverse)
     value = ops.where(x < -104.0, -1.0, ops.opaque(scaled) * power)
@@ -133,7 +133,7 @@ def log10(x: Expr) -> Expr:
 def log1p(x: Expr) -> Expr:
     """The logarithm of 1 + x = 2**k (1 + f), f with what the rounding of 1 + x took."""
     u = ops.opaque(1.0 + x)
-    lost = x - held(u - 1.0)
+    lost = x - ops.opaque(u - 1.0)
     bits: Word = ops.float_bits(u) + (0x3F800000 - 0x3F3504F3)
     # opaque: compilers would multiply the difference out, and round 8388735 ln 2
     k = ops.opaque(ops.bits_float((bits >> 23) + 0x4B000000) - (8388608.0 + 127.0))
@@ -158,7 +158,7 @@ def gaussian(x: Expr, share: float, factor: Parts | None = None) -> Expr:
     h = leading(x)
     k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
     rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]
-    exact = held((h * h) * -share - k * TWO_LN2[0])
+    exact = ops.opaque((h * h) * -share - k * TWO_LN2[0])
     r = exact + rest  # its rounding does no harm where it is squared
     less = exact + ops.opaque(rest + (r * r) * polynomial(r, EXP))
     if factor is None:

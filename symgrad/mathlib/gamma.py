@@ -13,7 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.ops.gamma import zeta_sum
-from symgrad.mathlib.bits import held, keep_nan, polynomial
+from symgrad.mathlib.bits import keep_nan, polynomial
 
 Coefficients = tuple[float, ...]
 
@@ -123,7 +123,7 @@ def psi(x: Expr, fits: Fits) -> Expr:
     p = ops.where(left, 1.0 - x, x)
     small, near = p < 1.0, p < 3.0
     below = ops.where(small, p, ops.where(near, p - 1.0, 1.0))
-    distance = held(below - (fits.root[0] - 1.0)) - fits.root[1]
+    distance = ops.opaque(below - (fits.root[0] - 1.0)) - fits.root[1]
     value = distance * polynomial(below - 1.0, fits.digamma)
     q = ops.where(near, 4.0, p)
     w = 1.0 / q

@@ -8,7 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.reference import GELU_TANH
-from symgrad.mathlib.bits import held, keep_nan, leading
+from symgrad.mathlib.bits import keep_nan, leading
 
 LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)
 """2 sqrt(2/pi): its 12 leading bits, and the rest."""
@@ -108,13 +108,13 @@ def _cubic(a: Expr) -> tuple[Expr, Expr]:
     """
     h, square = leading(a), a * a
     s = leading(square)
-    left = held(h * h - s) + (a - h) * (a + h)
+    left = ops.opaque(h * h - s) + (a - h) * (a + h)
     high = leading(LINEAR[0] + CUBIC[0] * square)
-    low = held(held(LINEAR[0] - high) + CUBIC[0] * s)
+    low = ops.opaque(ops.opaque(LINEAR[0] - high) + CUBIC[0] * s)
     low = low + ((LINEAR[1] + CUBIC[1] * s) + sum(CUBIC) * left)
     first, second = h * high, (a - h) * high + a * low
     z = ops.opaque(first + second)
-    return z, second - held(z - first)
+    return z, second - ops.opaque(z - first)
 
 
 def gelu_tanh(x: Expr) -> Expr:
@@ -225,6 +225,7 @@ def logit(x: Expr) -> Expr:
     far = x < 0.25
     near = 2.0 * ops.atanh(2.0 * ops.where(far, 0.5, x) - 1.0)
     odds = ops.where(far, x, 0.125) / (1.0 - ops.where(far, x, 0.125))
+    odds = ops.where(x < 2.0**-30, x, odds)  # devices flush a subnormal quotient
     return keep_nan(ops.where(far, ops.log(odds), near), x)
 
 

@@ -104,10 +104,9 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t12 = t4 * t10 - 1.2582912e+07f;
-  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
-  return sg_sine(t27, t4);
+  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
+  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
+  return sg_sine(t25, t4);
 }
 
 @compute @workgroup_size(64)
@@ -235,10 +234,9 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t12 = t4 * t10 - 1.2582912e+07f;
-  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
-  return sg_cosine(t27, t4);
+  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
+  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
+  return sg_cosine(t25, t4);
 }
 
 // sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
@@ -259,10 +257,9 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t12 = t4 * t10 - 1.2582912e+07f;
-  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
-  return sg_sine(t27, t4);
+  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
+  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
+  return sg_sine(t25, t4);
 }
 
 @compute @workgroup_size(64)
@@ -403,10 +400,9 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(1.0f) ^ params.zero);
-  let t12 = t4 * t10 - 1.2582912e+07f;
-  let t27 = t10 * (t10 * (t10 * (x - 1.5705566f * t12) - 0.00023967028f * t12) - 1.5890691e-08f * t12) - 2.563344e-12f * t12;
-  return sg_cosine(t27, t4);
+  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
+  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
+  return sg_cosine(t25, t4);
 }
 
 @compute @workgroup_size(64)
