@@ -196,6 +196,26 @@ def random_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+INNER: Final = (
+    sg.exp, sg.exp2, sg.expm1, sg.log, sg.log2, sg.log1p, sg.sin, sg.cos, sg.tan, sg.asinh, sg.sinh,
+    sg.cosh, sg.tanh, sg.atan, sg.sigmoid, sg.softplus, sg.erf, sg.gelu,
+)  # fmt: skip
+"""Functions with a reduction of their argument, or of bits, that compilers may take apart."""
+
+
+def composed(outer: Callable[[Any], Any], **options: Any) -> sg.Kernel:
+    """A kernel of a function of others, which compilers write into one another."""
+    return sg.fused_forward(1, lambda v: [outer(inner(-v[0])) for inner in INNER], **options)
+
+
+def compositions() -> list[Case]:
+    """Every function of a reduced argument of every other."""
+    points = uniform(1, low=-3.0, high=3.0).astype(np.float32)
+    return [
+        Case(f"{outer.__name__} of others", partial(composed, outer), points) for outer in INNER
+    ]
+
+
 def every() -> list[Case]:
     """All but the examples and the random ones."""
-    return [*losses(), *others(), *(row_case(row) for row in rows())]
+    return [*losses(), *others(), *compositions(), *(row_case(row) for row in rows())]
