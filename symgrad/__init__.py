@@ -102,7 +102,7 @@ from symgrad.expr.functions import (
 )
 from symgrad.expr.numpy_choices import interp, table
 from symgrad.expr.show import dot, latex, text
-from symgrad.expr.special import log_softmax, logsumexp, polygamma, softmax
+from symgrad.expr.special import betaln, log_softmax, logsumexp, polygamma, softmax
 from symgrad.expr.sympy_bridge import from_sympy, to_sympy
 from symgrad.expr.variables import symbols, var
 from symgrad.expr.verbs import (
@@ -199,6 +199,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "betaln",
     "cbrt",
     "ceil",
     "check",

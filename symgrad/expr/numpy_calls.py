@@ -121,6 +121,7 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     **{op.name: op for op in ops.TABLE.values() if op.scipy},
     "expit": ops.sigmoid,
     "psi": ops.digamma,
+    "betaln": ops.log_beta,
     "log_expit": lambda x: -ops.softplus(-x),
 }
 """What ufuncs of scipy.special are, by their names: SciPy is not imported for it."""

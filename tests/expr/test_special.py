@@ -93,7 +93,7 @@ UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("gammaln", (2.5,)), ("psi", (0.7,)), ("digamma", (3.0,)), ("expit", (0.3,)), ("erf", (0.3,)),
     ("erfc", (2.0,)), ("log_expit", (-3.0,)), ("logit", (0.3,)), ("entr", (0.3,)),
     ("xlogy", (0.0, 0.0)), ("xlog1py", (2.0, 0.1)), ("huber", (1.0, -3.0)), ("ndtr", (0.7,)),
-    ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
+    ("betaln", (0.5, 1e9)), ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
     ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
 ]  # fmt: skip
 
@@ -135,3 +135,46 @@ def test_the_logarithm_of_the_normal_distribution_keeps_its_digits_to_the_right(
             float(mpmath.log1p(-mpmath.erfc(v / mpmath.sqrt(2)) / 2)) for v in map(mpmath.mpf, x)
         ]
     np.testing.assert_allclose(kernel.run(x[:, None]), want, rtol=4e-16)
+
+
+BETA: list[tuple[float, float]] = [
+    (3.0, 3.0), (1.5, 4.0), (9.5, 9.75), (10.0, 9.75), (10.0, 10.0), (10.25, 14.0), (0.5, 30.0),
+    (0.25, 1e9), (40.0, 1e7), (1e6, 1e6), (7.5, 1e15),
+]  # fmt: skip
+
+
+TYPES = [
+    ("float64", "cpu"), ("float32", "cpu"),
+    *[("float32", d.index) for d in sg.devices() if d.is_gpu][:1],
+]  # fmt: skip
+"""Each with a device that has it."""
+
+
+def true_beta(a: float, b: float) -> list[float]:
+    """log B(a, b), its slopes, the second derivatives by a and by both."""
+    with mpmath.workdps(60):
+        x, y = mpmath.mpf(a), mpmath.mpf(b)
+        slopes = [mpmath.psi(0, v) - mpmath.psi(0, x + y) for v in (x, y)]
+        value = mpmath.loggamma(x) + mpmath.loggamma(y) - mpmath.loggamma(x + y)
+        bends = [mpmath.psi(1, x) - mpmath.psi(1, x + y), -mpmath.psi(1, x + y)]
+        return [float(v) for v in (value, *slopes, *bends)]
+
+
+@pytest.mark.parametrize(("dtype", "device"), TYPES)
+def test_betaln_and_its_derivatives_keep_their_digits(dtype: str, device: Any) -> None:
+    def derivatives(v: Any) -> list[Any]:
+        value = sg.betaln(v[0], v[1])
+        slopes = [sg.grad(value, v[0]), sg.grad(value, v[1])]
+        return [value, *slopes, sg.grad(slopes[0], v[0]), sg.grad(slopes[0], v[1])]
+
+    points = np.array(BETA + [p[::-1] for p in BETA])
+    found = sg.fused_forward(2, derivatives, device=device, dtype=dtype).run(points)
+    want = np.array([true_beta(*p) for p in points.tolist()]).T
+    np.testing.assert_allclose(found, want, rtol=16 * float(np.finfo(dtype).eps))
+
+
+def test_betaln_at_the_ends_and_of_numbers() -> None:
+    np.testing.assert_allclose(
+        sg.betaln([2.0, 0.0, 0.5, -1.5], [np.inf, 1.0, 0.5, 3.25]),
+        [-np.inf, np.inf, np.log(np.pi), special.betaln(-1.5, 3.25)], rtol=1e-14,
+    )  # fmt: skip

@@ -29,6 +29,7 @@ from symgrad.expr.ops.primitives import *
 from symgrad.expr.ops.angles import *
 from symgrad.expr.ops.scaling import *
 from symgrad.expr.ops.gamma import *
+from symgrad.expr.ops.beta import *
 from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
 from symgrad.expr.ops.quantile import *

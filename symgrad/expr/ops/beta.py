@@ -1,0 +1,46 @@
+"""The beta function's logarithm, of rows of the table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import mpmath
+
+from symgrad.expr.ops.comparison import where
+from symgrad.expr.ops.exponential import log, log1p
+from symgrad.expr.ops.gamma import gammaln
+
+_mp: Final[Any] = mpmath
+
+LARGE: Final = 10.0
+"""From here on Stirling's series has all digits of a float64."""
+_STIRLING: Final = tuple(
+    float(_mp.bernoulli(2 * j) / (2 * j * (2 * j - 1))) for j in range(1, 9)
+)  # fmt: skip
+
+
+def _stirling(x: Any) -> Any:
+    """gammaln(x) - (x - 1/2) log x + x - log(2 pi)/2 for a large x."""
+    w = 1.0 / x
+    square, total = w * w, 0.0
+    for c in reversed(_STIRLING):
+        total = total * square + c
+    return total * w
+
+
+def log_beta(a: Any, b: Any) -> Any:
+    """log |B(a, b)|, without the difference of large logarithms where an argument is large."""
+    first = a <= b
+    low, high = where(first, a, b), where(first, b, a)
+    one = (low > 0.0) & (high >= LARGE)
+    both = one & (low >= LARGE)
+    s, large, t = where(one, low, 1.0), where(one, high, LARGE), where(both, low, LARGE)
+    ratio = s / large
+    shift = _stirling(large) - _stirling(large + s) - (large - 0.5) * log1p(ratio)
+    far = t * (log(ratio) - log1p(ratio)) - 0.5 * log(t) + 0.5 * math.log(2.0 * math.pi)
+    mixed = gammaln(where(both, 1.0, low)) + (s - s * log(large + s) + shift)
+    low, high = where(one, 1.0, low), where(one, 1.0, high)
+    near = gammaln(low) + (gammaln(high) - gammaln(low + high))
+    value = where(both, far + _stirling(t) + shift, where(one, mixed, near))
+    return where(one & (large == math.inf), -math.inf, value)
