@@ -209,11 +209,11 @@ def composed(outer: Callable[[Any], Any], **options: Any) -> sg.Kernel:
 
 
 def compositions() -> list[Case]:
-    """Every function of a reduced argument of every other."""
+    """Functions of a reduced argument, of every other; no poles and zeros, which lose digits."""
     points = uniform(1, low=-3.0, high=3.0).astype(np.float32)
-    return [
-        Case(f"{outer.__name__} of others", partial(composed, outer), points) for outer in INNER
-    ]
+    steep = (sg.tan, sg.log, sg.log1p, sg.log2)
+    outer = [f for f in INNER if f not in steep]
+    return [Case(f"{f.__name__} of others", partial(composed, f), points) for f in outer]
 
 
 def every() -> list[Case]:
