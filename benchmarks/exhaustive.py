@@ -30,7 +30,8 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.simplify import simplify
-from symgrad.mathlib.define import primitive
+from symgrad.mathlib.define import Math, primitive
+from symgrad.pipeline import DTypeName
 
 ONE: Final = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
@@ -100,7 +101,7 @@ EXCUSED: Final = {
 """Remainders of far larger numbers may be NaN; also the reference's, which has 72 bits."""
 
 
-def compiled(name: str, device: Any, math: str, dtype: str) -> Run:
+def compiled(name: str, device: Any, math: Math, dtype: DTypeName) -> Run:
     """A kernel's values and derivatives."""
     count = arguments(name)
     device = int(device) if str(device).isdecimal() else device
@@ -115,7 +116,7 @@ def compiled(name: str, device: Any, math: str, dtype: str) -> Run:
     return run
 
 
-def interpreted(name: str, dtype: Any, math: str = "accurate") -> Run:
+def interpreted(name: str, dtype: Any, math: Math = "accurate") -> Run:
     """The same by NumPy: for float32 the library's definitions, for float64 NumPy's functions."""
     graph = Graph()
     graph.tracing = False

@@ -19,6 +19,7 @@ import numpy as np
 from measure import bar, interleaved, report
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
 
 NAMES = ("exp", "log", "sin", "cos", "tanh", "erf", "atan", "cbrt")
 TERMS = 32
@@ -33,7 +34,7 @@ y = total;
 """
 
 
-def ours(name: str, points: np.ndarray, math: str, device: Any) -> tuple[Callable[[], Any], Any]:
+def ours(name: str, points: np.ndarray, math: Math, device: Any) -> tuple[Callable[[], Any], Any]:
     """A call that queues the work, and the kernel's results."""
     function = getattr(sg, name)
 

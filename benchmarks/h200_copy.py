@@ -27,6 +27,7 @@ from copy_kernel import BINDINGS, COPY, copy_workgroups
 from measure import bar, report
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
 
 N = 10
 NEEDED = "symgrad", "wgpu"
@@ -64,7 +65,7 @@ def loss(v: Any) -> Any:
 # --- symgrad, and copies through the same wgpu ----------------------------------------------------
 
 
-def symgrad_peer(points: np.ndarray, math: str, device: Any) -> Peer:
+def symgrad_peer(points: np.ndarray, math: Math, device: Any) -> Peer:
     """The kernel, given an array on the device."""
     kernel = sg.fused_forward_backward(N, loss, device=device, math=math, name="rosenbrock")
     x = sg.device_array(points, device)

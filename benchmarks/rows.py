@@ -28,6 +28,7 @@ from measure import bar, interleaved, report
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.encoding import Step
 
@@ -49,7 +50,7 @@ class Work:
     limit: float
     """The most seconds on a CPU."""
 
-    kinds: tuple[str, ...] = ("accurate",)
+    kinds: tuple[Math, ...] = ("accurate",)
 
 
 def gaussians(p: Any, r: Any) -> Any:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def train(
     return p, losses
 
 
-def draw(p: dict, losses: list[float], device: str | None, output: Path) -> None:
+def draw(p: dict, losses: list[float], device: Any, output: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -121,11 +121,10 @@ from symgrad.fused import (
     forward_backward,
     fused_forward,
     fused_forward_backward,
-    fused_hessian,
-    fused_hvp,
     fused_jacobian,
     fused_least_squares,
 )
+from symgrad.fused_second import fused_hessian, fused_hvp
 from symgrad.kernels import Kernel
 from symgrad.optimize import schedules
 from symgrad.optimize.curve_fit import curve_fit

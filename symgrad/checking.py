@@ -20,6 +20,7 @@ from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
 from symgrad.expr.verbs import evaluate
 from symgrad.fused import fused_forward_backward
 from symgrad.kernels import Kernel
+from symgrad.pipeline import DTypeName, dtype_name
 
 DIGITS = 50
 
@@ -235,23 +236,25 @@ class AtRows:
 
 def _others(kernel: Any, chosen: Any) -> dict[str, Any]:
     """The kernel on the devices that it is to be compared on, by what a column is called."""
+    dtype = dtype_name(kernel.dtype)
+    wanted: list[tuple[targets.Device, DTypeName]]
     if chosen is None:
-        wanted = [(kernel.device, str(kernel.dtype)), (targets.choose("cpu"), str(kernel.dtype))]
+        wanted = [(kernel.device, dtype), (targets.choose("cpu"), dtype)]
     elif isinstance(chosen, str) and chosen == "all":
         gpus = [d for d in targets.devices() if d.is_gpu]
         cpu = targets.choose("cpu")
         wanted = [*[(d, "float32") for d in gpus], (cpu, "float32"), (cpu, "float64")]
     else:
-        listed = [chosen] if isinstance(chosen, (str, int, targets.Device)) else chosen
-        wanted = [(targets.choose(d), str(kernel.dtype)) for d in listed]
+        listed: Any = [chosen] if isinstance(chosen, (str, int, targets.Device)) else chosen
+        wanted = [(targets.choose(d), dtype) for d in listed]
     return {_label(d, dtype): _on(kernel, d, dtype) for d, dtype in wanted}
 
 
-def _label(device: targets.Device, dtype: str) -> str:
+def _label(device: targets.Device, dtype: DTypeName) -> str:
     return device.name if device.is_gpu else f"CPU {dtype}"
 
 
-def _on(kernel: Any, device: targets.Device, dtype: str) -> Any:
+def _on(kernel: Any, device: targets.Device, dtype: DTypeName) -> Any:
     """The kernel on a device; in another dtype it is traced again from its loss."""
     if kernel.dtype == dtype:
         return kernel if device == kernel.device else kernel.to(device)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from symgrad.demo import run_demo
 from symgrad.errors import InputError, SymgradError
-from symgrad.fused import fused_forward, fused_forward_backward, fused_hessian, fused_jacobian
+from symgrad.fused import fused_forward, fused_forward_backward, fused_jacobian
+from symgrad.fused_second import fused_hessian
 from symgrad.mathlib.define import MATH
 from symgrad.nist import available
 from symgrad.screen import open_screen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from symgrad.mathlib.define import functions
 from symgrad.optimize.nested import minimize_nested
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
+from symgrad.pipeline import DTypeName
 from symgrad.row_loss import Request, Traced, require_request, traced_loss
 from symgrad.row_points import RowPoints
 from symgrad.row_table import Table, read_table, weight_of
@@ -305,7 +306,7 @@ class DataKernel:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""
         return self._parameters.flat(params)
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: targets.DeviceChoice) -> Self:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return type(self)(self.request, device, *self._made_of())
 
@@ -437,7 +438,7 @@ def data_kernel(request: Request, device: Any) -> DataKernel:
         return DataKernel(request, device, traced_loss(request))
 
 
-def retraced(kernel: DataKernel, device: Any, dtype: str) -> DataKernel:
+def retraced(kernel: DataKernel, device: Any, dtype: DTypeName) -> DataKernel:
     """The same kernel in another dtype."""
     request = kernel.request
     return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)

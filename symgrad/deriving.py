@@ -20,7 +20,8 @@ from symgrad.expr.trace import Trace, checked_count, describe, scalar, variables
 from symgrad.expr.tree import Sizes, Tree, tree_of
 from symgrad.expr.verbs import jacobian
 from symgrad.kernels import Kernel, assemble
-from symgrad.pipeline import Built, Derivation, Options, Wanted, build, dtype_name
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
 from symgrad.points import Inputs
 from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.wgsl.names import unique
@@ -32,7 +33,7 @@ Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
 
 
 def options_of(
-    f: Function, name: str | None, math: str, dtype: str, simplify: Level, comments: bool
+    f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool
 ) -> Options:
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):

@@ -12,7 +12,9 @@ from symgrad.fused import fused_jacobian
 from symgrad.kernels import Kernel
 from symgrad.nist import Dataset
 from symgrad.optimize.curve_fit import curve_fit
+from symgrad.pipeline import DType
 from symgrad.screen import Screen
+from symgrad.targets import DeviceChoice
 
 Model = Callable[[Any, Any], Any]
 """``model(x, b)``, on numbers, arrays or expressions."""
@@ -77,7 +79,7 @@ class Fit:
         return self.end.costs <= 1.01 * self.data.residual_sum
 
 
-def residual_kernel(data: Dataset, device: Any = None, dtype: str = "float32") -> Kernel:
+def residual_kernel(data: Dataset, device: DeviceChoice = None, dtype: DType = "float32") -> Kernel:
     """The kernel for the residuals at all points of the data, (m,), and their Jacobian, (m, n)."""
     model = MODELS[data.name]
     points = list(zip(data.x.tolist(), data.y.tolist(), strict=True))

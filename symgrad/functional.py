@@ -17,6 +17,9 @@ from symgrad.expr.node import Handle
 from symgrad.expr.simplify import Level
 from symgrad.expr.tree import Block
 from symgrad.kernels import shared
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import DType
+from symgrad.targets import DeviceChoice
 
 
 def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -106,7 +109,8 @@ def _filled(flat: Any, leaf: Any) -> Any:
 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
-    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True,
 ) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 

@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 
 from symgrad.arrays import real_numbers
-from symgrad.data import data_kernel
+from symgrad.data import DataKernel, data_kernel
 from symgrad.deriving import (
-    dense,
     gradient_kernel,
     kernel_of,
     matrix_of,
     names_of,
-    of_row,
     options_of,
-    seed_of,
     squares_kernel,
     variables_of,
 )
 from symgrad.errors import InputError, TraceError
-from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, require_feasible, scalar
+from symgrad.expr.trace import Trace
 from symgrad.expr.tree import Sizes
-from symgrad.kernels import Kernel, assemble, shared
-from symgrad.penalty import Penalty
-from symgrad.pipeline import Derivation, Options, Wanted, build, size
-from symgrad.points import Inputs
-from symgrad.results import Array, Scalar, derivatives, nested_result
+from symgrad.kernels import Kernel, shared
+from symgrad.keywords import Function, OfNamed, OfRows, OfSums, asked_of_rows, penalty_of
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import Derivation, DType, Wanted, size
+from symgrad.results import Array, derivatives, nested_result
 from symgrad.row_loss import Request
-from symgrad.row_map import rows_kernel
-from symgrad.rows import ColumnNames, Columns, columns_of
+from symgrad.row_map import RowsKernel, rows_kernel
+from symgrad.row_sums import SumsKernel
+from symgrad.rows import ColumnNames, NanPolicy, Reduce, columns_of
 from symgrad.squares import LeastSquaresKernel, least_squares_kernel
-from symgrad.wgsl.names import unique
+from symgrad.targets import DeviceChoice
 from symgrad.wrt import chosen
 
-Function = Callable[..., Any]
 
-
+@overload
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
+@overload
+def fused_forward_backward(
+    n: Sizes, f: Function, *, reduce: Reduce = "sum", **options: Unpack[OfSums]
+) -> DataKernel: ...
+@overload
+def fused_forward_backward(
+    n: Sizes, f: Function, *, reduce: None, **options: Unpack[OfRows]
+) -> RowsKernel: ...
 def fused_forward_backward(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    regularizer: Function | None = None,
-    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
-    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
-) -> Any:  # fmt: skip
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True,
+) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
 
     With ``row`` or ``columns`` the loss is that of one row of data, ``f(p, r)``, summed over all
@@ -103,10 +109,10 @@ def fused_forward_backward(
         (14.0, [2.0, 4.0, 6.0])
     """
     options = options_of(f, name, math, dtype, simplify, comments)
-    over = _over(row, columns, reduce, weights, nan_policy, names, regularizer)
+    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
     if over is None:
         return gradient_kernel(n, f, None, options, device, names)
-    penalty = _penalty(fused_forward_backward, n, regularizer, options)
+    penalty = penalty_of(fused_forward_backward, n, regularizer, options)
     request = Request(f, n, *over, options, penalty=penalty)
     make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
     return make(request, device=device)
@@ -114,9 +120,10 @@ def fused_forward_backward(
 
 def fused_least_squares(
     n: Sizes, residual: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    regularizer: Function | None = None, mode: Mode = "auto", device: Any = None,
-    math: str = "accurate", dtype: str = "float32", simplify: Level = True,
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None, mode: Mode = "auto", device: DeviceChoice = None,
+    math: Math = "accurate", dtype: DType = "float32", simplify: Level = True,
     name: str | None = None, comments: bool = True,
 ) -> LeastSquaresKernel:  # fmt: skip
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
@@ -129,18 +136,29 @@ def fused_least_squares(
     kinds = columns_of(row, columns)
     if reduce is None:
         raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
-    penalty = _penalty(squares_kernel, n, regularizer, options)
+    penalty = penalty_of(squares_kernel, n, regularizer, options)
     request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
     return least_squares_kernel(request, device)
 
 
+@overload
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
+@overload
+def fused_forward(
+    n: Sizes, f: Function, *, reduce: Reduce = "sum", **options: Unpack[OfRows]
+) -> SumsKernel: ...
+@overload
+def fused_forward(
+    n: Sizes, f: Function, *, reduce: None, **options: Unpack[OfRows]
+) -> RowsKernel: ...
 def fused_forward(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    device: Any = None, math: str = "accurate", dtype: str = "float32",
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
     comments: bool = True,
-) -> Any:  # fmt: skip
+) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
     The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
@@ -153,7 +171,7 @@ def fused_forward(
         3.0
     """
     options = options_of(f, name, math, dtype, simplify, comments)
-    over = _over(row, columns, reduce, weights, nan_policy, names)
+    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
     if over is not None:
         request = Request(f, n, *over, options)
         return rows_kernel(request, "values", device)
@@ -168,13 +186,44 @@ def fused_forward(
     return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
 
 
+@overload
+def fused_jacobian(
+    n: Sizes,
+    f: Function,
+    *,
+    mode: Mode = "auto",
+    sparse: bool = False,
+    wrt: Any = None,
+    **options: Unpack[OfNamed],
+) -> Kernel: ...
+@overload
+def fused_jacobian(
+    n: Sizes,
+    f: Function,
+    *,
+    mode: Mode = "auto",
+    sparse: bool = False,
+    reduce: Reduce = "sum",
+    **options: Unpack[OfRows],
+) -> SumsKernel: ...
+@overload
+def fused_jacobian(
+    n: Sizes,
+    f: Function,
+    *,
+    mode: Mode = "auto",
+    sparse: bool = False,
+    reduce: None,
+    **options: Unpack[OfRows],
+) -> RowsKernel: ...
 def fused_jacobian(
     n: Sizes, f: Function, *, wrt: Any = None, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: ColumnNames | None = None, reduce: str | None = "sum",
-    weights: str | int | None = None, nan_policy: str = "propagate",
-    device: Any = None, math: str = "accurate", dtype: str = "float32", simplify: Level = True,
-    name: str | None = None, names: Sequence[str] | None = None, comments: bool = True,
-) -> Any:  # fmt: skip
+    row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",
+    weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True,
+) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
     The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
@@ -206,7 +255,7 @@ def fused_jacobian(
         array([2., 1.], dtype=float32)
     """
     options = options_of(f, name, math, dtype, simplify, comments)
-    over = _over(row, columns, reduce, weights, nan_policy, names)
+    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
     if over is not None:
         if wrt is not None:
             raise InputError("wrt= is of kernels of points: rows are differentiated for all of n")
@@ -229,107 +278,6 @@ def fused_jacobian(
     return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
-def fused_hessian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: ColumnNames | None = None, reduce: str | None = "sum",
-    weights: str | int | None = None, nan_policy: str = "propagate",
-    regularizer: Function | None = None, device: Any = None, math: str = "accurate",
-    dtype: str = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True,
-) -> Any:  # fmt: skip
-    """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
-
-    The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`,
-    and so is ``mode``, by which the gradient is differentiated.
-
-    Example:
-        >>> import symgrad as sg
-        >>> kernel = sg.fused_hessian(2, lambda v: v[0]**2 * v[1])
-        >>> loss, gradient, hessian = kernel.run([2.0, 3.0])
-        >>> hessian.tolist()
-        [[6.0, 4.0], [4.0, 0.0]]
-    """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = _over(row, columns, reduce, weights, nan_policy, names, regularizer)
-    if over is not None:
-        penalty = _penalty(partial(fused_hessian, sparse=sparse), n, regularizer, options)
-        request = Request(f, n, *over, options, mode, penalty)
-        return rows_kernel(request, "hessian", device, sparse)
-    tree = variables_of(n)
-
-    def derive(traced: Trace) -> list[Wanted]:
-        graph, loss = traced.graph, scalar(traced, f).outputs[0]
-        gradient = differentiate.vjp(graph, seed_of(traced, loss), traced.inputs)
-        sought = Sought(gradient, traced.inputs, symmetric=True)
-        entries, made = accumulated(graph, sought, mode, partial(size, options))
-        shape, second = (tree.size, tree.size), derivatives(tree, second=True)
-        matrix = matrix_of(traced, "hessian", entries, shape, second, sparse)
-        return [
-            Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", dense(traced, gradient), derivatives(tree)),
-            replace(matrix, mode=made),
-        ]
-
-    derivation = Derivation(("hessian", tree, sparse, mode), derive)
-    return kernel_of(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
-
-
-def fused_hvp(
-    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: str | None = "sum", weights: str | int | None = None, nan_policy: str = "propagate",
-    regularizer: Function | None = None,
-    device: Any = None, math: str = "accurate", dtype: str = "float32",
-    simplify: Level = True, name: str | None = None, comments: bool = True,
-) -> Any:  # fmt: skip
-    """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
-
-    The arguments are those of `fused_forward_backward`; x and the vector have n numbers each, and
-    their batches broadcast. Forward over reverse: it costs a few gradients, whatever n is.
-
-    Example:
-        >>> import symgrad as sg
-        >>> kernel = sg.fused_hvp(2, lambda v: v[0]**2 * v[1])
-        >>> loss, gradient, product = kernel.run([2.0, 3.0], [0.0, 1.0])
-        >>> product.tolist()
-        [4.0, 0.0]
-    """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = _over(row, columns, reduce, weights, nan_policy, None, regularizer)
-    if over is not None:
-        penalty = _penalty(fused_hvp, n, regularizer, options)
-        request = Request(f, n, *over, options, penalty=penalty)
-        return rows_kernel(request, "product", device)
-    tree = variables_of(n)
-    require_feasible(2 * tree.size)
-    n = tree.size
-
-    def derive(traced: Trace) -> list[Wanted]:
-        graph, loss = traced.graph, scalar(traced, f).outputs[0]
-        variables, vector = traced.inputs[:n], traced.inputs[n:]
-        gradient = differentiate.vjp(graph, seed_of(traced, loss), variables)
-        known = [i for i in gradient if i is not None]
-        products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
-        of = dict(zip(known, products, strict=True))
-        product = [None if i is None else of[i] for i in gradient]
-        return [
-            Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", dense(traced, gradient), derivatives(tree)),
-            Wanted("product", dense(traced, product), derivatives(tree)),
-        ]
-
-    names = [
-        *names_of(None, tree),
-        *(f"d{name.removeprefix('x')}" for name in names_of(None, tree)),
-    ]
-    derivation = Derivation(("product with the Hessian", tree), derive)
-    whole = of_row(f, tree)
-    built = build(lambda v: whole(v[:n]), 2 * n, derivation, options, unique(names))
-    title = f"{options.name}: loss, gradient and Hessian * vector"
-    return assemble(
-        built, Inputs(("x", "vector"), (tree, tree)), options, title, device, single=False
-    )
-
-
 def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 
@@ -346,35 +294,3 @@ def forward_backward(f: Function, x: Any) -> Any:
     n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
     options = options_of(f, None, "accurate", "float32", True, comments=True)
     return gradient_kernel(n, f, None, options, None, make=shared).run(x)
-
-
-# --- kernels over data ----------------------------------------------------------------------------
-
-
-def _over(
-    row: int | None, columns: ColumnNames | None, reduce: str | None, weights: Any,
-    nan_policy: str, names: Sequence[str] | None, regularizer: Function | None = None,
-) -> tuple[Columns, str | None, Any, str] | None:  # fmt: skip
-    """What is asked for of rows; None for kernels of points, which have none."""
-    if row is not None or columns is not None:
-        if names is not None:
-            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
-        if reduce is None and regularizer is not None:
-            raise InputError("regularizer= is added to a sum over rows: reduce=None has none")
-        return columns_of(row, columns), reduce, weights, nan_policy
-    if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
-        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
-    if regularizer is not None:
-        raise InputError("regularizer= is of rows: add it to f, or give row= or columns= too")
-    return None
-
-
-def _penalty(
-    make: Callable[..., Kernel], n: Sizes, regularizer: Function | None, options: Options
-) -> Penalty | None:
-    """What is added once to sums over rows: the same of the regularizer, on the CPU."""
-    if regularizer is None:
-        return None
-    o = options
-    kernel = make(n, regularizer, device="cpu", math=o.math, dtype=o.dtype, simplify=o.simplify)
-    return Penalty(regularizer, kernel)

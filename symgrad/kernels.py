@@ -215,7 +215,7 @@ class Kernel:
         """Nested variables, or a gradient, as one array (..., n_inputs); errors call it by name."""
         return rows_of(self.tree, x, name)
 
-    def to(self, device: Any) -> Kernel:
+    def to(self, device: targets.DeviceChoice) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
             self._shaders, self._results, self._inputs, self._expressions,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -23,13 +23,18 @@ from symgrad.expr.trace import Trace, trace
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.arrange import share_quotients
-from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.results import Result
 from symgrad.stats import flops, operations
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.memory import Once
 
-DTYPES = ("float32", "float64")
+DTypeName = Literal["float32", "float64"]
+
+DType = DTypeName | type[float] | type[np.float32] | np.dtype[np.float32] | np.dtype[np.float64]
+"""What kernels compute in: by its name, or as NumPy has it. NumPy's float64 is a float."""
+
+DTYPES: Final[tuple[DTypeName, ...]] = get_args(DTypeName)
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,8 @@ class Options:
     """What the user chose for a kernel."""
 
     name: str
-    math: str = "accurate"
-    dtype: str = "float32"
+    math: Math = "accurate"
+    dtype: DTypeName = "float32"
     simplify: Level = True
     comments: bool = True
 
@@ -203,7 +208,7 @@ def _lowered(
     return made, roots
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> DTypeName:
     """The name of a dtype that kernels compute in, however it is given.
 
     Raises:
@@ -213,9 +218,10 @@ def dtype_name(dtype: Any) -> str:
         name = str(np.dtype(dtype))
     except TypeError:
         name = str(dtype)
-    if name not in DTYPES:
-        raise InputError(f"dtype={name!r} is not a choice: use {' or '.join(DTYPES)}")
-    return name
+    for choice in DTYPES:
+        if name == choice:
+            return choice
+    raise InputError(f"dtype={name!r} is not a choice: use {' or '.join(DTYPES)}")
 
 
 def require_options(options: Options) -> None:

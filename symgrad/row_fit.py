@@ -19,7 +19,7 @@ from symgrad.optimize.sparse_errors import variances
 from symgrad.optimize.sparse_fit import Ending, Limits, descend
 from symgrad.optimize.sparse_rows import RowSystem, Run
 from symgrad.parameters import Nest
-from symgrad.pipeline import Shaders, dtype_name
+from symgrad.pipeline import DType, Shaders, dtype_name
 from symgrad.row_loss import Request, Traced
 from symgrad.row_products import RowProducts, row_products
 from symgrad.row_table import Table, read_table
@@ -36,7 +36,7 @@ class Target:
     dtype: str
 
     @classmethod
-    def of(cls, device: Any, dtype: Any) -> Target:
+    def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
         """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
         found = targets.choose("cpu" if device is None else device)
         default = "float32" if found.is_gpu else "float64"

@@ -22,7 +22,7 @@ from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.penalty import Penalty
 from symgrad.pipeline import Clock, Options, require_options, simplified, size
-from symgrad.rows import NAN_POLICIES, Columns
+from symgrad.rows import NAN_POLICIES, Columns, NanPolicy, Reduce
 from symgrad.wgsl.names import unique
 
 Function = Callable[..., Any]
@@ -35,9 +35,9 @@ class Request:
     f: Function
     n: Any
     columns: Columns
-    reduce: str | None
+    reduce: Reduce | None
     weights: str | int | None
-    nan_policy: str
+    nan_policy: NanPolicy
     options: Options
     mode: Mode = "auto"
     """How Jacobians are made."""

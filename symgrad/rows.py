@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -13,9 +13,14 @@ from symgrad.codes import Codes, declared
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.trace import require_feasible
 
-NAN_POLICIES: Final = ("propagate", "raise", "omit")
+NanPolicy = Literal["propagate", "raise", "omit"]
+
+NAN_POLICIES: Final = get_args(NanPolicy)
 """What may be done with a row in which a number is NaN, in SciPy's words."""
 
+
+Reduce = Literal["sum", "mean"]
+"""What is made of the losses of all rows."""
 
 ColumnNames = Sequence[str] | Mapping[str, Any]
 """Names of columns, or for each of them what its codes stand for, or None: see `Codes`."""

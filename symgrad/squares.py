@@ -10,9 +10,11 @@ import numpy as np
 from symgrad.data import DataKernel, Totals
 from symgrad.errors import InputError
 from symgrad.expr.node import paused_gc
+from symgrad.pipeline import DType
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
 from symgrad.row_table import Table
+from symgrad.targets import DeviceChoice
 
 
 class LeastSquaresKernel(DataKernel):
@@ -41,8 +43,8 @@ class LeastSquaresKernel(DataKernel):
     def fit(
         self, start: Any, data: Any, *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = (-np.inf, np.inf), steps: int = 500, ftol: float = 1e-8,
-        xtol: float = 1e-8, gtol: float = 1e-8, errors: bool = False, device: Any = None,
-        dtype: Any = None,
+        xtol: float = 1e-8, gtol: float = 1e-8, errors: bool = False, device: DeviceChoice = None,
+        dtype: DType | None = None,
     ) -> Any:  # fmt: skip
         """Fit the parameters to data, of which there may be very many that rows look up.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class Device:
         return f"{self.name} ({self.kind}, {self.backend})"
 
 
+DeviceChoice = Literal["gpu", "cpu"] | int | Device | None
+"""What ``device=`` takes: see `choose`."""
+
+
 def devices() -> list[Device]:
     """The devices of this machine: its GPUs, then its CPU. Their indices go into ``device=``.
 
@@ -71,7 +75,7 @@ def _preferred() -> str | int | None:
     return int(device) if device and device.isdecimal() else device
 
 
-def choose(device: Any = None) -> Device:
+def choose(device: DeviceChoice = None) -> Device:
     """The device that ``device=`` names: "gpu", "cpu", an index, a `Device`, or None.
 
     None is the environment variable SYMGRAD_DEVICE, or else the first real GPU, or else the CPU.
@@ -79,21 +83,21 @@ def choose(device: Any = None) -> Device:
     Raises:
         DeviceError: if there is no such device. InputError: for a name that is none.
     """
-    device = _preferred() if device is None else device
-    if isinstance(device, Device):
-        return device
-    if device == "cpu":
+    asked: object = _preferred() if device is None else device
+    if isinstance(asked, Device):
+        return asked
+    if asked == "cpu":
         return _cpu(-1)
     found = devices()
-    if device is None:
+    if asked is None:
         return next((d for d in found if d.is_real_gpu), found[-1])
-    if device == "gpu":
+    if asked == "gpu":
         return _first_gpu(found)
-    if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
-        if not 0 <= device < len(found):
-            raise DeviceError(f"there is no device {device}: sg.devices() lists {len(found)}")
-        return found[device]
-    raise InputError(f'device={device!r}: use "gpu", "cpu", an index of sg.devices(), or None')
+    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool):
+        if not 0 <= asked < len(found):
+            raise DeviceError(f"there is no device {asked}: sg.devices() lists {len(found)}")
+        return found[asked]
+    raise InputError(f'device={asked!r}: use "gpu", "cpu", an index of sg.devices(), or None')
 
 
 def _first_gpu(found: list[Device]) -> Device:
@@ -143,7 +147,7 @@ def require_gpu_dtype(device: Device, dtype: str) -> None:
         )
 
 
-def device_array(x: Any, device: Any = None) -> DeviceArray:
+def device_array(x: Any, device: DeviceChoice = None) -> DeviceArray:
     """A float32 array that lives on a GPU: kernels given one return such arrays, copying nothing.
 
     ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU.

@@ -12,23 +12,24 @@ import symgrad as sg
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import hoisted
+from symgrad.pipeline import DTypeName
 
 Function = Callable[[Any], Any]
 
 
-def computation(f: Function, n: int, dtype: str = "float32") -> Computation:
+def computation(f: Function, n: int, dtype: DTypeName = "float32") -> Computation:
     """What a function of n numbers, which returns a list, computes."""
     return sg.fused_forward(n, f, device="cpu", dtype=dtype)._computation
 
 
-def rows(f: Function, parameters: int, columns: int, dtype: str = "float32") -> Reduction:
+def rows(f: Function, parameters: int, columns: int, dtype: DTypeName = "float32") -> Reduction:
     """The sums of a function of parameters and a row's columns."""
     made = computation(f, parameters + columns, dtype)
     factors = (made.graph.constant(1.0),) * sum(len(o.nodes) for o in made.outputs)
     return hoisted(Reduction("rows", made.graph, made.outputs, parameters, factors))
 
 
-def rosenbrock(dtype: str = "float32") -> Iteration:
+def rosenbrock(dtype: DTypeName = "float32") -> Iteration:
     """Gradient descent until the gradient is small; the state is x, y, steps, flag."""
 
     def update(s: Any) -> Any:
@@ -46,12 +47,12 @@ def rosenbrock_starts(count: int) -> np.ndarray:
     return state
 
 
-def countdown(dtype: str = "float32") -> Iteration:
+def countdown(dtype: DTypeName = "float32") -> Iteration:
     """x grows by one in each step until as many are done as are left; the state is x, left."""
     return Iteration(computation(lambda s: [s[0] + 1, s[1] - 1], 2, dtype), 2)
 
 
-def long_chain(operations: int, dtype: str = "float32") -> Iteration:
+def long_chain(operations: int, dtype: DTypeName = "float32") -> Iteration:
     """A long body: a chain of products, a few sines and conditions, whose values live long."""
 
     def update(s: Any) -> Any:
@@ -85,7 +86,7 @@ class Fit:
         return iterate(self.iteration, self.state, steps, self.shared, self.own, dtype)
 
 
-def fit(problems: int, count: int, data: str, dtype: str = "float32", more: int = 0) -> Fit:
+def fit(problems: int, count: int, data: str, dtype: DTypeName = "float32", more: int = 0) -> Fit:
     """Curves a exp(-b x) + c, each to ``count`` points: "own", "shared" or "both" (x, weight | y).
 
     ``more`` columns of the sums are made of many operations.

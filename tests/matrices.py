@@ -14,7 +14,7 @@ from symgrad.kernel.plan import Iteration
 from symgrad.optimize.layout import Layout, layout_of
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
-from symgrad.pipeline import Options
+from symgrad.pipeline import DTypeName, Options
 
 METHOD = sg.LevenbergMarquardt()
 
@@ -38,7 +38,7 @@ class Waves:
     bounds: tuple[float, float] = (-np.inf, np.inf)
     weight: float = 1.0
     residuals: int = 1
-    dtype: str = "float32"
+    dtype: DTypeName = "float32"
 
     def made(self, stored: bool = True) -> Iteration:
         """The iteration."""

@@ -9,6 +9,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.checking import Report
+from symgrad.rows import Reduce
 
 POINTS = np.random.default_rng(0).uniform(0.2, 2.0, (20, 2))
 
@@ -87,7 +88,7 @@ PARAMS = {"level": [1.0, 0.5, 0.7], "rate": [0.3]}
 
 @pytest.mark.parametrize("weights", [None, "w"])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_a_loss_over_data_is_compared_as_summed(weights: str | None, reduce: str) -> None:
+def test_a_loss_over_data_is_compared_as_summed(weights: str | None, reduce: Reduce) -> None:
     kernel = sg.fused_forward_backward(
         {"level": 3, "rate": 1}, misfit, columns=list(DATA), weights=weights, reduce=reduce,
         device="cpu",

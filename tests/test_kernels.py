@@ -11,6 +11,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import ops
+from symgrad.mathlib.define import Math
 
 
 def test_one_variable_is_a_number() -> None:
@@ -74,7 +75,7 @@ NAMES = (
 
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
 @pytest.mark.parametrize("name", NAMES)
-def test_kernels_in_float64_show_the_wgsl_that_a_gpu_would_get(name: str, math: str) -> None:
+def test_kernels_in_float64_show_the_wgsl_that_a_gpu_would_get(name: str, math: Math) -> None:
     """Their graphs keep operations that those in float32 have expanded."""
     f = ops.TABLE[name]
     loss = lambda v: f(*v[: f.arity])  # noqa: E731

@@ -28,6 +28,7 @@ import symgrad as sg
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift
 from symgrad.expr.node import Graph, Op
+from symgrad.pipeline import DTypeName
 
 HIGHEST: Final = 3
 LIMITS: Final = {1: 5.1, 2: 6.0, 3: 15.0}
@@ -130,7 +131,7 @@ def on_numpy(trace: Callable[[Any], list[Any]], points: np.ndarray) -> Any:
     ]
 
 
-def on_device(device: Any, dtype: str) -> Run:
+def on_device(device: Any, dtype: DTypeName) -> Run:
     """The same in a kernel."""
 
     def run(trace: Callable[[Any], list[Any]], points: np.ndarray) -> Any:

@@ -12,6 +12,7 @@ from scenes import DUBROVNIK, Scene, drawn, misfit, read_bal, reprojection
 
 import symgrad as sg
 from symgrad.errors import InputError, TraceError
+from symgrad.rows import Reduce
 
 GPUS = [d.index for d in sg.devices() if d.is_gpu]
 
@@ -122,7 +123,7 @@ NOTHING = {"slope": 0.0, "level": np.zeros(7), "trend": np.zeros(7), "kind": np.
 
 @pytest.mark.parametrize("weights", [None, "w"])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_a_mixed_model_has_the_closed_form(weights: str | None, reduce: str) -> None:
+def test_a_mixed_model_has_the_closed_form(weights: str | None, reduce: Reduce) -> None:
     rows = plants()
     model = sg.fused_least_squares(
         SIZES, growth, columns=list(rows), weights=weights, reduce=reduce, device="cpu"

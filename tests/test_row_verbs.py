@@ -10,6 +10,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError, TraceError
+from symgrad.rows import Reduce
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 RNG = np.random.default_rng(0)
@@ -78,7 +79,7 @@ def looked(device: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_sums(reduce: str, device: Any) -> None:
+def test_sums(reduce: Reduce, device: Any) -> None:
     count = N if reduce == "mean" else 1
     kernel = sg.fused_hessian(3, logistic, **columns(device, reduce=reduce))
     for found in (kernel.run(P, ROWS), kernel.bind(ROWS).run(P)):
@@ -193,7 +194,7 @@ def test_weights_of_rows(device: Any) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_a_regularizer_is_added_once(reduce: str, device: Any) -> None:
+def test_a_regularizer_is_added_once(reduce: Reduce, device: Any) -> None:
     count = N if reduce == "mean" else 1
     options = columns(device, reduce=reduce, regularizer=lambda p: 0.5 * V @ p**2)
     loss, first = sg.fused_forward_backward(3, logistic, **options).run(P, ROWS)
@@ -228,7 +229,8 @@ def test_a_regularizer_of_named_parameters_and_of_looked_up_ones() -> None:
 def test_a_regularizer_is_minimised_with_the_loss(method: Any) -> None:
     rows = ROWS | {"w": np.where(np.arange(N) % 3, 2.0, 0.0)}
     ridge = np.sqrt(5.0)
-    for reduce, count in (("sum", 1), ("mean", N)):
+    counts: dict[Reduce, int] = {"sum": 1, "mean": N}
+    for reduce, count in counts.items():
         kernel = sg.fused_least_squares(
             3, lambda p, r: eta(p, r) - r.y, regularizer=lambda p: ridge * p, reduce=reduce,
             columns=list(ROWS), device="cpu", dtype="float64",

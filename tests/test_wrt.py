@@ -103,5 +103,6 @@ def test_keys_that_do_not_exist(wrt: Any) -> None:
 
 
 def test_rows_are_differentiated_for_all_parameters() -> None:
+    both: Any = {"wrt": 0, "row": 1}
     with pytest.raises(InputError, match="wrt= is of kernels of points"):
-        sg.fused_jacobian(2, lambda p, r: [p[0] * r[0]], wrt=0, row=1, device="cpu")
+        sg.fused_jacobian(2, lambda p, r: [p[0] * r[0]], device="cpu", **both)

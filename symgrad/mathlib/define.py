@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
@@ -36,7 +36,9 @@ from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
 
-MATH: Final = ("accurate", "fast", "strict")
+Math = Literal["accurate", "fast", "strict"]
+
+MATH: Final = get_args(Math)
 """The choices of ``math=``."""
 
 Formula = Callable[..., Expr]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from symgrad.optimize.levenberg import averaged, minimum
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.optimize.rows import Rows, Shape
-from symgrad.pipeline import dtype_name
-from symgrad.targets import choose
+from symgrad.pipeline import DType, dtype_name
+from symgrad.targets import DeviceChoice, choose
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
 """What SciPy takes as ``jac`` beside functions."""
@@ -40,8 +40,8 @@ def curve_fit(
     f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
     absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
     method: str | None = None, jac: Any = None, *, full_output: bool = False,
-    nan_policy: str | None = None, mode: Mode = "auto", device: Any = None,
-    dtype: str | None = None, **kwargs: Any,
+    nan_policy: Literal["raise", "omit"] | None = None, mode: Mode = "auto",
+    device: DeviceChoice = None, dtype: DType | None = None, **kwargs: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
 

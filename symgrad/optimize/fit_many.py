@@ -23,8 +23,9 @@ from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from, on_host, target_of
-from symgrad.pipeline import dtype_name
-from symgrad.targets import Device
+from symgrad.pipeline import DType, dtype_name
+from symgrad.rows import NanPolicy
+from symgrad.targets import Device, DeviceChoice
 from symgrad.wgsl.dispatch import DeviceArray
 
 SAMPLE: Final = 8
@@ -35,8 +36,8 @@ def fit_many(
     f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
     bounds: Any = None, method: Method | None = None, steps: int = 200,
     tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
-    nan_policy: str = "propagate", mode: Mode = "auto", device: Any = None,
-    dtype: str | None = None, **options: Any,
+    nan_policy: NanPolicy = "propagate", mode: Mode = "auto", device: DeviceChoice = None,
+    dtype: DType | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 

@@ -17,6 +17,7 @@ from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.trace import checked_count
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
+from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,
     real,
@@ -40,9 +41,10 @@ from symgrad.optimize.states import (
     Task,
     streamed,
 )
-from symgrad.pipeline import Options, dtype_name
+from symgrad.pipeline import DType, DTypeName, Options, dtype_name
+from symgrad.rows import Reduce
 from symgrad.screen import open_screen
-from symgrad.targets import Device, choose, devices, require_gpu_dtype
+from symgrad.targets import Device, DeviceChoice, choose, devices, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.dispatch import DeviceArray
@@ -74,8 +76,8 @@ PARTS: Final = 20
 def minimize_from(
     loss: Callable[..., Any], n: int, starts: Any, method: Method, steps: int = 1000,
     tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,
-    own: Any = None, reduce: str = "sum", device: Any = None, dtype: str = "float32",
-    math: str = "accurate", callback: Callable[[Any], Any] | None = None,
+    own: Any = None, reduce: Reduce = "sum", device: DeviceChoice = None, dtype: DType = "float32",
+    math: Math = "accurate", callback: Callable[[Any], Any] | None = None,
     history: bool | int = False, memory: bool = False, progress: bool = False,
     runner: Callable[[Iteration], Runner] | None = None, mode: Mode = "auto",
 ) -> Any:  # fmt: skip
@@ -400,7 +402,7 @@ def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:
     return found
 
 
-def _options(loss: Callable[..., Any], math: str, dtype: str, target: Device) -> Options:
+def _options(loss: Callable[..., Any], math: Math, dtype: DTypeName, target: Device) -> Options:
     if target.is_gpu:
         require_gpu_dtype(target, dtype)
     return Options(getattr(loss, "__name__", "loss"), math, dtype, True, False)

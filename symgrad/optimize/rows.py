@@ -24,7 +24,8 @@ from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
-from symgrad.pipeline import Options
+from symgrad.pipeline import DTypeName, Options
+from symgrad.targets import DeviceChoice
 
 BLOCK: Final = 2**16
 """Rows whose Jacobian is held at once."""
@@ -54,8 +55,8 @@ class Rows:
     scale: np.ndarray | None
     n: int
     shape: Shape
-    device: Any
-    dtype: str
+    device: DeviceChoice
+    dtype: DTypeName
     pairs: bool = False
     """Whether float32 is used in pairs, for a model that is traced at one row."""
     mode: Mode = "auto"
@@ -277,7 +278,13 @@ def linear_parameters(kernel: Kernel, n: int) -> list[int]:
 
 
 def row_kernel(
-    f: Model, n: int, k: int, flat: bool, device: Any, dtype: str, mode: Mode = "reverse"
+    f: Model,
+    n: int,
+    k: int,
+    flat: bool,
+    device: DeviceChoice,
+    dtype: DTypeName,
+    mode: Mode = "reverse",
 ) -> Kernel:
     """The kernel of the model at a row, of n parameters and k columns: its value and derivatives.
 
@@ -289,7 +296,7 @@ def row_kernel(
 
 
 def pair_kernel(
-    f: Model, n: int, k: int, flat: bool, device: Any, mode: Mode = "reverse"
+    f: Model, n: int, k: int, flat: bool, device: DeviceChoice, mode: Mode = "reverse"
 ) -> Kernel:
     """The kernel of the value and the derivatives by the parameters as pairs of float32.
 

@@ -9,12 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.fused import fused_forward_backward, fused_hessian
+from symgrad.fused import fused_forward_backward
+from symgrad.fused_second import fused_hessian
 from symgrad.kernels import Kernel
 from symgrad.optimize.arguments import real
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.result import as_scipy, scipy_optimize
-from symgrad.targets import choose
+from symgrad.pipeline import DType
+from symgrad.targets import DeviceChoice, choose
 
 SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
 """Methods that are given the Hessian."""
@@ -27,7 +29,8 @@ def minimize(
     f: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), method: str | None = None,
     jac: Any = None, hess: Any = None, hessp: Any = None, bounds: Any = None,
     constraints: Any = (), tol: float | None = None, callback: Any = None,
-    options: dict[str, Any] | None = None, *, device: Any = None, dtype: str | None = None,
+    options: dict[str, Any] | None = None, *, device: DeviceChoice = None,
+    dtype: DType | None = None,
 ) -> Any:  # fmt: skip
     """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
 

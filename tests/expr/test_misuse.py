@@ -56,6 +56,6 @@ def test_a_message_says_what_to_write(name: str) -> None:
 
 def test_minimising_over_data_needs_a_method_and_a_table() -> None:
     kernel = sg.fused_forward_backward(1, lambda p, r: (p[0] - r[0]) ** 2, row=1, device="cpu")
-    for arguments in ((), (sg.LBFGS(),)):
+    for method in (None, sg.LBFGS()):
         with pytest.raises(sg.InputError, match=r"kernel.minimize\(starts, sg.LBFGS\(\), data="):
-            kernel.minimize({"a": 1.0}, *arguments)
+            kernel.minimize({"a": 1.0}, method)

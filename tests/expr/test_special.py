@@ -10,6 +10,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import TraceError
+from symgrad.pipeline import DTypeName
 
 special = pytest.importorskip("scipy.special")
 
@@ -161,7 +162,7 @@ def true_beta(a: float, b: float) -> list[float]:
 
 
 @pytest.mark.parametrize(("dtype", "device"), TYPES)
-def test_betaln_and_its_derivatives_keep_their_digits(dtype: str, device: Any) -> None:
+def test_betaln_and_its_derivatives_keep_their_digits(dtype: DTypeName, device: Any) -> None:
     def derivatives(v: Any) -> list[Any]:
         value = sg.betaln(v[0], v[1])
         slopes = [sg.grad(value, v[0]), sg.grad(value, v[1])]

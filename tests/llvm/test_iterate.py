@@ -21,6 +21,7 @@ from symgrad.kernel.interpret import iterate
 from symgrad.llvm import body, dispatch
 from symgrad.llvm import iterate as emitting
 from symgrad.llvm.loop import Loop
+from symgrad.pipeline import DTypeName
 
 DTYPES = ["float32", "float64"]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
@@ -38,7 +39,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 1000])
-def test_rosenbrock(count: int, dtype: str, form: str) -> None:
+def test_rosenbrock(count: int, dtype: DTypeName, form: str) -> None:
     made, state = rosenbrock(dtype), rosenbrock_starts(count)
     found = Loop(made, "accurate", dtype).run(state, 300)
     assert found.dtype == dtype and found.shape == state.shape
@@ -48,7 +49,7 @@ def test_rosenbrock(count: int, dtype: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_problem_stops_by_itself(dtype: str, form: str) -> None:
+def test_every_problem_stops_by_itself(dtype: DTypeName, form: str) -> None:
     left = np.random.default_rng(0).integers(0, 100, 1000)
     state = np.stack([np.zeros(1000), left], axis=1)
     loop = Loop(countdown(dtype), "accurate", dtype)
@@ -61,7 +62,7 @@ def test_every_problem_stops_by_itself(dtype: str, form: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("data", ["shared", "own", "both"])
 @pytest.mark.parametrize("count", [1, 7, 32, 100])
-def test_sums_over_rows(count: int, data: str, dtype: str, form: str) -> None:
+def test_sums_over_rows(count: int, data: str, dtype: DTypeName, form: str) -> None:
     made = fit(35, count, data, dtype)
     found = Loop(made.iteration, "accurate", dtype).run(made.state, 60, made.shared, made.own)
     want = made.expected(60)
@@ -87,7 +88,7 @@ def test_no_rows_sum_to_nothing(form: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_long_bodies(dtype: str) -> None:
+def test_long_bodies(dtype: DTypeName) -> None:
     made, state = long_chain(3_500, dtype), long_starts(37)
     assert len(made.update.graph) > 3_000
     found = Loop(made, "accurate", dtype).run(state, 10)
@@ -95,7 +96,7 @@ def test_long_bodies(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_long_bodies_at_rows(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(20, 40, "both", dtype, more=130)
     monkeypatch.setattr(body, "LONG_BATCH", 300)
     found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.shared, made.own)

@@ -17,6 +17,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
 from symgrad.expr.simplify import inputs_of
 from symgrad.mathlib.arrange import in_turns, merge_constants
+from symgrad.mathlib.define import Math
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 Formula = Callable[[Any, Any], Any]
@@ -77,7 +78,7 @@ def test_nothing_else_is(name: str) -> None:
 
 @pytest.mark.parametrize("math_", ["accurate", "strict"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_sine_of_whole_turns_keeps_its_digits(device: Any, math_: str) -> None:
+def test_a_sine_of_whole_turns_keeps_its_digits(device: Any, math_: Math) -> None:
     """Up to 16 million turns: 2*pi*x in float32 would leave not one digit of it."""
     kernel = sg.fused_forward_backward(
         1, lambda v: sg.sin(2 * math.pi * v[0]), device=device, math=math_

@@ -16,11 +16,11 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, reachable
 from symgrad.expr.simplify import inputs_of
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
-from symgrad.mathlib.define import functions
+from symgrad.mathlib.define import Math, functions
 from symgrad.mathlib.vanishing import Vanishing
 
 
-def body(f: Callable[[Any], Any], math: str) -> str:
+def body(f: Callable[[Any], Any], math: Math) -> str:
     """The statements of a kernel's loss and gradient, without its functions and comments."""
     source = sg.fused_forward_backward(3, f, device="cpu", math=math).wgsl
     return re.sub(r"//.*", "", source[source.index("fn main") :])
@@ -45,7 +45,7 @@ ORDINARY: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("math", ["accurate", "fast"])
 @pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_divisors_stay_as_they_are(name: str, math: str) -> None:
+def test_ordinary_divisors_stay_as_they_are(name: str, math: Math) -> None:
     assert "params.zero" not in body(ORDINARY[name], math)
 
 
@@ -83,7 +83,7 @@ LAST = (ops.div, ops.reciprocal)
 @pytest.mark.parametrize("simplify", [True, False])
 @pytest.mark.parametrize("name", FOLDED)
 def test_divisors_that_may_be_known_to_be_0_are_opaque(
-    name: str, simplify: bool, math: str
+    name: str, simplify: bool, math: Math
 ) -> None:
     made = sg.fused_forward(
         2, lambda v: [v[0] / FOLDED[name](v[0], v[1])], device="cpu", math=math, simplify=simplify
@@ -94,7 +94,7 @@ def test_divisors_that_may_be_known_to_be_0_are_opaque(
 
 
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
-def test_functions_may_be_called_with_constants(math: str) -> None:
+def test_functions_may_be_called_with_constants(math: Math) -> None:
     """So their divisors are positive or opaque, but those of division itself."""
     for op, f in functions(math).items():
         vanishing = Vanishing(f.graph, variable=op in DIVISIONS)

@@ -17,6 +17,7 @@ from symgrad.expr.node import Graph, Op, reachable
 from symgrad.expr.simplify import inputs_of, simplify
 from symgrad.mathlib import exponential
 from symgrad.mathlib.define import Function, Functions, functions, inlined
+from symgrad.pipeline import DTypeName
 
 
 def expanded(op: Op, *extra: int) -> tuple[Graph, int]:
@@ -131,7 +132,7 @@ def test_powers_of_which_a_chain_is_inexact_are_powers(k: int) -> None:
 @pytest.mark.parametrize(
     ("device", "dtype"), [("cpu", "float32"), ("cpu", "float64"), (0, "float32")]
 )
-def test_large_integer_powers_are_within_4_ulp(device: Any, dtype: str) -> None:
+def test_large_integer_powers_are_within_4_ulp(device: Any, dtype: DTypeName) -> None:
     """Repeated squaring is 7 ULP off at x**25 and more beyond, by either sign of base or power."""
     powers = [-100, -37, -25, -12, -9, 9, 12, 13, 25, 31, 64, 100]
     if device == 0 and not any(d.is_gpu for d in sg.devices()):

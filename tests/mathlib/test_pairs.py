@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], float]] = {
 }
 
 
-def paired(f: Callable[..., Any], device: str) -> sg.Kernel:
+def paired(f: Callable[..., Any], device: Any) -> sg.Kernel:
     """The kernel of two variables in pairs: their high parts and low parts to those of f."""
 
     def both(v: Any) -> list[Any]:
@@ -51,7 +51,7 @@ def paired(f: Callable[..., Any], device: str) -> sg.Kernel:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_digits(name: str, device: str) -> None:
+def test_digits(name: str, device: Any) -> None:
     f, most = FUNCTIONS[name]
     x = 4 * np.random.default_rng(0).normal(size=(3000, 2))
     high = x.astype(np.float32)
@@ -63,7 +63,7 @@ def test_digits(name: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_numbers_that_differ_in_their_low_parts_are_told_apart(device: str) -> None:
+def test_numbers_that_differ_in_their_low_parts_are_told_apart(device: Any) -> None:
     def compared(a: Any, b: Any) -> Any:
         bits = [a < b, a <= b, a == b, a != b, a > b, a >= b]
         return sum(2.0**k * sg.where(bit, 1.0, 0.0) for k, bit in enumerate(bits))
@@ -76,7 +76,7 @@ def test_numbers_that_differ_in_their_low_parts_are_told_apart(device: str) -> N
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_whole_number_is_not_rounded_up_from_below_it(device: str) -> None:
+def test_a_whole_number_is_not_rounded_up_from_below_it(device: Any) -> None:
     kernel = paired(lambda a, b: np.floor(a) + 1000.0 * np.ceil(b), device)
     points = np.array([[9, 9, -1e-8, -1e-8], [9, 9, 1e-8, 1e-8], [-2.5, -2.5, 1e-8, 0],
                        [2.0**24, 0, -0.5, 0], [-7, -7, 0, 0]])  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_whole_number_is_not_rounded_up_from_below_it(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_beyond_its_range_a_pair_is_float32s(device: str) -> None:
+def test_beyond_its_range_a_pair_is_float32s(device: Any) -> None:
     kernel = paired(lambda a, b: 1.0 / (1.0 + np.exp(a)) + b, device)
     points = np.array([[200.0, 1.0, 0, 0], [-200.0, 0.0, 0, 0], [95.0, 2.0, 0, 0]])
     found = np.asarray(kernel.run(points), float)

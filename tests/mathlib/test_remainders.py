@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import DTypeName
 
 PAIRS = [
     (7.5, 2.0), (-7.5, 2.0), (1e5, 0.3), (1e10, 3.0), (1e30, 7.0), (-3e38, 0.1), (3e38, 2.5e-30),
@@ -43,7 +45,7 @@ def whole_quotient(p: int, q: int, whole: Any) -> int:
 
 @pytest.mark.parametrize("mode", ["accurate", "fast", "strict"])
 @pytest.mark.parametrize(("device", "dtype"), TARGETS, ids=str)
-def test_values_and_derivatives(device: Any, dtype: str, mode: str) -> None:
+def test_values_and_derivatives(device: Any, dtype: DTypeName, mode: Math) -> None:
     def f(v: Any) -> list[Any]:
         python, c = v[0] % v[1], sg.fmod(v[0], v[1])
         return [python, c, v[0] // v[1], *sg.grad(python, v), *sg.grad(c, v)]

@@ -25,6 +25,7 @@ from optimize.losses import LOSSES, Loss
 from optimize.sums_of_squares import SQUARES, Squares
 
 import symgrad as sg
+from symgrad.pipeline import DTypeName
 
 Problem = Squares | Loss
 PROBLEMS: dict[str, Problem] = {**SQUARES, **LOSSES}
@@ -66,7 +67,7 @@ class Judge:
         else:
             self._kernel = sg.fused_forward_backward(n, self._loss, device="cpu", dtype="float64")
 
-    def run(self, method: Any, dtype: str, steps: int = 1000) -> Counts:
+    def run(self, method: Any, dtype: DTypeName, steps: int = 1000) -> Counts:
         """Minimise from all starts, and judge the ends."""
         problem, starts = self.problem, starts_of(self.name)
         f: Any = problem.loss
@@ -83,7 +84,7 @@ class Judge:
         return counts
 
     def verdict(
-        self, start: np.ndarray, x: np.ndarray, success: bool, nit: int, dtype: str
+        self, start: np.ndarray, x: np.ndarray, success: bool, nit: int, dtype: DTypeName
     ) -> Counts:
         """The judgement of one end."""
         end = np.asarray(x, float)

@@ -12,6 +12,7 @@ from optimize.data_sets import CASES
 
 import symgrad as sg
 from symgrad.optimize import rows
+from symgrad.pipeline import DTypeName
 
 X = np.linspace(0.0, 4.0, 60)
 
@@ -114,7 +115,7 @@ def test_a_model_whose_constants_change_between_calls() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dtypes_are_names_or_numpys(dtype: str) -> None:
+def test_dtypes_are_names_or_numpys(dtype: DTypeName) -> None:
     y, kind = decay(X, 2.5, 1.3, 0.5), np.dtype(dtype)
     givens: list[Any] = [kind, kind.type]
     for given in givens:
@@ -136,7 +137,7 @@ def test_other_dtypes_are_refused(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_end_short_of_the_minimum_is_none(dtype: str) -> None:
+def test_an_end_short_of_the_minimum_is_none(dtype: DTypeName) -> None:
     """Of one step, which leaves a relative offset of 0.017, in pairs of float32 as in float64."""
     with pytest.raises(sg.FitError, match="no minimum was reached"):
         sg.curve_fit(decay, X, noisy(0, 0.01), [1.0, 1.0, 0.0], dtype=dtype, maxfev=1)

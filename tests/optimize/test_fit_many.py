@@ -166,7 +166,7 @@ def test_rows_with_nan_are_left_out(sigma: Any, own: bool) -> None:
     with pytest.raises(sg.InputError, match="the first is row 5 of curve 0"):
         sg.fit_many(decay, X, y, [1, 1, 1], nan_policy="raise", device="cpu")
     with pytest.raises(sg.InputError, match='use one of "propagate"'):
-        sg.fit_many(decay, X, y, [1, 1, 1], nan_policy="skip", device="cpu")
+        sg.fit_many(decay, X, y, [1, 1, 1], nan_policy="skip", device="cpu")  # pyright: ignore
 
 
 def test_starts_and_bounds_as_in_scipy() -> None:

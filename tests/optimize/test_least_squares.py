@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.pipeline import DTypeName
 
 
 def growth(x: Any, a: Any, b: Any) -> Any:
@@ -18,7 +19,7 @@ GROWTH = np.array([1.0, 2, 3, 5, 7, 10]), np.array([109.0, 149, 149, 191, 213, 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_model_that_has_run_flat_is_no_success(dtype: str) -> None:
+def test_a_model_that_has_run_flat_is_no_success(dtype: DTypeName) -> None:
     """NIST's BoxBOD from its first start: exp(-b x) underflows, and b has no gradient any more."""
     x, y = GROWTH
     found = sg.fit_many(growth, x, [y, y], [[1.0, 1.0], [100.0, 0.75]], device="cpu", dtype=dtype)

@@ -20,6 +20,7 @@ from optimize.problems import (
 
 import symgrad as sg
 from symgrad.optimize.minimize import minimize_kernel
+from symgrad.pipeline import DTypeName
 
 ScipyBounds: Any = scipy.optimize.Bounds
 
@@ -91,7 +92,7 @@ BOXES = {
 @pytest.mark.parametrize("box", BOXES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
-def test_bounds_from_many_starts(method: Any, dtype: str, box: str) -> None:
+def test_bounds_from_many_starts(method: Any, dtype: DTypeName, box: str) -> None:
     f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
     low, high = BOXES[box]
     starts = np.random.default_rng(0).uniform(-2, 2, (400, 2))
@@ -140,7 +141,8 @@ def test_newtons_first_steps_of_a_logistic_loss_are_from_a_tie(loss: str) -> Non
         return np.sum(np.logaddexp(half, -half) - half)
 
     chosen = of_one if loss == "of one" else of_two
-    for dtype, error in (("float64", 1e-9), ("float32", 1e-4)):
+    errors: dict[DTypeName, float] = {"float64": 1e-9, "float32": 1e-4}
+    for dtype, error in errors.items():
         kernel = sg.fused_forward_backward(3, chosen, device="cpu", dtype=dtype)
         found = kernel.minimize(np.zeros((1, 3)), method=sg.Newton(), steps=50)
         want = scipy.optimize.minimize(

@@ -30,7 +30,7 @@ def every_fit(floors: Any) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "start", "digits"), every_fit(lambda *_: 10.0))
-def test_curve_fit_in_float32(name: str, start: int, digits: float, device: str) -> None:
+def test_curve_fit_in_float32(name: str, start: int, digits: float, device: Any) -> None:
     case = CASES[name]
     popt, pcov = sg.curve_fit(
         case.f, case.x, case.y, case.starts[start], device=device, dtype="float32"
@@ -43,7 +43,7 @@ def test_curve_fit_in_float32(name: str, start: int, digits: float, device: str)
 @pytest.mark.parametrize(
     ("name", "start", "digits"), every_fit(lambda *fit: ILL.get(fit, 4.0))
 )  # fmt: skip
-def test_fit_many_in_float32(name: str, start: int, digits: float | None, device: str) -> None:
+def test_fit_many_in_float32(name: str, start: int, digits: float | None, device: Any) -> None:
     case = CASES[name]
     found = sg.fit_many(
         case.f, case.x, [case.y], case.starts[start], steps=500, device=device, dtype="float32"
@@ -54,7 +54,7 @@ def test_fit_many_in_float32(name: str, start: int, digits: float | None, device
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "start", "digits"), every_fit(lambda *_: 9.0))
-def test_fit_many_in_float64(name: str, start: int, digits: float, device: str) -> None:
+def test_fit_many_in_float64(name: str, start: int, digits: float, device: Any) -> None:
     case = CASES[name]
     found = sg.fit_many(
         case.f, case.x, [case.y], case.starts[start], steps=1000, device=device, dtype="float64"

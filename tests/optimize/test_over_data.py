@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.rows import Reduce
 
 X = np.linspace(0.0, 4.0, 40)
 TRUE = np.random.default_rng(0).uniform(0.5, 2.0, (7, 3))
@@ -24,7 +25,7 @@ def residual(p: Any, r: Any) -> Any:
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("method", [*SQUARES, *LOSSES], ids=lambda m: type(m).__name__)
-def test_a_fit_for_each_data_set(method: Any, reduce: str) -> None:
+def test_a_fit_for_each_data_set(method: Any, reduce: Reduce) -> None:
     kernel = sg.fused_least_squares(3, residual, row=2, reduce=reduce, **DOUBLE)
     noisy = DATA + 0.01 * np.sin(37.0 * np.arange(DATA.size).reshape(DATA.shape)) * [0, 1]
     found = kernel.minimize(np.ones((7, 3)), method, 300, data=noisy)

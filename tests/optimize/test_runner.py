@@ -27,7 +27,7 @@ def interpreted(iteration: Any) -> Interpreted:
     [sg.Adam(0.02), sg.LBFGS(3), sg.Newton(), sg.LevenbergMarquardt()],
     ids=lambda m: type(m).__name__,
 )
-def test_ends_are_the_same(method: Any, device: str) -> None:
+def test_ends_are_the_same(method: Any, device: Any) -> None:
     f = rosenbrock_residuals if method.needs == "squares" else rosenbrock
     found = sg.minimize_from(f, 2, STARTS, method, 150, device=device)
     want = sg.minimize_from(f, 2, STARTS, method, 150, device="cpu", runner=interpreted)
@@ -36,7 +36,7 @@ def test_ends_are_the_same(method: Any, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_data_of_each_problem(device: str) -> None:
+def test_data_of_each_problem(device: Any) -> None:
     x = np.linspace(0.0, 3.0, 25)
     rates = np.linspace(0.3, 2.0, 21)
     curves = 2.0 * np.exp(-np.outer(rates, x))

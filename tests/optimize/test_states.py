@@ -18,7 +18,7 @@ from symgrad.mathlib.define import functions
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
-from symgrad.pipeline import Options
+from symgrad.pipeline import DTypeName, Options
 from symgrad.wgsl.iterate import Form, emit_iteration
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
@@ -55,7 +55,7 @@ def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_streamed_data_of_each_problem(dtype: str, monkeypatch: Any) -> None:
+def test_streamed_data_of_each_problem(dtype: DTypeName, monkeypatch: Any) -> None:
     monkeypatch.setattr(loop, "NEAR", 8192)
     rates, x = np.linspace(0.3, 2.0, 501), np.linspace(0.0, 3.0, 7)
     own = np.exp(-np.outer(rates, x))[:, :, None]
@@ -130,7 +130,7 @@ def test_a_step_of_levenberg_and_marquardt_divides_once_for_each_variable() -> N
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e-14), ("float64", 1e-100)])
-def test_levenberg_and_marquardt_in_any_unit(dtype: str, unit: float) -> None:
+def test_levenberg_and_marquardt_in_any_unit(dtype: DTypeName, unit: float) -> None:
     x = np.linspace(0.0, 2.0, 20)
     rows = np.stack([x, 3.0 * np.exp(-0.5 * x)], axis=1)
     found = sg.minimize_from(
@@ -158,7 +158,7 @@ def test_the_best_is_finite(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpu)])
-def test_progress_is_shown(device: str, capsys: Any) -> None:
+def test_progress_is_shown(device: Any, capsys: Any) -> None:
     options: dict[str, Any] = {"device": device}
     quiet = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, **options)
     assert not capsys.readouterr().out

@@ -13,6 +13,7 @@ from optimize.losses import LOSSES
 from optimize.sums_of_squares import SQUARES
 
 import symgrad as sg
+from symgrad.pipeline import DTypeName
 
 METHODS = [sg.LBFGS(), sg.Newton(), sg.LevenbergMarquardt()]
 DTYPES = ["float32", "float64"]
@@ -54,7 +55,7 @@ def judges() -> dict[str, Judge]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
-def test_successes_are_minima(method: Any, dtype: str, judges: dict[str, Judge]) -> None:
+def test_successes_are_minima(method: Any, dtype: DTypeName, judges: dict[str, Judge]) -> None:
     total = Counts(0, 0, 0, 0, 0, 0)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -68,7 +69,7 @@ def test_successes_are_minima(method: Any, dtype: str, judges: dict[str, Judge])
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
-def test_the_saddle_of_woods_function_is_no_success(method: Any, dtype: str) -> None:
+def test_the_saddle_of_woods_function_is_no_success(method: Any, dtype: DTypeName) -> None:
     wood = SQUARES["Wood"]
     f = wood.residuals if method.needs == "squares" else wood.loss
     found = sg.minimize_from(f, 4, [wood.start], method, 1000, device="cpu", dtype=dtype)
@@ -89,14 +90,14 @@ SADDLES: dict[str, tuple[Any, list[float], float]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", SADDLES)
-def test_newton_leaves_saddles_and_maxima(case: str, dtype: str) -> None:
+def test_newton_leaves_saddles_and_maxima(case: str, dtype: DTypeName) -> None:
     f, start, lowest = SADDLES[case]
     found = sg.minimize_from(f, len(start), [start], sg.Newton(), 300, device="cpu", dtype=dtype)
     assert found.success.all() and found.fun[0] == pytest.approx(lowest, abs=1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bounds_that_hold_the_curvature_make_a_minimum_of_a_saddle(dtype: str) -> None:
+def test_bounds_that_hold_the_curvature_make_a_minimum_of_a_saddle(dtype: DTypeName) -> None:
     found = sg.minimize_from(
         lambda v: v[0] ** 2 - (v[1] - 2.0) ** 2, 2, [[1.0, 0.5]], sg.Newton(), 100,
         bounds=([-3.0, 0.0], [3.0, 1.0]), device="cpu", dtype=dtype,
@@ -106,7 +107,7 @@ def test_bounds_that_hold_the_curvature_make_a_minimum_of_a_saddle(dtype: str) -
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
-def test_singular_hessians_at_minima_are_successes(method: Any, dtype: str) -> None:
+def test_singular_hessians_at_minima_are_successes(method: Any, dtype: DTypeName) -> None:
     powell = SQUARES["Powell, singular"]
     f = powell.residuals if method.needs == "squares" else powell.loss
     found = sg.minimize_from(

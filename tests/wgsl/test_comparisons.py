@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
 from symgrad.wgsl.device import Gpu
 
 EDGES: Final = np.array(
@@ -54,7 +55,7 @@ def answers(x: Any, y: Any, where: Callable[..., Any]) -> Iterator[Any]:
 @pytest.mark.parametrize("simplify", [True, False])
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
-def test_the_whole_table_is_numpys(device: str, math: str, simplify: bool, gpu: Gpu) -> None:
+def test_the_whole_table_is_numpys(device: Any, math: Math, simplify: bool, gpu: Gpu) -> None:
     made = sg.fused_forward(
         2, lambda v: list(answers(v[0], v[1], sg.where)), device=device, math=math,
         simplify=simplify,

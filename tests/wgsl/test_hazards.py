@@ -15,6 +15,7 @@ import pytest
 from poison import is_poison
 
 import symgrad as sg
+from symgrad.mathlib.define import Math
 from symgrad.wgsl import skeletons
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
@@ -116,7 +117,7 @@ FOLDED: list[Callable[[Any, Any], Any]] = [
 
 
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
-def test_2_what_compilers_know_to_be_undefined_is_computed_and_stored(gpu: Gpu, math: str) -> None:
+def test_2_what_compilers_know_to_be_undefined_is_computed_and_stored(gpu: Gpu, math: Math) -> None:
     """Neither left as it was, nor taken for a value of the other branch."""
 
     def f(v: Any) -> list[Any]:
