@@ -37,6 +37,7 @@ from symgrad.expr.numpy_choices import clip, heaviside
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
 from symgrad.expr.numpy_linear import vecdot
 from symgrad.expr.place import scipy_function
+from symgrad.expr.special import logsumexp
 
 REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
@@ -136,7 +137,7 @@ REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.minimum: ops.minimum,
     np.logical_and: ops.logical_and,
     np.logical_or: ops.logical_or,
-    np.logaddexp: ops.logaddexp,
+    np.logaddexp: ops.logaddexp,  # that accumulates; to reduce there is logsumexp
 }
 
 
@@ -161,6 +162,8 @@ def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
 def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """What the ufunc, or its method, makes of expressions."""
     match method:
+        case "reduce" if ufunc is np.logaddexp:
+            return _logaddexp_reduced(*inputs, **options)
         case "reduce" if ufunc in REDUCTIONS:
             begun = {"initial": ufunc.identity} if ufunc in LOGICAL else {}
             return reduce(REDUCTIONS[ufunc], *inputs, **begun | dict(options))
@@ -189,6 +192,15 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
     scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
     home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"
     raise TraceError(located(f"{home}.{called} is not defined for expressions"))
+
+
+def _logaddexp_reduced(
+    a: Any, axis: Any = 0, keepdims: bool = False, initial: Any = -np.inf
+) -> Any:
+    """np.logaddexp.reduce: one logarithm of a sum of exponentials, not one for each element."""
+    total = logsumexp(a, axis, keepdims=keepdims) if np.size(a) else -np.inf
+    nothing = not isinstance(initial, Handle) and initial == -np.inf
+    return total if nothing else map_elements(ops.logaddexp, total, initial)
 
 
 def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
