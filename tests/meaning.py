@@ -57,6 +57,8 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "entr": lambda x: -x * mp.log(x), "logit": lambda x: mp.log(x) - mp.log(1 - x),
     "log1mexp": lambda x: mp.log(1 - mp.exp(-x)),
     "huber": lambda d, r: r * r / 2 if abs(r) <= d else d * (abs(r) - d / 2),
+    "i0e": lambda x: mp.besseli(0, x) * mp.exp(-abs(x)),
+    "i1e": lambda x: mp.besseli(1, x) * mp.exp(-abs(x)),
     "log_ndtr": lambda x: mp.log(mp.ncdf(x)), "inverse_mills": lambda x: mp.npdf(x) / mp.ncdf(x),
     "mills_excess": lambda x: x + mp.npdf(x) / mp.ncdf(x),
     "erfinv": lambda x: normal_quantile((1 + x) / 2) / mp.sqrt(2),

@@ -175,6 +175,27 @@ def _bend(t: Number) -> Number:
         return (1 - (1 / rest - x) / rest) * (4 - x) ** 2
 
 
+def _scaled(n: int, a: Number) -> Number:
+    """exp(-a) I_n(a), far to the right by its asymptotic series."""
+    if a < 60:
+        return mp.besseli(n, a) * mp.exp(-a)
+    total, term = mp.mpf(0), mp.mpf(1)
+    for k in range(1, 60):
+        total += term
+        term *= -(4 * n * n - (2 * k - 1) ** 2) / (8 * k * a)
+    return total / mp.sqrt(2 * mp.pi * a)
+
+
+def _bessel(f: Real, power: float) -> Real:
+    """f(a) (a + 9)**power at t = 1 - 20/(a + 9)."""
+
+    def g(t: Number) -> Number:
+        a = 20 / (1 - t) - 9
+        return f(a) * (a + 9) ** mp.mpf(power)
+
+    return g
+
+
 def _hazard_share(t: Number) -> Number:
     return _hazard(t) / (_hazard(t) + mp.mpf(3) / 2)
 
@@ -407,7 +428,13 @@ def fit_double(target: Target) -> tuple[list[float], float]:
     return coefficients, float(error.max() * 2**53)
 
 
-SMOOTH: dict[str, tuple[Real, int]] = {"BEND": (_bend, 42)}
+SMOOTH: dict[str, tuple[Real, int]] = {
+    "BEND": (_bend, 42),
+    "I0E": (_bessel(lambda a: _scaled(0, a), 0.5), 40),
+    "I1E": (_bessel(lambda a: _scaled(1, a), 0.5), 40),
+    "I0E_SLOPE": (_bessel(lambda a: _scaled(1, a) - _scaled(0, a), 1.5), 50),
+    "I1E_SLOPE": (_bessel(lambda a: _scaled(0, a) - _scaled(1, a) * (1 + 1 / a), 1.5), 50),
+}
 """f on [-1, 1] and a degree: the polynomials whose derivatives are wanted too."""
 
 

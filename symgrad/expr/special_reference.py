@@ -266,3 +266,35 @@ def ndtri_slope(p: Array) -> Array:
     near = math.sqrt(2 * math.pi) * np.exp(np.where(central, y * y / 2, 0))
     far = 1 / (np.where(p > 0.5, 1 - p, p) * _hazard(-y))
     return np.where((p == 0) | (p == 1), np.inf, np.where(central, near, far))
+
+
+# --- Bessel functions -----------------------------------------------------------------------------
+
+
+def _scaled_bessel(n: int, a: Array) -> Array:
+    """exp(-a) I_n(a) for a >= 0: by the power series up to 25, asymptotic beyond."""
+    near, far = np.minimum(a, 25.0), np.maximum(a, 25.0)
+    term = (0.5 * near) ** n * np.exp(-near)
+    small = term
+    for k in range(1, 80):
+        term = term * (0.25 * near * near) / (k * (k + n))
+        small = small + term
+    term = np.ones_like(far)
+    large = term
+    for k in range(1, 40):
+        term = term * ((2 * k - 1) ** 2 - 4 * n * n) / (8 * k) / far
+        large = large + term
+    value = np.where(a < 25.0, small, large / np.sqrt(2 * np.pi * far))
+    return np.where(np.isnan(a), a, value)
+
+
+@in_double
+def i0e(x: Array) -> Array:
+    """exp(-|x|) I_0(x)."""
+    return _scaled_bessel(0, np.abs(x))
+
+
+@in_double
+def i1e(x: Array) -> Array:
+    """exp(-|x|) I_1(x)."""
+    return np.copysign(_scaled_bessel(1, np.abs(x)), x)

@@ -16,6 +16,7 @@ from symgrad.expr.node import Graph, Node, Op, reachable
 from symgrad.expr.reference import is_chain, power_chain
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
+    bessel,
     circular,
     error_function,
     exponential,
@@ -50,7 +51,7 @@ INLINE: Final[tuple[Formula, ...]] = (
     plane.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
-    inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
+    inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope, bessel.i0e, bessel.i1e,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,

@@ -94,7 +94,8 @@ UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("gammaln", (2.5,)), ("psi", (0.7,)), ("digamma", (3.0,)), ("expit", (0.3,)), ("erf", (0.3,)),
     ("erfc", (2.0,)), ("log_expit", (-3.0,)), ("logit", (0.3,)), ("entr", (0.3,)),
     ("xlogy", (0.0, 0.0)), ("xlog1py", (2.0, 0.1)), ("huber", (1.0, -3.0)), ("ndtr", (0.7,)),
-    ("betaln", (0.5, 1e9)), ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
+    ("betaln", (0.5, 1e9)), ("i0e", (-3.0,)), ("i1e", (-40.0,)),
+    ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
     ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
 ]  # fmt: skip
 

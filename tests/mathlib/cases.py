@@ -49,6 +49,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "one_minus_square": (1.5, 1.5), "real_reciprocal": (2.7, 2.7), "direction": (2.5, 2.5),
     "real_reciprocal_square": (6, 6),
     "silu": (3, 3.4), "silu_slope": (4, 4.4), "gelu": (3.4, 3.4), "gelu_tanh": (3.7, 3.7),
+    "i0e": (4.2, 4.2), "i1e": (4, 4),
     "log_ndtr": (4.3, 4.3), "inverse_mills": (3.5, 3.5), "mills_excess": (3.7, 4.3),
     "erfinv": (3, 3), "erfinv_slope": (4, 4), "ndtri": (3.8, 3.8), "ndtri_slope": (4.6, 4.6),
     "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),

@@ -51,6 +51,8 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("xlog1py", (0.0, NAN), NAN), ("entr", (0.0,), 0.0), ("entr", (-1.0,), -INF),
     ("entr", (INF,), -INF), ("logit", (0.0,), -INF), ("logit", (1.0,), INF), ("logit", (0.5,), 0.0),
     ("logit", (-0.1,), NAN), ("logit", (1.1,), NAN), ("log1mexp", (0.0,), -INF),
+    ("i0e", (0.0,), 1.0), ("i0e", (INF,), 0.0), ("i0e", (-INF,), 0.0), ("i1e", (0.0,), 0.0),
+    ("i1e", (-0.0,), -0.0), ("i1e", (INF,), 0.0), ("i1e", (-INF,), -0.0),
     ("log_ndtr", (INF,), -0.0), ("log_ndtr", (-INF,), -INF), ("inverse_mills", (-INF,), INF),
     ("inverse_mills", (INF,), 0.0), ("mills_excess", (-INF,), 0.0), ("erfinv", (0.0,), 0.0),
     ("erfinv", (-0.0,), -0.0), ("erfinv", (1.0,), INF), ("erfinv", (-1.0,), -INF),

@@ -33,6 +33,7 @@ from symgrad.expr.ops.beta import *
 from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
 from symgrad.expr.ops.quantile import *
+from symgrad.expr.ops.bessel import *
 
 TABLE: Final[dict[str, Op]] = {
     entry.name: entry for entry in (*LEAVES, *globals().values()) if isinstance(entry, Op)

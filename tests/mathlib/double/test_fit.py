@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from symgrad.expr.ops.quantile import BEND
+from symgrad.expr.ops import bessel as bessel_rows
+from symgrad.expr.ops import quantile as quantile_rows
+from symgrad.mathlib import bessel
 from symgrad.mathlib.double import (
     activation,
     error_function,
@@ -38,6 +40,9 @@ MODULES: dict[str, ModuleType] = {
     "HAZARD": quantile, "INVERSE_TAIL": quantile,
 }  # fmt: skip
 
+SMOOTH = (bessel, bessel_rows, quantile_rows)
+"""Modules with polynomials whose derivatives are wanted too."""
+
 STARTS = ("INVERSE_CBRT", "INVERSE_TAIL")
 """What an iteration begins with."""
 
@@ -52,8 +57,10 @@ def test_coefficients_are_derived(name: str) -> None:
     assert bound < (1.4 if name in ROUGH else 0.2) or name in STARTS
 
 
-def test_coefficients_of_a_slope_are_derived() -> None:
-    assert FIT["interpolate"](*FIT["SMOOTH"]["BEND"]) == pytest.approx(BEND, rel=1e-9)
+@pytest.mark.parametrize("name", FIT["SMOOTH"])
+def test_interpolations_are_derived(name: str) -> None:
+    (written,) = [getattr(m, name) for m in SMOOTH if hasattr(m, name)]
+    assert FIT["interpolate"](*FIT["SMOOTH"][name]) == pytest.approx(written, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", FIT["PIECES"])

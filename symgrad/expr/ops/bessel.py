@@ -1,0 +1,99 @@
+"""The modified Bessel functions I_0 and I_1, times exp(-|x|)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import mpmath
+
+from symgrad.expr import special_reference as reference
+from symgrad.expr.node import Op
+from symgrad.expr.ops.arithmetic import abs, sign, sqrt
+from symgrad.expr.ops.comparison import where
+
+_mp: Final[Any] = mpmath
+
+I0E_SERIES: Final = tuple((-0.5) ** k * math.comb(2 * k, k) / math.factorial(k) for k in range(30))
+"""exp(-a) I_0(a), a power series in a."""
+I1E_SERIES: Final = tuple(
+    -((-0.5) ** k) * math.comb(2 * k, k - 1) / math.factorial(k) if k else 0.0 for k in range(30)
+)
+"""exp(-a) I_1(a), a power series in a."""
+
+I0E_SLOPE: Final = (
+    -0.5073557739547689, 0.6595219093236178, -0.7198915585733741, 0.7408466109652158,
+    -0.7457372874229143, 0.7498823502184158, -0.7669918709892566, 0.8083222720600471,
+    -0.8685966810812367, 0.8965103946617824, -0.7799044283852593, 0.41635342977206785,
+    0.11261742618615807, -0.4544821841549661, 0.27791122262071843, 0.21467586639492475,
+    -0.355277144319056, -0.06393804893066636, 0.3392960085362978, 0.015994429364264897,
+    -0.314664114595391, -0.03784131464084203, 0.2888335786452612, 0.10707949334304481,
+    -0.24044700083486303, -0.2043427927194718, 0.14286571201153406, 0.30214141386611465,
+    0.01589524751598833, -0.36573836964326806, -0.21475088936706752, 0.36785946652198565,
+    0.3968357843893129, -0.3065705473595159, -0.49513342306220715, 0.2089686355088621,
+    0.47542884614212516, -0.11395314226367778, -0.3615840871425007, 0.04801593484011068,
+    0.21752718948945146, -0.014748154986388122, -0.10166142102160093, 0.0029344545260906545,
+    0.035650589738786334, -0.0002564773762694973, -0.008831348392066096, -2.3305553719145274e-05,
+    0.001377983081578879, 5.8077891211174e-06, -0.00010183094324777445,
+)  # fmt: skip
+"""(I_1(a) - I_0(a)) exp(-a) (a + 9)**1.5 in t = 1 - 20/(a + 9), a >= 1 (tools/fit.py)."""
+I1E_SLOPE: Final = (
+    -0.4363279954419804, 0.4340647362880396, -0.32835414965546195, 0.18790065161833305,
+    -0.037351000875180326, -0.11647531649485755, 0.2773522009642492, -0.4531881128607213,
+    0.638392058374752, -0.7801228772209011, 0.7581551676199411, -0.45373645238164817,
+    -0.06616216542181433, 0.4409855808336203, -0.30050257090588833, -0.19228034118675372,
+    0.3625928108034846, 0.04405744771029545, -0.34098777042158757, 0.0005367055094757413,
+    0.31584855450713034, 0.023876919650304442, -0.2920361868016958, -0.09564682338398822,
+    0.24679525198540855, 0.1964655073887219, -0.15225484166771763, -0.29941113846534434,
+    -0.004918962051447978, 0.369293190979065, 0.2046661760592867, -0.37727967306213256,
+    -0.3900834092192023, 0.31948843936346727, 0.4928003640040147, -0.22192788297852142,
+    -0.4766851889080149, 0.12407223991866981, 0.3644062387394298, -0.05421725462698677,
+    -0.22008278989848867, 0.01768821029972424, 0.10317767086867519, -0.003977719280381435,
+    -0.0362758730621597, 0.0005175360204145217, 0.009005876068974083, -1.7789443983430375e-05,
+    -0.0014078506625544974, -2.7470379490112563e-06, 0.00010420764116973845,
+)  # fmt: skip
+"""The same of the slope of exp(-a) I_1(a)."""
+
+
+def _sum(x: Any, coefficients: Sequence[float]) -> Any:
+    total = 0.0
+    for c in reversed(coefficients):
+        total = total * x + c
+    return total
+
+
+def shifted(a: Any) -> Any:
+    """1 - 20/(a + 9) for a >= 1, next to 1 from a - 1, which is exact there."""
+    r = 1.0 / (a + 9.0)
+    near = a < 11.0
+    return where(near, 2.0 * ((where(near, a, 1.0) - 1.0) * r) - 1.0, 1.0 - 20.0 * r)
+
+
+def _slope(x: Any, series: tuple[float, ...], far: tuple[float, ...]) -> Any:
+    """That series' derivative for |x| < 1, else a polynomial over (|x| + 9)**1.5."""
+    near = abs(x) < 1.0
+    a = where(near, 1.0, abs(x))
+    r = 1.0 / (a + 9.0)
+    inside = _sum(where(near, abs(x), 0.0), [k * c for k, c in enumerate(series)][1:])
+    return where(near, inside, _sum(shifted(a), far) * (r * sqrt(r)))
+
+
+i0e = Op(
+    name="i0e", signature="f->f", reference=reference.i0e, cost=60, transcendental=True,
+    meaning="exp(-|x|)*I_0(x), a modified Bessel function", scipy=True,
+    partials=lambda y, x: (sign(x) * _slope(x, I0E_SERIES, I0E_SLOPE),),
+    exact=lambda x: _mp.besseli(0, x) * _mp.exp(-_mp.fabs(x)),
+    latex=r"e^{{-\left|{0}\right|}}I_0\left({0}\right)",
+    edges="the derivative is taken to be 0 at 0, where the slopes are 1 and -1",
+    points=((0.5,), (-0.25,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
+)  # fmt: skip
+i1e = Op(
+    name="i1e", signature="f->f", reference=reference.i1e, cost=60, transcendental=True,
+    meaning="exp(-|x|)*I_1(x), a modified Bessel function", scipy=True,
+    partials=lambda y, x: (_slope(x, I1E_SERIES, I1E_SLOPE),),
+    exact=lambda x: _mp.besseli(1, x) * _mp.exp(-_mp.fabs(x)),
+    latex=r"e^{{-\left|{0}\right|}}I_1\left({0}\right)",
+    edges="the second derivative is taken to be 0 at 0, where it jumps",
+    points=((0.5,), (-0.25,), (2.0,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
+)  # fmt: skip
