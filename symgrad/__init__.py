@@ -20,6 +20,7 @@ from symgrad.errors import (
     InputTypeError,
     NameUnknownError,
     PickleError,
+    PrecisionWarning,
     SymgradError,
     TraceError,
 )
@@ -182,6 +183,7 @@ __all__ = [
     "NameUnknownError",
     "Newton",
     "PickleError",
+    "PrecisionWarning",
     "Report",
     "RowsKernel",
     "Rule",

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ KINDS: Final[dict[str, Callable[..., Any]]] = {
     "hessian": fused_hessian,
 }
 """What ``show --kind`` may compute."""
+
+DEMO: Final = Path(tempfile.gettempdir(), "symgrad-demo.png")
+"""Where the demonstration draws its picture, unless it is told."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +67,7 @@ def _add_demo(commands: Any) -> None:
     demo.add_argument("--device", type=device, help="gpu, cpu, or an index of `symgrad devices`")
     demo.add_argument("--starts", type=count, default=500, help="how many (%(default)s)")
     demo.add_argument("--steps", type=count, default=60, help="of the optimiser (%(default)s)")
-    demo.add_argument("--output", type=Path, default=Path("symgrad-demo.png"), metavar="FILE",
+    demo.add_argument("--output", type=Path, default=DEMO, metavar="FILE",
                       help="where the plot goes: .png, .svg or .pdf (%(default)s)")  # fmt: skip
     demo.set_defaults(run=demonstrate)
 

@@ -50,3 +50,7 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 class FrozenRandomWarning(UserWarning):
     """A traced function drew random numbers, which are constants of its kernel."""
+
+
+class PrecisionWarning(UserWarning):
+    """A column of data has different values that a kernel in float32 cannot tell apart."""

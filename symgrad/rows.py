@@ -10,6 +10,7 @@ import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.codes import Codes, declared
+from symgrad.collapse import warn_if_collapsed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.trace import require_feasible
 
@@ -124,6 +125,8 @@ def read(
     The numbers are the user's own array if it is fit for it, or always a copy if ``own``. Rows that
     hold a NaN are as the policy says.
 
+    Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
+
     Raises:
         InputError: for columns that are missing, too many or of different lengths, for indices that
         are no whole numbers, and, by the policy, for a NaN.
@@ -133,6 +136,8 @@ def read(
     found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
     each = found.T if isinstance(found, np.ndarray) else found
     indices = [_whole(each[k], columns, k, policy) for k in columns.indices]
+    for k in columns.numbers:
+        warn_if_collapsed(each[k], columns.describe(k), dtype)
     with np.errstate(over="ignore"):
         if not isinstance(found, np.ndarray):
             numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.collapse import warn_if_collapsed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.optimize.method import Bounds, Method, Tolerances
 
@@ -17,6 +18,26 @@ VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 
 def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
     """The values as a C-contiguous array of real numbers."""
+    return _rounded(as_given(values, name), dtype)
+
+
+def real_columns(values: Any, name: str, dtype: str, axis: int | None = -1) -> np.ndarray:
+    """The same of data, whose columns are along an axis, or which are all one column.
+
+    Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
+    """
+    found = as_given(values, name)
+    if axis is None or not found.ndim:
+        warn_if_collapsed(found, name, dtype)
+    else:
+        columns = np.moveaxis(found, axis, 0)
+        for k, column in enumerate(columns):
+            warn_if_collapsed(column, f"column {k} of {name}" if len(columns) > 1 else name, dtype)
+    return _rounded(found, dtype)
+
+
+def as_given(values: Any, name: str) -> np.ndarray:
+    """The values as an array of real numbers, of the dtype they have."""
     try:
         found = np.asarray(values)
         if found.dtype.kind == "O":
@@ -25,6 +46,10 @@ def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
         raise InputTypeError(f"{name} is no array of real numbers: {error}") from error
     if found.dtype.kind not in "fiub":
         raise InputTypeError(f"{name} holds {found.dtype} values: real numbers are needed")
+    return found
+
+
+def _rounded(found: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(found, dtype) if found.ndim else found.astype(dtype)
 

@@ -11,9 +11,10 @@ from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.trace import describe, trace
 from symgrad.optimize.arguments import (
+    as_given,
     bounds_of,
     parameters_of,
-    real,
+    real_columns,
     real_matrix,
     require_method,
     start_within,
@@ -98,7 +99,8 @@ def fit_many(
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind)
     n = starts.shape[1]
-    x, plain = _places(f, real(x, "x", kind), seen, n)
+    x, plain = _places(f, as_given(x, "x"), seen, n)
+    x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
     first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
     if first is not None:
@@ -164,7 +166,7 @@ def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], 
 
 def _observed(Y: Any, dtype: str) -> Any:
     """The curves, (S, M), on the device if they are there."""
-    seen = Y if isinstance(Y, DeviceArray) else real(Y, "Y", dtype)
+    seen = Y if isinstance(Y, DeviceArray) else real_columns(Y, "Y", dtype, None)
     if seen.ndim != 2:
         raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
     return seen

@@ -20,7 +20,7 @@ from symgrad.llvm import loop as cpu
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,
-    real,
+    real_columns,
     real_matrix,
     require_method,
     tolerances_of,
@@ -369,7 +369,7 @@ def _data(shared: Any, own: Any, dtype: str) -> Data:
     sides: list[Any] = []
     for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
         if value is not None:
-            value = value if isinstance(value, DeviceArray) else real(value, name, dtype)
+            value = value if isinstance(value, DeviceArray) else real_columns(value, name, dtype)
             if value.ndim != ndim:
                 wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
                 raise InputError(f"{name} has shape {value.shape}: {wanted} is needed")

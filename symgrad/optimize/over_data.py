@@ -12,7 +12,7 @@ from symgrad.errors import InputError
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.gather import Row
 from symgrad.expr.tree import Tree
-from symgrad.optimize.arguments import real, require_method
+from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
@@ -102,7 +102,7 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
         data = _stacked(data, of.columns)
     if isinstance(data, Mapping) or np.ndim(data) != 3:
         return read(data, of.columns, dtype, of.nan_policy)[0]
-    table = real(data, "data", dtype)
+    table = real_columns(data, "data", dtype)
     if table.shape[2] != of.columns.count:
         raise InputError(
             f"data has shape {table.shape}: (rows, {of.columns.count}) or (fits, rows, "

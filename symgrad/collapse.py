@@ -1,0 +1,57 @@
+"""Whether float32 tells apart the values of a column of data: dates, identities and the like."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Final
+
+import numpy as np
+
+from symgrad.errors import PrecisionWarning
+
+SAMPLE: Final = 2**11
+"""Values of a column that are looked at: so many at its start, and so many spread over it."""
+
+OFFSET: Final = 4.0
+"""How many times its range the values of a column are, at least, if an offset takes its digits."""
+
+NOISE: Final = 2.0**-44
+"""Differences, relative to the values, up to which float64's own rounding may have made them."""
+
+LARGEST: Final = float(np.finfo(np.float32).max)
+
+SHARE: Final = 0.1
+"""Of neighbours that differ, in order of size, the share that may be equal in float32."""
+
+
+def warn_if_collapsed(values: np.ndarray, name: str, dtype: str) -> None:
+    """Warn if many different values of a column, of any shape, are equal in a kernel's dtype."""
+    exact = values.dtype.itemsize <= 2 or values.dtype == np.float32
+    if dtype == "float32" and not exact and is_collapsed(values):
+        warnings.warn(
+            f"{name} has different values that are equal in float32, in which the kernel computes: "
+            'subtract an offset from them before, or use dtype="float64" with device="cpu"',
+            PrecisionWarning,
+            stacklevel=2,
+        )
+
+
+def is_collapsed(values: np.ndarray) -> bool:
+    """Whether an offset leaves too few of float32's digits to tell a column's values apart.
+
+    So it is if the values are larger than their range, and of neighbours in order of size that
+    differ by more than float64's rounding more than a tenth are equal once rounded to float32.
+    """
+    step = max(values.size // SAMPLE, 1)
+    some = np.concatenate([values.flat[:SAMPLE], values.flat[SAMPLE::step]]).astype(np.float64)
+    some = some[np.isfinite(some)]
+    if not some.size:
+        return False
+    low, high = float(some.min()), float(some.max())
+    size = max(-low, high)
+    if OFFSET * (high - low) >= size or size > LARGEST:
+        return False
+    ordered = np.sort(some)
+    apart = np.diff(ordered) > NOISE * size
+    equal = np.diff(ordered.astype(np.float32)) == 0.0
+    return bool(np.sum(apart & equal) > SHARE * np.sum(apart))
