@@ -14,7 +14,8 @@ from symgrad.deriving import gradient_kernel
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.differentiate import deriving
-from symgrad.expr.expression import Expr, lift
+from symgrad.expr.expression import lift
+from symgrad.expr.node import reachable
 from symgrad.expr.simplify import inputs_of
 from symgrad.expr.verbs import jacobian
 from symgrad.fused import fused_forward, fused_jacobian
@@ -265,11 +266,12 @@ class Rows:
 
 
 def linear_parameters(kernel: Kernel, n: int) -> list[int]:
-    """Parameters that, together, a model is linear in: read off its second derivatives."""
+    """Parameters that, together, a model is linear in: no derivative by one has one of them."""
     _, derivatives = kernel.expr
     graph = derivatives[0].graph
-    p = [Expr(graph, i) for i in inputs_of(graph)[:n]]
-    nonlinear = jacobian(derivatives, p).pattern
+    p = inputs_of(graph)[:n]
+    needs = [set(reachable(graph, [d.id])) for d in derivatives]
+    nonlinear = np.array([[i in needed for i in p] for needed in needs])
     found: list[int] = []
     for k in range(n):
         if not nonlinear[[*found, k], k].any() and not nonlinear[k, found].any():
