@@ -27,7 +27,9 @@ def sinc_ratio(x: Any) -> Any:
 
 
 def normal_quantile(p: Any) -> Any:
-    """By bisection of the logarithm of the tail."""
+    """The root of the logarithm of the tail less log p, by secants."""
+    if not 0 < p < 1:
+        raise ValueError(f"{p} is no probability between 0 and 1")
     if p > 0.5:
         return -normal_quantile(1 - p)
     start = -mp.sqrt(-2 * mp.log(2 * p)) if p < 0.5 else mpf(0)

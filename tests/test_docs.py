@@ -99,7 +99,7 @@ def test_the_readme_shows_the_kernel_of_its_first_example() -> None:
 
 def test_the_readme_says_how_to_try_and_to_test() -> None:
     assert "`pip install '.[demo]' && python -m symgrad demo`" in README
-    assert "`pip install '.[test]' && pytest`" in README
+    assert "`pip install '.[test]' && pytest -n auto`" in README
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

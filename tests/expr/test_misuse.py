@@ -10,7 +10,6 @@ import pytest
 
 import symgrad as sg
 
-X, Y = sg.symbols("x y")
 VERBS: Any = sg
 """The verbs, without annotations that would find the misuse first."""
 
@@ -28,6 +27,12 @@ def added_to_numbers(v: Any) -> Any:
     return out[0]
 
 
+def product() -> Any:
+    """An expression that dies with its test: all expressions that are alive share a graph."""
+    x, y = sg.symbols("x y")
+    return x * y
+
+
 MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "assignment": (lambda: sg.fused_forward(2, into_numbers), r"out = sg\.array\(np\.zeros"),
     "addition": (lambda: sg.fused_forward(2, added_to_numbers), r"sg\.array"),
@@ -41,9 +46,12 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "hvp of f": (lambda: VERBS.hvp(lambda v: v, [1.0], [1.0]), r"sg\.fused_hvp\(n, f\)"),
     "vjp of f": (lambda: VERBS.vjp(lambda v: v, [1.0], [1.0]), r"sg\.value_and_grad\(f\)"),
     "jvp of f": (lambda: VERBS.jvp(lambda v: v, [1.0], [1.0]), r"sg\.symbols"),
-    "hessian for nothing": (lambda: sg.hessian(X * Y), "the variables to differentiate for"),
-    "jacobian for nothing": (lambda: sg.jacobian([X * Y]), "the variables to differentiate for"),
-    "grad for numbers": (lambda: sg.grad(X * Y, [1.0, 2.0]), "the expressions themselves"),
+    "hessian for nothing": (lambda: sg.hessian(product()), "the variables to differentiate for"),
+    "jacobian for nothing": (
+        lambda: sg.jacobian([product()]),
+        "the variables to differentiate for",
+    ),
+    "grad for numbers": (lambda: sg.grad(product(), [1.0, 2.0]), "the expressions themselves"),
 }
 
 
