@@ -10,6 +10,9 @@ from poison import poisoned_memory
 
 __all__ = ["poisoned_memory"]
 
+collect_ignore = ["typing_user.py"]
+"""What is for type checkers to read, and never runs: pytest would look in it for doctests."""
+
 settings.register_profile(
     "symgrad",
     derandomize=True,

@@ -15,6 +15,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
+from symgrad.expr.facts import Facts
 from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
 from symgrad.mathlib.arrange import rebuilt
 from symgrad.mathlib.vanishing import Vanishing
@@ -74,8 +75,8 @@ def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> list[Rule
     if math == "strict":
         return [_divisors(graph, variable), _everything(graph)]
     rules = [_divisors(graph, variable)] if heads & DIVISIONS else []
-    if variable and ops.where in heads and heads & ORDER:
-        rules.append(_choices(graph))
+    if variable and heads & ORDER:
+        rules += [_choices(graph), _certainties(graph)]
     if math == "accurate" and variable and heads & ROUNDINGS:
         rules.append(_remainders(graph))
     return rules
@@ -128,6 +129,18 @@ def _choices(graph: Graph) -> Rule:
         node = nodes[node[1]] if node[0] is ops.logical_not else node
         compared = node[0] in ORDER and set(node[1:]) == set(branches)
         return (1 if nodes[branches[1]][0] is CONST else 2,) if compared else ()
+
+    return rule
+
+
+def _certainties(graph: Graph) -> Rule:
+    """What a comparison that holds for all numbers, as 0 <= x*x, compares: for NaN it does not."""
+    facts, nodes = Facts(graph), graph.nodes
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        if op not in ORDER or facts.interval(args[0])[1] > facts.interval(args[1])[0]:
+            return ()
+        return [k for k, a in enumerate(args) if nodes[a][0].arity]
 
     return rule
 
