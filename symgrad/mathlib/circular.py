@@ -64,7 +64,7 @@ def _near_quarters(x: Expr) -> Expr:
 
 
 def _near_angle(x: Expr, q: Expr) -> Expr:
-    k = ops.opaque(q) - MAGIC
+    k = ops.opaque(ops.opaque(q) - MAGIC)
     rest = x
     for piece in HALF_PI[:-1]:
         rest = ops.opaque(rest - k * piece)

@@ -58,11 +58,12 @@ def _whole(x: Expr, unit: float, low: float) -> tuple[Expr, Expr]:
     """The whole number k with x - k*unit in [low, low + 1]*unit, limited to ±126, and 2**k.
 
     The limits come first and for k only: what is made of x itself keeps NaN, and grows beyond.
+    k is opaque: x - (sum - MAGIC) as (x + MAGIC) - sum, as NVIDIA has it for -x, would lose x.
     """
     share = ops.saturate(x * (1.0 / (252.0 * unit)) + (0.5 - (low + 0.5) / 252.0))
     sum_ = share * 252.0 + (MAGIC - 126.0)
     power = ops.bits_float((ops.float_bits(sum_) << 23) + 0x3F800000)
-    return ops.opaque(sum_) - MAGIC, power
+    return ops.opaque(ops.opaque(sum_) - MAGIC), power
 
 
 def _raised(value: Expr, power: Expr) -> Expr:

@@ -104,9 +104,9 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
-  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
-  return sg_sine(t25, t4);
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  return sg_sine(t26, t4);
 }
 
 @compute @workgroup_size(64)
@@ -234,9 +234,9 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
-  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
-  return sg_cosine(t25, t4);
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  return sg_cosine(t26, t4);
 }
 
 // sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
@@ -257,9 +257,9 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
-  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
-  return sg_sine(t25, t4);
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  return sg_sine(t26, t4);
 }
 
 @compute @workgroup_size(64)
@@ -400,9 +400,9 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t10 = bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f;
-  let t25 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t10) ^ params.zero) - 0.00023967028f * t10) ^ params.zero) - 1.5890691e-08f * t10) ^ params.zero) - 2.563344e-12f * t10;
-  return sg_cosine(t25, t4);
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  return sg_cosine(t26, t4);
 }
 
 @compute @workgroup_size(64)
