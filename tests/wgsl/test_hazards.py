@@ -290,3 +290,17 @@ def test_values_survive_the_barriers_between_tiles(
     assert kernel.wgsl.count("workgroupBarrier") == 3
     _, jacobian = kernel.run([[0.7]])
     np.testing.assert_allclose(jacobian[0, :, 0], [1 / 1.49, np.sinh(0.7)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("math", ["accurate", "strict"])
+@pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "sin", "cos", "tanh", "sinh", "sigmoid"])
+def test_arguments_that_compilers_take_apart(name: str, math: Math) -> None:
+    """NVIDIA's made exp2(-x), by moving a sum, a power of 4."""
+    f = getattr(sg, name)
+    x = np.linspace(-3.0, 3.0, 61, dtype=np.float32)[:, None]
+    arguments: list[Callable[[Any], Any]] = [
+        lambda x: -x, lambda x: 2.0 - x, lambda x: 0.5 * x - 1.0, lambda x: 1.0 - x * x,
+    ]  # fmt: skip
+    kernel = sg.fused_forward(1, lambda v: [f(a(v[0])) for a in arguments], device="gpu", math=math)
+    want = [f(a(x[:, 0].astype(float))) for a in arguments]
+    np.testing.assert_allclose(np.array(kernel.run(x)), want, rtol=2e-4, atol=2e-6)
