@@ -76,7 +76,7 @@ def _bent(z: list[Any], bends: Sequence[Any], least: Sequence[Any]) -> Any:
     """
     found: Any = bends[0]
     for j, bend in enumerate(bends):
-        first = bend & ~found if j else bend
+        first = bend & functions.logical_not(found) if j else bend
         far = functions.copysign(functions.maximum(abs(z[j]), least[j]), z[j])
         z[j], found = functions.where(first, far, z[j]), found | bend
     return found

@@ -36,7 +36,6 @@ INEXACT = {
     "tanh": 5.5,
     "sigmoid": 5.5,
     "xlog1py": 2.3,
-    "pentagamma": 25,
     "ndtri": 4.8,
 }
 """Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
