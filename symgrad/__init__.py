@@ -145,7 +145,7 @@ from symgrad.row_sums import SumsKernel
 from symgrad.squares import LeastSquaresKernel
 from symgrad.stats import Stats
 from symgrad.targets import Device, device_array, devices
-from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
 

@@ -25,7 +25,7 @@ from symgrad.points import Bound, Inputs, rooms_of
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
-from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.memory import Once
 
 

@@ -16,8 +16,9 @@ from symgrad.llvm.device import host
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options, Shaders
 from symgrad.wgsl import reduce_dispatch as wgsl_sums
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.memory import Once
 

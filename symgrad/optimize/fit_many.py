@@ -27,7 +27,7 @@ from symgrad.optimize.minimize import minimize_from, on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.rows import NanPolicy
 from symgrad.targets import Device, DeviceChoice
-from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.array import DeviceArray
 
 SAMPLE: Final = 8
 """Rows at which the model is compared with its values for all x."""

@@ -46,8 +46,8 @@ from symgrad.rows import Reduce
 from symgrad.screen import open_screen
 from symgrad.targets import Device, DeviceChoice, choose, devices, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.solve import fits
 

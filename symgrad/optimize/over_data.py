@@ -17,7 +17,7 @@ from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.rows import Columns, read
-from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.array import DeviceArray
 
 
 @dataclass(frozen=True)

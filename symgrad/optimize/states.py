@@ -34,8 +34,9 @@ from symgrad.pipeline import Options, Shaders, Wanted, simplify_outputs
 from symgrad.results import Array
 from symgrad.targets import Device, gpu_program
 from symgrad.wgsl import loop as gpu
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.memory import Once
 
 Stages = Sequence[tuple[Any, int]]

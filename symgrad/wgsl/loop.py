@@ -20,8 +20,8 @@ from symgrad.expr.node import reachable
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
 from symgrad.mathlib.define import functions
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration

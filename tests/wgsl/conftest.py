@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.dispatch import Program
 
 
 @pytest.fixture

@@ -243,7 +243,8 @@ import numpy as np
 from symgrad.errors import DeviceLostError
 from symgrad.kernel.layout import Layout
 from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.dispatch import Program
 gpu = open_gpu()
 if not {source!r}: raise SystemExit
 program = Program(gpu, [{source!r}], Layout(1, (1,)))
@@ -365,7 +366,8 @@ import numpy as np
 from symgrad.errors import DeviceError
 from symgrad.kernel.layout import Layout
 from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.dispatch import Program
 gpu = open_gpu()
 program = Program(gpu, [{MODULE!r}], Layout(1, (1,)))
 points = np.zeros((5, 1), np.float32)

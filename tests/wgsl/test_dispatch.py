@@ -16,8 +16,9 @@ import pytest
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl import device, dispatch, mapping
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import STORAGE, Gpu
-from symgrad.wgsl.dispatch import DeviceArray, Program
+from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
 from symgrad.wgsl.mapping import PollingMapper, WaitingMapper
 

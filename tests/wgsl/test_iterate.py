@@ -24,8 +24,8 @@ from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems
 from symgrad.wgsl import iterate as emitting
 from symgrad.wgsl import loop as running
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import DeviceArray
 from symgrad.wgsl.iterate import Form
 from symgrad.wgsl.loop import TURN, Loop
 
