@@ -27,6 +27,7 @@ from symgrad.expr.differentiate import (
     selected,
     vjp,
 )
+from symgrad.expr.excerpt import excerpt
 from symgrad.expr.node import CONST, Graph, Op, reachable
 from symgrad.expr.simplify import simplify
 
@@ -75,6 +76,11 @@ class Sought:
             places.setdefault(i, []).append(c)
         return places
 
+    def renamed(self, new: Mapping[int, int]) -> Sought:
+        """The same in a graph where nodes have other ids."""
+        roots = [None if i is None else new[i] for i in self.roots]
+        return replace(self, roots=roots, wrt=[new[i] for i in self.wrt])
+
     def entries(self, graph: Graph, found: Mapping[int, Mapping[int, int]]) -> Entries:
         """The matrix of what was found, by root and by the first place of a variable."""
         places = {columns[0]: columns for columns in self.places.values()}
@@ -111,11 +117,11 @@ def accumulated(
     if mode == "reverse":
         return _reverse(graph, sought), mode
     found = linearize(graph, sought)
-    if mode == "forward":
-        return _forward(graph, sought, found), mode
-    order = eliminated(found.of, math.inf)
-    assert order is not None, "there is no limit"
-    return _mixed(graph, sought, replace(found, order=order[0])), mode
+    if mode == "mixed":
+        order = eliminated(found.of, math.inf)
+        assert order is not None, "there is no limit"
+        found = replace(found, order=order[0])
+    return _made(mode, graph, sought, found), mode
 
 
 def require_mode(mode: Any) -> None:
@@ -130,29 +136,37 @@ def _cheapest(graph: Graph, sought: Sought, measure: Measure) -> tuple[Entries, 
 
     Derivatives that are the user's own are stated for cotangents, and taken in reverse.
     """
-    copy = graph.copy()
-    found = linearize(copy, sought)
-    if any(_is_own(graph.nodes[i][0]) for i in found.weights):
+    every = [*sought.ends, *sought.wrt]
+    part, new = excerpt(graph, every, min(sought.wrt, default=len(graph)))
+    inner = sought.renamed(new)
+    copy = part.copy()
+    found = linearize(copy, inner)
+    if any(_is_own(part.nodes[i][0]) for i in found.weights):
         return _reverse(graph, sought), "reverse"
     costs, order = counted(found.of)
-    made: dict[Mode, Callable[[Graph], Entries]] = {
-        "reverse": lambda g: _reverse(g, sought),
-        "forward": lambda g: _forward(g, sought, found),
-        "mixed": lambda g: _mixed(g, sought, replace(found, order=order)),
-    }
+    found = replace(found, order=order)
 
     def tried(mode: Mode) -> int:
-        trial = (graph if mode == "reverse" else copy).copy()
-        entries = made[mode](trial)
-        return measure(trial, [*sought.ends, *entries.values()])
+        trial = (part if mode == "reverse" else copy).copy()
+        entries = _made(mode, trial, inner, found)
+        return measure(trial, [*inner.ends, *entries.values()])
 
     least = min(costs.values())
     near: list[Mode] = [mode for mode in costs if costs[mode] <= NEAR * least + CLOSE]
     few = least <= TRIED and len(near) > 1
     mode = min(near, key=tried if few else costs.__getitem__)
-    if mode != "reverse":
-        graph.extend(copy)
-    return made[mode](graph), mode
+    if mode == "reverse":
+        return _reverse(graph, sought), mode
+    old = list(new)
+    known = replace(linearize(graph, sought), order=[old[i] for i in order])
+    return _made(mode, graph, sought, known), mode
+
+
+def _made(mode: Mode, graph: Graph, sought: Sought, known: Linearized) -> Entries:
+    """The derivatives by one of the modes."""
+    if mode == "reverse":
+        return _reverse(graph, sought)
+    return (_forward if mode == "forward" else _mixed)(graph, sought, known)
 
 
 def linearize(graph: Graph, sought: Sought) -> Linearized:
@@ -197,11 +211,13 @@ def simplified_size(graph: Graph, roots: Sequence[int]) -> int:
 def _reverse(graph: Graph, sought: Sought) -> Entries:
     """One sweep for each root, over what it depends on."""
     places, one = sought.places, graph.constant(1.0)
+    start = min(places, default=len(graph))
     found: dict[int, dict[int, int]] = {}
     for r, root in enumerate(sought.roots):
         if root is not None:
             end = r + 1 if sought.symmetric else len(sought.wrt)
-            near = [i for i in reachable(graph, [root]) if i in places and places[i][0] < end]
+            below = reachable(graph, [root], start)
+            near = [i for i in below if i in places and places[i][0] < end]
             row = zip(near, vjp(graph, {root: one}, near), strict=True)
             found[root] = {places[i][0]: d for i, d in row if d is not None}
     return sought.entries(graph, found)

@@ -201,11 +201,15 @@ def jvp(graph: Graph, tangents: Mapping[int, int], roots: Sequence[int]) -> list
 
 
 def active_between(graph: Graph, roots: Any, wrt: Sequence[int]) -> list[int]:
-    """The nodes that some root depends on and that depend on ``wrt``, in ascending order."""
+    """The nodes that some root depends on and that depend on ``wrt``, in ascending order.
+
+    None is older than all of ``wrt``: where a traced loop differentiates what its last step made,
+    the steps before are not looked at.
+    """
     nodes = graph.nodes
     active = set(wrt)
     order: list[int] = []
-    for i in reachable(graph, roots):
+    for i in reachable(graph, roots, min(wrt, default=len(graph))):
         node = nodes[i]
         if i in active or (node[0].arity and not active.isdisjoint(node[1:])):
             active.add(i)

@@ -221,14 +221,6 @@ class Graph:
         made.derived = list(self.derived)
         return made
 
-    def extend(self, copy: Graph) -> None:
-        """Append what has been added to a copy of this graph since it was made."""
-        new, place = slice(len(self), None), self.place
-        for node, self.place in zip(copy.nodes[new], copy.places[new], strict=True):
-            self.intern(node)
-        self.place = place
-        self.derived += copy.derived[len(self.derived) :]
-
     def __len__(self) -> int:
         return len(self.nodes)
 
@@ -326,16 +318,16 @@ class Graph:
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
 
 
-def reachable(graph: Graph, roots: Iterable[int]) -> list[int]:
-    """The ids that the roots depend on, the roots among them, in ascending order."""
+def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
+    """The ids that the roots depend on, the roots among them, in ascending order from ``start``."""
     nodes = graph.nodes
-    seen = set(roots)
+    seen = {i for i in roots if i >= start}
     stack = list(seen)
     while stack:
         node = nodes[stack.pop()]
         if node[0].arity:
             for a in node[1:]:
-                if a not in seen:
+                if a >= start and a not in seen:
                     seen.add(a)
                     stack.append(a)
     return sorted(seen)

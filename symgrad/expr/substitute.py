@@ -10,8 +10,8 @@ from symgrad.expr.node import Graph, reachable
 def substitute(graph: Graph, root: int, replacements: Mapping[int, int]) -> int:
     """The node that ``root`` becomes when each key's node is replaced by its value's."""
     made = dict(replacements)
-    for i in reachable(graph, [root]):
+    for i in reachable(graph, [root], min(made, default=len(graph))):
         node = graph.nodes[i]
-        if i not in made:
-            made[i] = graph.add(node[0], *[made[a] for a in node[1:]]) if node[0].arity else i
-    return made[root]
+        if i not in made and node[0].arity:
+            made[i] = graph.add(node[0], *[made.get(a, a) for a in node[1:]])
+    return made.get(root, root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -171,6 +172,50 @@ def test_substituting_a_variable_into_its_own_place_is_done_once() -> None:
     x, y = variables(2)
     found = (x * x).subs({x: x + y})
     assert verbs.evaluate(found, {x: 1.0, y: 2.0}) == 9.0
+
+
+class Read(list[Any]):
+    """Nodes, and how often one of them was looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def jacobian_step(y: Any, x: Any) -> Any:
+    return verbs.jacobian([y, y * x[0]], x)[0]
+
+
+STEPS: dict[str, Any] = {
+    "grad": verbs.grad,
+    "vjp": lambda y, x: verbs.vjp([y], x, [2.0]),
+    "jvp": lambda y, x: [verbs.jvp(y, x, [1.0, 0.5]), x[1]],
+    "hvp": lambda y, x: verbs.hvp(y, x, [1.0, 0.5]),
+    "jacobian": jacobian_step,
+    "hessian": lambda y, x: verbs.hessian(y, x)[0],
+    "subs": lambda y, x: [y.subs({x[0]: x[1]}), y.subs({x[1]: 2.0})],
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_a_traced_loop_differentiates_costs_the_same_at_every_step(name: str) -> None:
+    graph = Graph()
+    x = [Expr(graph, graph.input(n)) for n in "ab"]
+    graph.nodes = nodes = Read(graph.nodes)
+    counts: list[int] = []
+    for _ in range(24):
+        before = nodes.looks
+        y = (1 - x[0]) ** 2 + 3 * functions.where(x[0] > 0, x[1] - x[0] ** 2, x[1]) ** 2
+        found = STEPS[name](y, x)
+        x = [x[0] - 0.01 * found[0], x[1] - 0.01 * found[1]]
+        counts.append(nodes.looks - before)
+    assert counts[23] <= 1.1 * counts[3]
 
 
 def test_count_ops() -> None:
