@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.wgsl.device import Gpu, GpuInfo
+from symgrad.wgsl.device import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory import Storage
 
 
@@ -45,10 +45,11 @@ class DeviceArray:
         nbytes = 4 * math.prod(shape)
         return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None)
 
-    @property
-    def buffer(self) -> Any:
-        """The wgpu buffer that starts with the elements, or None if there are none."""
-        return self._storage and self._storage.buffer
+    def rows(self, start: int, count: int) -> Range:
+        """Where some rows, elements of the first axis, stand in a buffer, to be bound."""
+        assert self._storage, "an array without elements has no buffer"
+        width = 4 * math.prod(self.shape[1:])
+        return self._storage.buffer, start * width, count * width
 
     @property
     def device(self) -> GpuInfo:

@@ -283,14 +283,14 @@ class Gpu:
                 self.write(storage.buffer, start, data[start : start + UPLOAD_BYTES])
                 self.submit([])
 
-    def download(self, storage: Storage, array: np.ndarray) -> None:
-        """Fill a flat float32 array from the start of a storage buffer."""
+    def download(self, storage: Storage, array: np.ndarray, first: int = 0) -> None:
+        """Fill a flat float32 array from a storage buffer, from byte ``first`` on."""
         self.check()
         with self._readback_lock, self.guard:
             for start in range(0, array.size, DOWNLOAD_FLOATS):
                 part = array[start : start + DOWNLOAD_FLOATS]
                 target = self._readback.claim(part.nbytes)
-                self.submit([], [Copy(storage.buffer, 4 * start, target, 0, part.nbytes)])
+                self.submit([], [Copy(storage.buffer, first + 4 * start, target, 0, part.nbytes)])
                 self._readback.read(part.nbytes, [(0, part)])
 
     # Work

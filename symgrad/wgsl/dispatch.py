@@ -112,9 +112,8 @@ class Program:
         results = [DeviceArray.empty(self.gpu, (batch, k)) for k in self.layout.outputs]
         if batch:
             step = self._step(SCRATCH_BYTES, 0)
-            arrays = [(array.buffer, 4 * array.shape[1]) for array in (points, *results)]
             with self._lock, self.gpu.guard:
-                self._submit_chunks(arrays, batch, step)
+                self._submit_chunks([points, *results], batch, step)
         return results
 
     def _batch(self, shape: tuple[int, ...]) -> int:
@@ -162,13 +161,13 @@ class Program:
         bindings = self.gpu.bind(count, arrays + self._bound(space.scratch, count))
         return _Frame(bindings, starts, starts[-1] + sizes[-1])
 
-    def _submit_chunks(self, arrays: list[tuple[Any, int]], batch: int, step: int) -> None:
-        """One submit for the whole batch; ``arrays`` are buffers and the bytes of their rows."""
+    def _submit_chunks(self, arrays: list[DeviceArray], batch: int, step: int) -> None:
+        """One submit for the whole batch, a row of each array for every point."""
         scratch = self._reserve_scratch(min(step, batch))
         work = []
         for start in range(0, batch, step):
             count = min(step, batch - start)
-            ranges = [(buffer, start * row, count * row) for buffer, row in arrays]
+            ranges = [array.rows(start, count) for array in arrays]
             work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
         self.gpu.submit_unwaited(self._steps(work))
 

@@ -183,9 +183,7 @@ class Loop:
                 dummy = self.gpu.storage(4)
                 yield Chunk(start, count, (dummy.buffer, 0, 4), dummy)
             elif isinstance(own, DeviceArray):
-                yield self._on_device(
-                    start, count, (own.buffer, start * width, count * width), form
-                )
+                yield self._on_device(start, count, own.rows(start, count), form)
             else:
                 part = np.ascontiguousarray(own[start : start + count], np.float32)
                 storage = self.gpu.storage(part.nbytes)
@@ -252,8 +250,9 @@ class Loop:
         width, part = 4 * self.iteration.state, slice(chunk.start, chunk.start + chunk.count)
         nbytes = chunk.count * width
         if isinstance(result, DeviceArray):
-            states = (result.buffer, chunk.start * width, nbytes)
-            self.gpu.submit([], [Copy(state.buffer, states[1], states[0], states[1], nbytes)])
+            states = result.rows(chunk.start, chunk.count)
+            source, first, _ = state.rows(chunk.start, chunk.count)
+            self.gpu.submit([], [Copy(source, first, states[0], states[1], nbytes)])
             self._advance(states, steps, data, chunk)
             return
         storage = self.gpu.storage(nbytes)
