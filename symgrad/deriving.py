@@ -15,8 +15,9 @@ from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.array import array
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import lift
+from symgrad.expr.place import describe
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, describe, scalar, variables
+from symgrad.expr.trace import Trace, checked_count, scalar, variables
 from symgrad.expr.tree import Sizes, Tree, tree_of
 from symgrad.expr.verbs import jacobian
 from symgrad.kernels import Kernel, assemble

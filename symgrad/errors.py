@@ -6,6 +6,10 @@ Its warnings are here too.
 from __future__ import annotations
 
 import pickle
+import sys
+import warnings
+from types import FrameType
+from typing import Final
 
 
 class SymgradError(Exception):
@@ -49,8 +53,26 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class FrozenRandomWarning(UserWarning):
-    """A traced function drew random numbers, which are constants of its kernel."""
+    """A traced function drew random numbers, which are constants of what was made of it."""
 
 
 class PrecisionWarning(UserWarning):
     """A column of data has different values that a kernel in float32 cannot tell apart."""
+
+
+_WITHIN: Final = frozenset({"symgrad", "numpy", "scipy", "functools", "contextlib"})
+"""The packages between a line of the user's program and what is found out about it."""
+
+
+def is_users(module: str | None) -> bool:
+    """Whether a module of this name is the user's, rather than this library or one it works in."""
+    return (module or "").partition(".")[0] not in _WITHIN
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, naming the line of the user's program that is running."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    level = 2
+    while frame is not None and not is_users(frame.f_globals.get("__name__")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -14,6 +14,7 @@ from symgrad.arrays import real_numbers
 from symgrad.deriving import gradient_kernel, options_of
 from symgrad.errors import InputError
 from symgrad.expr.node import Handle
+from symgrad.expr.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.simplify import Level
 from symgrad.expr.tree import Block
 from symgrad.kernels import shared
@@ -146,6 +147,7 @@ def value_and_grad(
     options = options_of(f, None, math, dtype, simplify, comments=True)
 
     @functools.wraps(f)
+    @frozen_for(EVERY_CALL)
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))
         given = Arguments([*args, named], chosen)

@@ -22,6 +22,7 @@ from symgrad.deriving import (
 )
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.accumulate import Mode, Sought, accumulated
+from symgrad.expr.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace
 from symgrad.expr.tree import Sizes
@@ -278,6 +279,7 @@ def fused_jacobian(
     return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
+@frozen_for(EVERY_CALL)
 def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad import targets
-from symgrad.errors import InputError
+from symgrad.errors import InputError, warn
 from symgrad.optimize.arguments import number, whole
 from symgrad.optimize.point import Box
 from symgrad.optimize.result import MESSAGES, optimize_result, scipy_optimize
@@ -121,10 +120,10 @@ class Task:
         found = variances(held)
         left = count - np.count_nonzero(held.squares)
         if found is None or left <= 0:
-            warnings.warn(
+            warn(
                 "errors of the parameters could not be estimated: some are not determined",
-                category=scipy_optimize().OptimizeWarning, stacklevel=4,
-            )  # fmt: skip
+                scipy_optimize().OptimizeWarning,
+            )
             return np.full(len(free), np.inf)
         return np.where(free, np.sqrt(found * (2.0 * normal.cost / left)), 0.0)
 

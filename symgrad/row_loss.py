@@ -15,7 +15,8 @@ from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
-from symgrad.expr.trace import describe, refuse_condition
+from symgrad.expr.place import describe
+from symgrad.expr.trace import refuse_condition
 from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
 from symgrad.kernel.plan import Lookup, Output, Reduction

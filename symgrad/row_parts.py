@@ -16,7 +16,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import differentiate, ops
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.gather import Gather, RowTrace
-from symgrad.expr.trace import describe, refuse_condition
+from symgrad.expr.place import describe
+from symgrad.expr.trace import refuse_condition
 from symgrad.expr.tree import Block, Tree, tree_of
 from symgrad.pipeline import size
 from symgrad.results import Array, Result, Scalar, derivatives, nested_result

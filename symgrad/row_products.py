@@ -16,7 +16,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace
-from symgrad.expr.trace import describe
+from symgrad.expr.place import describe
 from symgrad.expr.tree import Block
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.stage import arranged

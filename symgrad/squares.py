@@ -10,6 +10,7 @@ import numpy as np
 from symgrad.data import DataKernel, Totals
 from symgrad.errors import InputError
 from symgrad.expr.node import paused_gc
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.pipeline import DType
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
@@ -40,6 +41,7 @@ class LeastSquaresKernel(DataKernel):
         """The names of what ``run`` returns."""
         return "loss", "grad", "jtj"
 
+    @frozen_for(EVERY_STEP)
     def fit(
         self, start: Any, data: Any, *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = (-np.inf, np.inf), steps: int = 500, ftol: float = 1e-8,

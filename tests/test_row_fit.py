@@ -197,8 +197,9 @@ def test_standard_errors() -> None:
 def test_standard_errors_that_are_not_determined() -> None:
     rows = plants()
     model = sg.fused_least_squares(SIZES, growth, columns=list(rows))
-    with pytest.warns(scipy.optimize.OptimizeWarning, match="not determined"):
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="not determined") as warned:
         found = model.fit(NOTHING, rows, errors=True)
+    assert [w.filename for w in warned] == [__file__]
     assert np.isinf(found.errors["level"]).all()
     few = {name: v[rows["field"] < 6] for name, v in rows.items()}
     alone = sg.fused_least_squares(

@@ -19,9 +19,9 @@ from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
-from symgrad.expr.place import resolve_places
+from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
-from symgrad.expr.trace import describe, flatten_result, require_feasible
+from symgrad.expr.trace import flatten_result, require_feasible
 from symgrad.expr.tree import Block, Tree
 
 MOST_PLACES: Final = 2**26
@@ -227,7 +227,7 @@ def trace_row(
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
-    with watching_random_numbers(f, describe(f)):
+    with watching_random_numbers(f):
         result = f(p, Row(values, names) if names else values)
     outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -121,6 +123,13 @@ def caller() -> tuple[Place, str] | None:
         return place, place.text
     line = linecache.getline(place.file, place.line).encode()
     return place, line[left:right].decode(errors="replace")
+
+
+def describe(f: Callable[..., Any]) -> str:
+    """The function's name and where it is written."""
+    name = getattr(f, "__qualname__", repr(f))
+    code = getattr(inspect.unwrap(f), "__code__", None) if callable(f) else None
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
 def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:

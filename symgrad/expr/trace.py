@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -14,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.node import Graph, Handle, real_number
-from symgrad.expr.place import resolve_places
+from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
 from symgrad.expr.tree import Tree
 
@@ -72,7 +71,7 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     """
     graph, count = Graph(), checked_count(n)
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
-    with watching_random_numbers(f, describe(f)):
+    with watching_random_numbers(f):
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)
@@ -129,13 +128,6 @@ def refuse_condition(f: Callable[..., Any]) -> NoReturn:
         f"{describe(f)} returned a condition, which is true or false: a loss is a number; "
         "use sg.where(condition, a, b) to choose between two"
     )
-
-
-def describe(f: Callable[..., Any]) -> str:
-    """The function's name and where it is written."""
-    name = getattr(f, "__qualname__", repr(f))
-    code = getattr(inspect.unwrap(f), "__code__", None) if callable(f) else None
-    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
 def _name(kind: Any) -> str:

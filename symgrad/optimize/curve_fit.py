@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputError, InputTypeError, warn
 from symgrad.expr.accumulate import Mode, require_mode
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole
 from symgrad.optimize.levenberg import averaged, minimum
 from symgrad.optimize.point import Box, Point, offset
@@ -36,6 +36,7 @@ TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum; pairs of float32 have float64's."""
 
 
+@frozen_for(EVERY_STEP)
 def curve_fit(
     f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
     absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
@@ -120,10 +121,10 @@ def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
     """The covariance of the parameters, (JᵀJ)⁻¹, scaled by the residuals unless ``absolute``."""
     n = len(end.p)
     if end.condition * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
-        warnings.warn(
+        warn(
             "Covariance of the parameters could not be estimated",
-            category=scipy_optimize().OptimizeWarning, stacklevel=3,
-        )  # fmt: skip
+            scipy_optimize().OptimizeWarning,
+        )
         return np.full((n, n), np.inf)
     inverse = np.linalg.inv(end.T / end.lengths) / end.lengths[:, None]
     pcov = inverse @ inverse.T

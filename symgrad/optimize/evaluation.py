@@ -15,7 +15,8 @@ from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Condition, Expr, lift
 from symgrad.expr.node import Graph
-from symgrad.expr.trace import describe, refuse_condition
+from symgrad.expr.place import describe
+from symgrad.expr.trace import refuse_condition
 from symgrad.expr.verbs import Jacobian, grad, hessian, jacobian
 from symgrad.optimize.method import array_of
 

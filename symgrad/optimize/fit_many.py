@@ -9,7 +9,9 @@ import numpy as np
 
 from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.accumulate import Mode
-from symgrad.expr.trace import describe, trace
+from symgrad.expr.place import describe
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.trace import trace
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -33,6 +35,7 @@ SAMPLE: Final = 8
 """Rows at which the model is compared with its values for all x."""
 
 
+@frozen_for(EVERY_STEP)
 def fit_many(
     f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
     bounds: Any = None, method: Method | None = None, steps: int = 200,

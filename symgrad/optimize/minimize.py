@@ -14,6 +14,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.trace import checked_count
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
@@ -73,6 +74,7 @@ PARTS: Final = 20
 """Into how many parts the steps are divided at least where progress is shown."""
 
 
+@frozen_for(EVERY_STEP)
 def minimize_from(
     loss: Callable[..., Any], n: int, starts: Any, method: Method, steps: int = 1000,
     tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,

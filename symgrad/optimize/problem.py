@@ -72,9 +72,10 @@ class Problem:
     @cached_property
     def key(self) -> Hashable:
         """What is computed, by a trace of f alone; None where that does not tell, or is long."""
+        f = self.f
 
         def loss(v: Any) -> Any:
-            found = self.f(v[: self.n], v[self.n :]) if self.columns else self.f(v)
+            found = f(v[: self.n], v[self.n :]) if self.columns else f(v)
             return found.parts if isinstance(found, Weighted) else found
 
         try:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.fused import fused_forward_backward
 from symgrad.fused_second import fused_hessian
 from symgrad.kernels import Kernel
@@ -25,6 +26,7 @@ WITHOUT: Final = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 """Methods that take no gradient."""
 
 
+@frozen_for(EVERY_STEP)
 def minimize(
     f: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), method: str | None = None,
     jac: Any = None, hess: Any = None, hessp: Any = None, bounds: Any = None,

@@ -57,6 +57,57 @@ def test_losses_of_rows_warn_too() -> None:
         sg.fused_forward_backward(1, lambda p, r: p[0] * r[0] + RNG.normal(), row=1, device="cpu")
 
 
+LASTING: dict[str, tuple[str, Callable[[], Any]]] = {
+    "fused_hvp": ("kernel", lambda: sg.fused_hvp(2, calling, device="cpu")),
+    "value_and_grad": ("each call", lambda: sg.value_and_grad(calling)(np.ones(2))),
+    "forward_backward": ("each call", lambda: sg.forward_backward(calling, np.ones(2))),
+    "minimize": ("this run", lambda: sg.minimize(calling, [0.0, 0.0], method="trust-exact")),
+    "minimize_from": (
+        "this run",
+        lambda: sg.minimize_from(calling, 2, [0.0, 0.0], sg.LBFGS(), 3, device="cpu"),
+    ),
+    "curve_fit": ("this run", lambda: sg.curve_fit(model, np.arange(9.0), np.ones(9), [1.0, 1.0])),
+}
+
+
+def calling(v: Any) -> Any:
+    return DRAWING["RNG"](v) ** 2 + v @ v + noise()
+
+
+def noise() -> Any:
+    return RNG.normal()
+
+
+def model(x: Any, a: Any, b: Any) -> Any:
+    return a + b * x + 1e-12 * noise()
+
+
+@pytest.mark.parametrize("verb", LASTING)
+def test_the_warning_says_once_for_how_long_the_numbers_last(verb: str) -> None:
+    words, call = LASTING[verb]
+    described = "model" if verb == "curve_fit" else "calling"
+    with pytest.warns(
+        sg.FrozenRandomWarning, match=f"^RNG .* {described} .* traced: .*{words}"
+    ) as w:
+        call()
+    assert [found.filename for found in w] == [__file__]
+
+
+class Noisy:
+    """A model with a generator of its own."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(3)
+
+    def loss(self, v: Any) -> Any:
+        return v[0] * self.rng.normal()
+
+
+def test_generators_of_objects_are_seen() -> None:
+    with pytest.warns(sg.FrozenRandomWarning, match="^self.rng drew"):
+        sg.fused_forward(1, Noisy().loss, device="cpu")
+
+
 @pytest.mark.parametrize("name", QUIET)
 def test_what_draws_nothing_is_quiet(name: str) -> None:
     with warnings.catch_warnings():

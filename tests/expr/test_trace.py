@@ -23,7 +23,8 @@ from symgrad.expr import functions
 from symgrad.expr.array import ExprArray
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import CONST, INPUT
-from symgrad.expr.trace import describe, scalar, trace
+from symgrad.expr.place import describe
+from symgrad.expr.trace import scalar, trace
 from symgrad.expr.tree import Tree
 
 ROOT = Path(__file__).parents[2]

@@ -179,8 +179,9 @@ def test_a_covariance_that_cannot_be_estimated() -> None:
     def twice(x: Any, a: float, b: float) -> Any:
         return a * x + b * x
 
-    with pytest.warns(scipy.optimize.OptimizeWarning, match="could not be estimated"):
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="could not be estimated") as found:
         popt, pcov = sg.curve_fit(twice, X, 3.0 * X)
+    assert [w.filename for w in found] == [__file__]
     assert popt.sum() == pytest.approx(3.0)
     assert np.isinf(pcov).all()
     with pytest.warns(scipy.optimize.OptimizeWarning):
