@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
@@ -19,12 +20,24 @@ SINC_RATIO: Final = (
 )  # fmt: skip
 """(sinc(x) - cos(pi x))/(pi x)**2 in x**2, |x| <= 3/4."""
 
+WHOLE: Final = 1e30
+"""Beyond it x is whole and the sine 0, also in float64; a quotient by pi x might not be finite."""
 
-def sine_share(x: Expr, sine: Expr, coefficients: tuple[float, ...]) -> Expr:
+
+def sine_share(
+    x: Expr, sine: Expr, coefficients: tuple[float, ...], divide: Callable[[Expr, Expr], Expr]
+) -> Expr:
     """sin(pi x)/(pi x), the sine being given; for |x| < 1/2 a polynomial."""
     near, square = ops.abs(x) < 0.5, x * x
-    far = sine / ops.where(near, 1.0, math.pi * x)
+    far = divide(sine, ops.where(near | (ops.abs(x) > WHOLE), 1.0, math.pi * x))
     return keep_nan(ops.where(near, 1.0 + square * polynomial(square, coefficients), far), x)
+
+
+def _divide(a: Expr, b: Expr) -> Expr:
+    """a/b, mended by a Newton step, as devices need not round it correctly."""
+    inverse = ops.reciprocal(b)
+    quotient = ops.opaque(a * inverse)
+    return quotient - inverse * (quotient * b - a)
 
 
 def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) -> Expr:
@@ -37,7 +50,7 @@ def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) ->
 
 def sinc(x: Expr) -> Expr:
     """sin(pi x)/(pi x), the sine that of turns; for |x| < 1/2 a polynomial."""
-    return sine_share(x, ops.sin_turns(0.5 * x), SINC)
+    return sine_share(x, ops.sin_turns(0.5 * x), SINC, _divide)
 
 
 def sinc_ratio(x: Expr) -> Expr:

@@ -54,14 +54,14 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "erfinv": (3, 3), "erfinv_slope": (4, 4), "ndtri": (3.8, 3.8), "ndtri_slope": (4.6, 4.6),
     "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),
     "log1mexp": (3.5, 3.5), "gammaln": (3, 3), "digamma": (3.2, 3.2), "trigamma": (3, 3),
-    "tetragamma": (3.7, 3.7), "pentagamma": (5.2, 5.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
+    "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
 
 INEXACT: Final[dict[str, float]] = {
     "cbrt": 1.2, "hypot": 1.4, "asin": 2.6, "acos": 1.6, "atan": 2.8,
     "logistic": 5.1, "logistic_difference": 5.3, "direction": 2.6, "real_reciprocal_square": 7,
-    "pentagamma": 5.8, "inverse_mills": 4.1,
+    "pentagamma": 4.5, "inverse_mills": 4.1,
 }  # fmt: skip
 """Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
 

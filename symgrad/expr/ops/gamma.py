@@ -14,6 +14,7 @@ from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.rounding import round
 from symgrad.expr.ops.trigonometric import cos, sin
+from symgrad.expr.reference import power_chain
 
 _mp: Final[Any] = mpmath
 _sp: Final[Any] = sympy
@@ -28,30 +29,28 @@ def zeta_sum(p: Any, s: int, shift: int, even: tuple[float, ...]) -> Any:
     """The sum of (p + k)**-s over k >= 0, s >= 2, p > 0: ``shift`` terms and Euler-Maclaurin's.
 
     All but its last, small terms are positive, and they are added up from the smallest on: neither
-    for a small p, where the first is all, nor for a large one are digits lost.
+    for a small p, where the first is all, nor for a large one are digits lost. From ``2 * shift``
+    on no term is added up: devices may flush each of them where their sum is normal.
     """
-    y = p + float(shift)
+    far = p >= 2.0 * shift
+    y = where(far, p, p + float(shift))
     u = 1.0 / y
     square, rest = u * u, 0.0
     for j in range(len(even), 0, -1):
         rest = rest * square + even[j - 1] * math.prod(range(s, s + 2 * j - 1))
-    lead = inverse_power(y, s - 1)
-    tail = lead * (1.0 / (s - 1)) + lead * (0.5 * u + square * rest)
+    tail = inverse_power(y, s - 1) * (1.0 / (s - 1) + (0.5 * u + square * rest))
     later = inverse_power(p + float(shift - 1), s)
     for k in range(shift - 2, 0, -1):
         later = later + inverse_power(p + float(k), s)
-    first = inverse_power(p, s)
-    if s == 2:  # the square of a smaller p is subnormal, but not that of 1/p
-        first = where(p < 1e-9, (1.0 / p) * (1.0 / p), first)
-    return (tail + later) + first
+    tiny = p < 2.0 ** (-120.0 / s)
+    first = power_chain(1.0 / p, s)
+    first = where(tiny, first, inverse_power(where(tiny, 1.0, p), s))
+    return where(far, tail, (tail + later) + first)
 
 
 def inverse_power(y: Any, s: int) -> Any:
-    """y**-s, rounded as seldom as possible."""
-    even = (1.0 / (y * y)) ** (s // 2)
-    if s % 2 == 0:
-        return even
-    return even * (1.0 / y) if s > 1 else 1.0 / y
+    """y**-s with one quotient, for which y**s must be normal."""
+    return 1.0 / power_chain(y, s)
 
 
 def cotangent_slope(n: int) -> np.ndarray[Any, Any]:

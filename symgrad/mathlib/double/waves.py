@@ -35,7 +35,7 @@ def half_turn(x: Expr) -> tuple[Expr, Expr, Expr]:
 def sinc(x: Expr) -> Expr:
     """sin(pi x)/(pi x), 0 where x is whole."""
     sine, _, sign = half_turn(x)
-    return sine_share(x, sign * sine, SINC)
+    return sine_share(x, sign * sine, SINC, ops.div)
 
 
 def sinc_ratio(x: Expr) -> Expr:
