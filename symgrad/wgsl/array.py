@@ -32,10 +32,9 @@ class DeviceArray:
     @classmethod
     def from_numpy(cls, gpu: Gpu, array: np.ndarray) -> DeviceArray:
         """A copy of ``array`` on the GPU, as float32."""
-        data = np.ascontiguousarray(array, np.float32)
-        result = cls.empty(gpu, np.shape(array))
+        result = cls.empty(gpu, array.shape)
         if result._storage is not None:
-            gpu.upload(result._storage, data)
+            gpu.upload(result._storage, array, cls.dtype)
         return result
 
     @classmethod
@@ -75,7 +74,7 @@ class DeviceArray:
         """A copy on the host, fresh and writable; waits until the array is computed."""
         result = np.empty(self.shape, np.float32)
         if self._storage is not None:
-            self.gpu.download(self._storage, result.reshape(-1))
+            self.gpu.download(self._storage, result)
         return result
 
     def reshape(self, *shape: int | Sequence[int]) -> DeviceArray:

@@ -25,6 +25,7 @@ from symgrad.wgsl.adapters import GpuInfo, choose, limits
 from symgrad.wgsl.encoding import Copy, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Once, Pool, Storage, rounded_down
+from symgrad.wgsl.transfer import Transfers
 
 __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
 
@@ -34,12 +35,6 @@ Range = tuple[Any, int, int]
 """What is bound of a buffer: the buffer, the first byte, and how many."""
 
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
-
-DOWNLOAD_FLOATS = 1 << 24
-"""Floats that come back in one piece, which bounds the staging buffer (64 MiB)."""
-
-UPLOAD_BYTES = 1 << 26
-"""Bytes that go up in one piece, which bounds the copy that wgpu makes of them."""
 
 MAX_IN_FLIGHT = 128
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
@@ -179,8 +174,7 @@ class Gpu:
         native = _native()
         self.mapper = choose_mapper(self._device, native)
         self.encoder = choose_encoder(self._device, native)
-        self._readback = self.staging()
-        self._readback_lock = threading.Lock()
+        self.transfers = Transfers(self.buffer, self.encoder, self.mapper)
         self._in_flight = 0
 
     def __repr__(self) -> str:
@@ -257,6 +251,7 @@ class Gpu:
             return self._create_buffer(nbytes, usage)
         except DeviceMemoryError:
             self.pool.clear()
+            self.transfers.clear()
             self.wait()
             return self._create_buffer(nbytes, usage)
 
@@ -272,26 +267,25 @@ class Gpu:
         """A way back to the host, of its own."""
         return Staging(lambda nbytes: self.buffer(nbytes, STAGING), self.mapper)
 
-    def upload(self, storage: Storage, array: np.ndarray) -> None:
-        """Copy an array to the start of a storage buffer; it is under way when this returns."""
-        self.check()
-        data = array.reshape(-1).view(np.uint8)
-        with self.guard:
-            for start in range(0, data.size, UPLOAD_BYTES):
-                if start:
-                    self.wait()
-                self.write(storage.buffer, start, data[start : start + UPLOAD_BYTES])
-                self.submit([])
+    def upload(
+        self, storage: Storage, array: np.ndarray, dtype: np.dtype[Any] | None = None
+    ) -> None:
+        """Copy an array, as numbers of a dtype, to the start of a storage buffer.
 
-    def download(self, storage: Storage, array: np.ndarray, first: int = 0) -> None:
-        """Fill a flat float32 array from a storage buffer, from byte ``first`` on."""
+        They are under way when this returns, and the array may be changed.
+        """
         self.check()
-        with self._readback_lock, self.guard:
-            for start in range(0, array.size, DOWNLOAD_FLOATS):
-                part = array[start : start + DOWNLOAD_FLOATS]
-                target = self._readback.claim(part.nbytes)
-                self.submit([], [Copy(storage.buffer, first + 4 * start, target, 0, part.nbytes)])
-                self._readback.read(part.nbytes, [(0, part)])
+        with self.guard, self.transfers.upload() as up:
+            up.put(array, storage.buffer, dtype=dtype)
+
+    def download(
+        self, storage: Storage, array: np.ndarray, first: int = 0,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Fill an array with the numbers of a dtype in a storage buffer, from byte ``first`` on."""
+        self.check()
+        with self.guard, self.transfers.download() as down:
+            down.get(array, storage.buffer, first, dtype)
 
     # Work
 

@@ -1,4 +1,4 @@
-"""How results come from the device to the host: a mappable buffer, and two ways to map it."""
+"""How the host sees memory of the device: mappable buffers, and two ways to map them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,34 @@ SPIN_SECONDS = 2e-4
 MAX_POLLS = 10_000
 """Waits for an idle device after which the end of a map is given up; one is enough."""
 
+NAP_SECONDS = 2e-5
+"""How long to sleep between two looks at the maps of transfers."""
+
+MAX_NAPS = 20_000
+"""Looks after which it is no longer looked for one map, but waited for all that was submitted."""
+
 
 class Mapper(Protocol):
-    """A way to see the contents of a mappable buffer, and to wait for the device."""
+    """A way to see the contents of mappable buffers, and to wait for the device."""
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """The first ``nbytes`` as float32, once everything submitted has run; until ``unmap``."""
         ...
 
+    def start(self, buffer: Any, nbytes: int, write: bool = False) -> Any:
+        """Ask for a map, to read or to write; what to ``finish``."""
+        ...
+
+    def finish(self, started: Any) -> None:
+        """Wait until the device has done with the buffer of a map that was asked for."""
+        ...
+
+    def view(self, buffer: Any, nbytes: int, write: bool = False) -> np.ndarray:
+        """The first ``nbytes`` of a mapped buffer, until ``unmap``."""
+        ...
+
     def unmap(self, buffer: Any) -> None:
-        """Give the buffer back to the device; what ``map`` returned is gone."""
+        """Give the buffer back to the device; what was seen of it is gone."""
         ...
 
     def wait(self) -> None:
@@ -83,14 +101,33 @@ class WaitingMapper:
 
     def __init__(self, device: Any) -> None:
         self._device = device
+        self._drafts: dict[int, np.ndarray] = {}
+        """What is to be written to a buffer, by its id, as only copies can be."""
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """See ``Mapper``."""
-        buffer.map_sync("READ", 0, nbytes)
-        return np.frombuffer(buffer.read_mapped(0, nbytes, copy=False), np.float32)
+        self.finish(self.start(buffer, nbytes))
+        return self.view(buffer, nbytes).view(np.float32)
+
+    def start(self, buffer: Any, nbytes: int, write: bool = False) -> Any:
+        """See ``Mapper``."""
+        return buffer.map_async("WRITE" if write else "READ", 0, nbytes)
+
+    def finish(self, started: Any) -> None:
+        """See ``Mapper``."""
+        started.sync_wait()
+
+    def view(self, buffer: Any, nbytes: int, write: bool = False) -> np.ndarray:
+        """See ``Mapper``."""
+        if write:
+            return self._drafts.setdefault(id(buffer), np.empty(nbytes, np.uint8))
+        return np.frombuffer(buffer.read_mapped(0, nbytes, copy=False), np.uint8)
 
     def unmap(self, buffer: Any) -> None:
         """See ``Mapper``."""
+        draft = self._drafts.pop(id(buffer), None)
+        if draft is not None:
+            buffer.write_mapped(draft, 0)
         buffer.unmap()
 
     def wait(self) -> None:
@@ -122,12 +159,26 @@ class PollingMapper:
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """See ``Mapper``."""
-        number = self._start(buffer, nbytes)
+        number = self.start(buffer, nbytes)
         self._await(number)
-        if error := self._finished.pop(number):
-            raise error
+        return self.view(buffer, nbytes).view(np.float32)
+
+    def finish(self, started: int) -> None:
+        """See ``Mapper``; meanwhile other threads may submit, which a blocking poll prevents."""
+        deadline = time.perf_counter() + SPIN_SECONDS
+        for _ in range(MAX_NAPS):
+            while started not in self._finished and time.perf_counter() < deadline:
+                self._poll(False)
+            if started in self._finished:
+                break
+            time.sleep(NAP_SECONDS)
+            self._poll(False)
+        self._await(started)
+
+    def view(self, buffer: Any, nbytes: int, write: bool = False) -> np.ndarray:
+        """See ``Mapper``."""
         address = self._lib.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
-        return np.frombuffer(self._ffi.buffer(address, nbytes), np.float32)
+        return np.frombuffer(self._ffi.buffer(address, nbytes), np.uint8)
 
     def _await(self, number: int) -> None:
         """Poll until the callback was called; in vain only if an interrupt kept it from noting."""
@@ -136,19 +187,21 @@ class PollingMapper:
             while number not in self._finished and time.perf_counter() < deadline:
                 self._poll(False)
             if number in self._finished:
+                if error := self._finished.pop(number):
+                    raise error
                 return
             self._poll(True)
         raise RuntimeError("an interrupt hid the end of a call: repeat it")
 
-    def _start(self, buffer: Any, nbytes: int) -> int:
-        """Ask for the map; the number under which its end will be in ``_finished``."""
+    def start(self, buffer: Any, nbytes: int, write: bool = False) -> int:
+        """See ``Mapper``: the number under which the end of the map will be in ``_finished``."""
         number = next(self._numbers)
         info = self._ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = self._lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = self._callback
         info.userdata1 = self._ffi.cast("void *", number)
-        read = self._lib.WGPUMapMode_Read
-        self._lib.wgpuBufferMapAsync(buffer._internal, read, 0, nbytes, info[0])
+        mode = self._lib.WGPUMapMode_Write if write else self._lib.WGPUMapMode_Read
+        self._lib.wgpuBufferMapAsync(buffer._internal, mode, 0, nbytes, info[0])
         return number
 
     def unmap(self, buffer: Any) -> None:

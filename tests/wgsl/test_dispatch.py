@@ -397,13 +397,6 @@ def test_device_arrays_make_the_round_trip(gpu: Gpu) -> None:
         assert there.nbytes == data.nbytes and there.device == gpu.info
 
 
-def test_device_arrays_are_copied_in_pieces(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr("symgrad.wgsl.device.UPLOAD_BYTES", 1024)
-    monkeypatch.setattr("symgrad.wgsl.device.DOWNLOAD_FLOATS", 100)
-    data = draw(337)
-    np.testing.assert_array_equal(DeviceArray.from_numpy(gpu, data).numpy(), data)
-
-
 def test_device_arrays_take_any_real_array(gpu: Gpu) -> None:
     for data in (np.arange(12.0).reshape(3, 4).T, np.arange(5), [[1, 2], [3, 4]], 3):
         there = DeviceArray.from_numpy(gpu, np.asarray(data))
