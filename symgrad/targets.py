@@ -162,7 +162,7 @@ def device_array(x: Any, device: DeviceChoice = None) -> DeviceArray:
     values = np.asarray(x)
     if values.dtype.kind not in "fiub":
         raise InputTypeError(f"an array of {values.dtype} holds no real numbers")
-    return DeviceArray.from_numpy(open_gpu(target.index), values.astype(np.float32, order="C"))
+    return DeviceArray.from_numpy(open_gpu(target.index), values)
 
 
 def _first_or_real() -> Device:

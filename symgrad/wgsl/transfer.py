@@ -28,13 +28,13 @@ SMALLEST: Final = 1 << 20
 WRITTEN: Final = 1 << 20
 """Bytes of an array up to which the queue's own copy is quicker than a slot."""
 
-SLOTS: Final = 32
+SLOTS: Final = 16
 """Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
 
 AHEAD: Final = SLOTS // 2
 """Pieces of a transfer that threads have, at most; the device has the others."""
 
-THREADS: Final = 16
+THREADS: Final = 8
 """Threads that copy, at most: as many as use all of the memory's bandwidth."""
 
 UPLOAD: Final = "MAP_WRITE|COPY_SRC"
