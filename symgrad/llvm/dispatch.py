@@ -16,11 +16,11 @@ import cffi
 import numpy as np
 
 from symgrad.expr.node import Op
+from symgrad.kernel.memory import POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.emit import emit
-from symgrad.llvm.memory import POOL, is_aligned
 from symgrad.llvm.reduce import emit_reduction
 from symgrad.mathlib.define import Function, double, rounding_functions
 

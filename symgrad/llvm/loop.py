@@ -10,12 +10,12 @@ from typing import Any, Final
 import cffi
 import numpy as np
 
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.dispatch import PARALLEL, definitions_for, share_out
 from symgrad.llvm.iterate import emit_iteration
-from symgrad.llvm.memory import POOL
 
 _ffi: Any = cffi.FFI()
 

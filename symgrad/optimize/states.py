@@ -17,9 +17,9 @@ import numpy as np
 from symgrad.expr import functions
 from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import loop as cpu
-from symgrad.llvm.memory import POOL
 from symgrad.optimize.layout import COUNT, FLAG, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.memory import POOL
 from symgrad.wgsl.device import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory import Storage
 
@@ -72,7 +73,7 @@ class DeviceArray:
 
     def numpy(self) -> np.ndarray:
         """A copy on the host, fresh and writable; waits until the array is computed."""
-        result = np.empty(self.shape, np.float32)
+        result = POOL.empty(self.shape, self.dtype, aligned=False)
         if self._storage is not None:
             self.gpu.download(self._storage, result)
         return result

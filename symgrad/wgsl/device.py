@@ -251,7 +251,7 @@ class Gpu:
             return self._create_buffer(nbytes, usage)
         except DeviceMemoryError:
             self.pool.clear()
-            self.transfers.clear()
+            self.transfers.let_go()
             self.wait()
             return self._create_buffer(nbytes, usage)
 

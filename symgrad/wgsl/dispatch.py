@@ -16,6 +16,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.kernel.memory import POOL
 from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
@@ -85,7 +86,8 @@ class Program:
         """Results (B, k) of C-contiguous float32 points (B, n_inputs); fresh, writable arrays."""
         batch = self._batch(points.shape)
         assert points.dtype == np.float32 and points.flags.c_contiguous, "not float32 in C order"
-        results = [np.empty((batch, k), np.float32) for k in self.layout.outputs]
+        dtype = np.dtype(np.float32)
+        results = [POOL.empty((batch, k), dtype, aligned=False) for k in self.layout.outputs]
         self.run_into(points, results)
         return results
 

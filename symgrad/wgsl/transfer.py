@@ -136,8 +136,8 @@ class Transfers:
         """The bytes of mappable memory that are kept for the next transfers."""
         return self._up.nbytes + self._down.nbytes
 
-    def clear(self) -> None:
-        """Let go of them."""
+    def let_go(self) -> None:
+        """Keep none."""
         self._up.clear()
         self._down.clear()
 

@@ -268,7 +268,7 @@ def test_what_is_kept_is_bounded_and_let_go(gpu: Gpu, pieces: Transfers) -> None
     for slot in many:
         pieces._down.give(slot)
     assert pieces.nbytes == 2 * transfer.SLOTS * SMALL
-    pieces.clear()
+    pieces.let_go()
     assert pieces.nbytes == 0
     assert np.array_equal(there_and_back(gpu, numbers(5000)), numbers(5000))
 

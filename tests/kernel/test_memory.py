@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.llvm.memory import LARGE, MOST_KEPT, Pool, is_aligned
+from symgrad.kernel.memory import LARGE, MOST_KEPT, Pool, is_aligned
 
 SHAPE = (LARGE // 4 + 3, 1)
 FLOAT = np.dtype(np.float32)
@@ -48,3 +48,20 @@ def test_memory_is_used_again() -> None:
     where = address(first)
     del first
     assert address(pool.empty(SHAPE, FLOAT)) == where
+
+
+def test_small_arrays_need_not_be_aligned() -> None:
+    pool = Pool()
+    assert pool.empty((3, 5), FLOAT, aligned=False).shape == (3, 5)
+    assert is_aligned(pool.empty(SHAPE, FLOAT, aligned=False))
+
+
+def test_kept_memory_is_counted_and_let_go() -> None:
+    pool = Pool()
+    first = pool.empty(SHAPE, FLOAT)
+    first[...] = 7.0
+    assert first.nbytes <= pool.nbytes < 1.01 * first.nbytes
+    pool.clear()
+    assert pool.nbytes == 0
+    pool.empty(SHAPE, FLOAT)[...] = 1.0
+    assert np.all(first == 7.0)

@@ -29,12 +29,27 @@ class Pool:
         self._owners: list[np.ndarray] = []
         self._lock = threading.Lock()
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def empty(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], aligned: bool = True
+    ) -> np.ndarray:
         """An array of this shape that shares its memory with no other that is alive."""
         size = math.prod(shape) * dtype.itemsize
+        if size < LARGE and not aligned:
+            return np.empty(shape, dtype)
         owner = self._owner(size) if size >= LARGE else np.empty(size + ALIGNMENT, np.uint8)
         start = -owner.__array_interface__["data"][0] % ALIGNMENT
         return owner[start : start + size].view(dtype).reshape(shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are kept, those in use among them."""
+        with self._lock:
+            return sum(owner.nbytes for owner in self._owners)
+
+    def clear(self) -> None:
+        """Keep nothing; what is in use lives on with the user's arrays."""
+        with self._lock:
+            self._owners.clear()
 
     def _owner(self, size: int) -> np.ndarray:
         with self._lock:
