@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,6 @@ from symgrad.expr.node import paused_gc
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.mathlib.define import functions
-from symgrad.optimize.nested import minimize_nested
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.parameters import Nest
 from symgrad.pipeline import DTypeName
@@ -295,12 +294,11 @@ class DataKernel:
         if asked.reduce is None or self.outputs[0] != "loss":
             raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
         loss = RowLoss(
-            asked.f, traced.tree, traced.columns, traced.weight, asked.reduce,
+            asked.f, traced.columns, traced.weight, asked.reduce,
             asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
         )  # fmt: skip
         options |= {"steps": steps, "tol": tol}
-        run = partial(minimize_over_data, self, loss, method=method, data=data, options=options)
-        return minimize_nested(self.tree, starts, run)
+        return minimize_over_data(self, loss, starts, method, data, options)
 
     def in_a_row(self, params: Any) -> np.ndarray:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""

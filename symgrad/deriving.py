@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +12,15 @@ from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.array import array
-from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import lift
 from symgrad.expr.place import describe
 from symgrad.expr.simplify import Level
-from symgrad.expr.trace import Trace, checked_count, scalar, variables
-from symgrad.expr.tree import Sizes, Tree, tree_of
+from symgrad.expr.trace import Trace, scalar, variables
+from symgrad.expr.tree import Sizes, Tree
 from symgrad.expr.verbs import jacobian
 from symgrad.kernels import Kernel, assemble
 from symgrad.mathlib.define import Math
+from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
 from symgrad.points import Inputs
 from symgrad.results import Array, Result, Scalar, Sparse, derivatives, nested_result
@@ -100,23 +99,6 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
     loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
     alone = replace(traced, outputs=loss, structure=parts[0])
     return alone, [Wanted("aux", rest, nested_result(parts[1]))]
-
-
-def variables_of(n: Any) -> Tree:
-    """The variables that ``n`` asks for: a number of them, a shape, or dicts of either."""
-    return tree_of(n if isinstance(n, (Mapping, tuple, list)) else checked_count(n))
-
-
-def of_row(f: Function, tree: Tree) -> Function:
-    """f as a function of all variables in a row."""
-    if tree.is_leaf and len(tree.keys) == 1:
-        return f
-
-    @functools.wraps(f)
-    def row(v: Any) -> Any:
-        return f(tree.nest((block.of(v)[()] for block in tree.blocks), Blocks))
-
-    return row
 
 
 def kernel_of(

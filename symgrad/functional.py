@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,41 +15,14 @@ from symgrad.errors import InputError
 from symgrad.expr.node import Handle
 from symgrad.expr.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.simplify import Level
-from symgrad.expr.tree import Block
+from symgrad.expr.tree import Block, flatten
 from symgrad.kernels import shared
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 
 
-def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A nest with what ``leaf`` makes of each of its leaves, dicts in the order of their keys.
-
-    Containers are dicts, lists, tuples and instances of dataclasses, whose fields with
-    ``metadata={"static": True}`` stay as they are. A list of numbers is a leaf.
-    """
-    if isinstance(value, Mapping):
-        keys = sorted(value, key=lambda k: (type(k).__name__, k))
-        return {k: mapped(value[k], leaf) for k in keys}
-    if isinstance(value, tuple) or (isinstance(value, list) and any(map(_is_part, value))):
-        parts = [mapped(v, leaf) for v in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Block, Kth)):
-        made = copy.copy(value)  # not __init__, whose arguments may be others
-        for field in dataclasses.fields(value):
-            if not field.metadata.get("static") and hasattr(value, field.name):
-                part = mapped(getattr(value, field.name), leaf)
-                object.__setattr__(made, field.name, part)
-        return made
-    return leaf(value)
-
-
-def _is_part(value: Any) -> bool:
-    """Whether it makes a list that holds it a container, rather than an array as lists."""
-    return not isinstance(value, (list, int, float, np.generic))
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Kth:
     """The place of an expression, or of an array of them, among all that were computed."""
 
@@ -60,19 +32,23 @@ class Kth:
 class Arguments:
     """The arguments of a call: what is traced of them is in ``arrays``, one after the other.
 
-    ``nests`` has the arguments with a `Block` in the place of each of these.
+    ``nests`` has the arguments, taken apart, with a `Block` in the place of each of these.
     """
 
     def __init__(self, given: Sequence[Any], chosen: Sequence[int]) -> None:
         self.arrays: list[np.ndarray] = []
         self.size = 0
-        self.nests = list(given)
+        self.nests = [flatten(argument) for argument in given]
         for k in chosen:
-            self.nests[k] = mapped(given[k], self._variable)
+            self._place(k, self._variable)
         self.wanted = self.size
         """The numbers that the gradient is taken for: they come first."""
         for k in sorted({*range(len(given))} - {*chosen}):
-            self.nests[k] = mapped(given[k], self._data)
+            self._place(k, self._data)
+
+    def _place(self, k: int, placed: Callable[[Any], Any]) -> None:
+        leaves, tree = self.nests[k]
+        self.nests[k] = [placed(leaf) for leaf in leaves], tree
 
     def _variable(self, leaf: Any) -> Any:
         return None if leaf is None else self._traced(real_numbers(leaf, "an argument"))
@@ -95,17 +71,14 @@ class Arguments:
         self.size += block.size
         return block
 
-    def filled(self, flat: Any) -> list[Any]:
-        """The arguments with the numbers of a flat array."""
-        return [mapped(nest, functools.partial(_filled, flat)) for nest in self.nests]
+    def filled(self, k: int, flat: Any) -> Any:
+        """An argument with the numbers of a flat array."""
+        leaves, tree = self.nests[k]
+        return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
     def flat(self) -> np.ndarray:
         """The numbers of all arrays."""
         return np.concatenate([a.ravel() for a in self.arrays]) if self.arrays else np.empty(0)
-
-
-def _filled(flat: Any, leaf: Any) -> Any:
-    return leaf.of(flat)[()] if isinstance(leaf, Block) else leaf
 
 
 def value_and_grad(
@@ -156,8 +129,7 @@ def value_and_grad(
             given.size, call.of_flat, given.wanted, options, device, aux=has_aux, make=shared
         )
         value, gradient, *aux = kernel.run(given.flat())
-        filled = functools.partial(_filled, gradient)
-        grads = tuple(mapped(given.nests[k], filled) for k in chosen)
+        grads = tuple(given.filled(k, gradient) for k in chosen)
         first = (value, call.aux(aux[0])) if has_aux else value
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
@@ -183,7 +155,7 @@ class _Call:
     def __init__(self, f: Callable[..., Any], given: Arguments, has_aux: bool) -> None:
         @functools.wraps(f)
         def of_flat(v: Any) -> Any:
-            *args, named = given.filled(v)
+            *args, named = (given.filled(k, v) for k in range(len(given.nests)))
             found = f(*args, **named)
             is_pair = has_aux and isinstance(found, tuple) and len(found) == 2
             return (found[0], self._traced_of(found[1])) if is_pair else found
@@ -200,9 +172,12 @@ class _Call:
                 return Kth(len(traced) - 1)
             return leaf
 
-        self._nest = mapped(aux, noted)
+        leaves, self._tree = flatten(aux)
+        self._leaves = [noted(leaf) for leaf in leaves]
         return traced or [0.0]
 
     def aux(self, values: list[Any]) -> Any:
         """What f returned beside its value, of the values of its expressions."""
-        return mapped(self._nest, lambda leaf: values[leaf.k] if isinstance(leaf, Kth) else leaf)
+        return self._tree.nest(
+            values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
+        )

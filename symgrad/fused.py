@@ -18,7 +18,6 @@ from symgrad.deriving import (
     names_of,
     options_of,
     squares_kernel,
-    variables_of,
 )
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.accumulate import Mode, Sought, accumulated
@@ -29,6 +28,7 @@ from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, shared
 from symgrad.keywords import Function, OfNamed, OfRows, OfSums, asked_of_rows, penalty_of
 from symgrad.mathlib.define import Math
+from symgrad.parameters import variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, size
 from symgrad.results import Array, derivatives, nested_result
 from symgrad.row_loss import Request

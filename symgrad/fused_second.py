@@ -13,10 +13,8 @@ from symgrad.deriving import (
     kernel_of,
     matrix_of,
     names_of,
-    of_row,
     options_of,
     seed_of,
-    variables_of,
 )
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
@@ -26,6 +24,7 @@ from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, assemble
 from symgrad.keywords import Function, OfNamed, OfPoints, OfRows, OfSums, asked_of_rows, penalty_of
 from symgrad.mathlib.define import Math
+from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, build, size
 from symgrad.points import Inputs
 from symgrad.results import Scalar, derivatives

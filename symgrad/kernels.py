@@ -16,8 +16,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.expressions import Expressions
-from symgrad.optimize.minimize import minimize_kernel
-from symgrad.optimize.nested import minimize_nested
+from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
@@ -202,8 +201,7 @@ class Kernel:
             >>> kernel.minimize([[0.0, 2.0], [3.0, 1.0]], sg.LBFGS()).x.round(3).tolist()
             [[1.0, 0.0], [1.0, 0.0]]
         """
-        run = partial(minimize_kernel, self, method=method, steps=steps, tol=tol, **options)
-        return minimize_nested(self.tree, starts, run)
+        return minimize_kernel(self, starts, method, steps, tol, **options)
 
     def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,26 @@ import numpy as np
 
 from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
-from symgrad.expr.tree import Block, Tree
+from symgrad.expr.blocks import Blocks
+from symgrad.expr.trace import checked_count
+from symgrad.expr.tree import Block, Tree, tree_of
+
+
+def variables_of(n: Any) -> Tree:
+    """The variables that ``n`` asks for: a number of them, a shape, or dicts of either."""
+    return tree_of(n if isinstance(n, (Mapping, tuple, list, Tree)) else checked_count(n))
+
+
+def of_row(f: Callable[..., Any], tree: Tree) -> Callable[..., Any]:
+    """f, whose first argument is nested as the tree, as a function of all its numbers in a row."""
+    if tree.is_leaf and len(tree.keys) == 1:
+        return f
+
+    @functools.wraps(f)
+    def row(v: Any, *more: Any) -> Any:
+        return f(tree.nest((block.of(v)[()] for block in tree.blocks), Blocks), *more)
+
+    return row
 
 
 @dataclass(frozen=True)
@@ -50,7 +70,7 @@ def rows_of(tree: Tree, values: Any, name: str, batched: bool = True) -> np.ndar
         InputError: for names or shapes that are not those of the tree, and for a batch where there
         is to be none. InputTypeError: for what holds no real numbers.
     """
-    if isinstance(values, Mapping) and not tree.is_leaf:
+    if tree.is_nest(values):
         parts = zip(tree.parts(values, name), tree.blocks, strict=True)
         rows = [_row(real_numbers(v, b.name), b.name, b, batched) for v, b in parts]
         return _joined(rows, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.errors import InputError, warn
-from symgrad.optimize.arguments import number, whole
+from symgrad.optimize.arguments import bounds_of, number, whole
 from symgrad.optimize.point import Box
 from symgrad.optimize.result import MESSAGES, optimize_result, scipy_optimize
 from symgrad.optimize.robust import require_loss
@@ -93,7 +92,8 @@ class Task:
         """The minimum from a start: see `LeastSquaresKernel.fit`."""
         if errors and loss != "linear":
             raise InputError(f'errors=True is for loss="linear", not {loss!r}')
-        box = self._box(bounds)
+        within = bounds_of(bounds, self.nest.tree)
+        box = Box(np.array(within.low), np.array(within.high))
         x = self.nest.flat(start)
         if not ((x >= box.low) & (x <= box.high)).all():
             raise InputError("the start is outside of the bounds")
@@ -126,19 +126,6 @@ class Task:
             )
             return np.full(len(free), np.inf)
         return np.where(free, np.sqrt(found * (2.0 * normal.cost / left)), 0.0)
-
-    def _box(self, bounds: Any) -> Box:
-        """The bounds ``(low, high)``, each a number, or nested as the parameters."""
-        sides = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
-        if not isinstance(sides, (tuple, list)) or len(sides) != 2:
-            raise InputError("bounds are (low, high), each a number or nested as the parameters")
-        low, high = (
-            np.full(self.nest.size, number(side, "bounds")) if np.ndim(side) == 0
-            and not isinstance(side, Mapping) else self.nest.flat(side) for side in sides
-        )  # fmt: skip
-        if not (low <= high).all():
-            raise InputError("bounds: a lower bound is above the upper one, or is not a number")
-        return Box(low, high)
 
     def _share(self, table: Table) -> float:
         """What the sum over rows is multiplied by."""

@@ -12,6 +12,7 @@ from symgrad.errors import InputError
 from symgrad.expr.node import paused_gc
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.pipeline import DType
+from symgrad.results import derivatives
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
 from symgrad.row_table import Table
@@ -22,8 +23,9 @@ class LeastSquaresKernel(DataKernel):
     """The sum of squares of residuals over the rows of a table, and what fitting them needs.
 
     ``run(p, rows)`` gives the sum of squares, its gradient 2 Jᵀr (n,), and JᵀJ (n, n), from one
-    pass; the Jacobian J itself is never stored. Where rows look up parameters JᵀJ is a SciPy CSR
-    array, and takes a second pass. ``fit(start, rows)`` fits them.
+    pass; the Jacobian J itself is never stored. Of nested parameters they are nested, JᵀJ as a
+    Hessian is: ``jtj["a"]["b"]``. Where rows look up parameters JᵀJ is a SciPy CSR array for all
+    of them in a row, and takes a second pass. ``fit(start, rows)`` fits them.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -65,7 +67,8 @@ class LeastSquaresKernel(DataKernel):
                 ``scipy.optimize.least_squares``: "linear", "huber", "soft_l1", "cauchy" or
                 "arctan", of each residual by itself.
             f_scale: the size from which a residual is an outlier.
-            bounds: ``(low, high)``, each a number, or nested as the parameters.
+            bounds: ``(low, high)``, each a number, or nested as the parameters; or as for
+                `minimize_from`.
             steps: the most steps that are tried.
             ftol: the tolerance for the change of the loss, relative to it.
             xtol: the same for the parameters.
@@ -127,6 +130,12 @@ class LeastSquaresKernel(DataKernel):
         jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]
         slopes = self._parameters.nested(sums[1 : 1 + n])
         return float(sums[0]), slopes, jtj.astype(self.dtype)
+
+    def _finished(self, total: Any, flat: np.ndarray) -> Any:
+        loss, slopes, jtj = super()._finished(total, flat)
+        if isinstance(jtj, np.ndarray):
+            jtj = derivatives(self.tree, second=True).of(jtj.reshape(1, -1), ())
+        return loss, slopes, jtj
 
 
 def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:

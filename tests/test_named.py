@@ -282,3 +282,80 @@ def test_minimisations_over_data_from_nested_starts() -> None:
     assert found.success and np.ndim(found.success) == 0
     many = kernel.minimize({"level": np.zeros(3), "slope": 1.0}, sg.LBFGS(), data=rows)
     np.testing.assert_allclose(many.x["slope"], [-3.0] * 3, rtol=1e-5)
+
+
+SIZES: Any = {"a": 2, "inner": {"b": ()}}
+
+
+def quadratic(p: Any) -> Any:
+    return np.sum((p.a - 1) ** 2) + (p["inner"].b - 3) ** 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_minimisations_of_named_variables(device: Any) -> None:
+    start = {"a": [2.0, 0.0], "inner": {"b": 1.0}}
+    seen: list[Any] = []
+    one = sg.minimize_from(
+        quadratic, SIZES, start, sg.LBFGS(), 50, device=device,
+        callback=lambda found: seen.append(found.x["inner"]["b"]),
+    )  # fmt: skip
+    assert one.success and seen and np.shape(one.fun) == np.shape(one.x["inner"]["b"]) == ()
+    np.testing.assert_allclose(one.x["a"], 1.0, atol=1e-4)
+    many = sg.minimize_from(
+        quadratic, SIZES, {"a": np.zeros((4, 2)), "inner": {"b": 0.0}}, sg.Newton(), 50,
+        bounds={"inner": {"b": (None, 2.0)}}, device=device,
+    )  # fmt: skip
+    assert many.x["a"].shape == (4, 2) and many.best is not None
+    np.testing.assert_allclose(many.x["inner"]["b"], 2.0, atol=1e-4)
+    assert sg.minimize_from(quadratic, SIZES, np.zeros((4, 3)), sg.Adam(), 3).x.shape == (4, 3)
+    with pytest.raises(InputError, match="starts needs a, inner"):
+        sg.minimize_from(quadratic, SIZES, {"a": [0.0, 0.0]}, sg.LBFGS(), device=device)
+
+
+def test_minimisations_of_shaped_variables() -> None:
+    for starts, shape in ((W, (2, 2)), (np.stack([W] * 3), (3, 2, 2)), (W.ravel(), (4,))):
+        found = sg.minimize_from(
+            lambda w: np.sum((w @ w - 2 * w) ** 2), (2, 2), starts, sg.LBFGS(), 5, device="cpu"
+        )
+        assert found.x.shape == shape
+    for starts, shape in ((2.0, ()), (np.arange(5.0), (5,)), (np.ones((5, 1)), (5, 1))):
+        found = sg.minimize_from(lambda x: (x - 3) ** 2, (), starts, sg.Newton(), 5, device="cpu")
+        assert np.shape(found.x) == shape
+        np.testing.assert_allclose(found.x, 3.0)
+
+
+def test_residuals_of_named_variables_over_data() -> None:
+    x = np.linspace(0, 1, 30)
+    found = sg.minimize_from(
+        lambda p, r: p.level + p.slope * r[0] - r[1], {"level": (), "slope": ()},
+        {"level": 0.0, "slope": 0.0}, sg.LevenbergMarquardt(), device="cpu", dtype="float64",
+        shared=np.stack([x, 2.0 - 3.0 * x], axis=1),
+    )  # fmt: skip
+    assert found.x["level"] == pytest.approx(2.0) and found.x["slope"] == pytest.approx(-3.0)
+
+
+@pytest.mark.parametrize("regularizer", [None, lambda p: [p.c[0], p.c[1] * p.w[1, 0]]])
+@pytest.mark.parametrize("device", DEVICES)
+def test_jtj_of_nested_parameters(device: Any, regularizer: Any) -> None:
+    n = {"w": (2, 2), "c": 2, "s": ()}
+
+    def residual(p: Any, r: Any) -> Any:
+        return [p.w[0, 0] * r[0] + p.c[1], p.w[1, 0] * p.s * r[1] + p.w[0, 1]]
+
+    def in_a_row(v: Any, r: Any) -> Any:
+        return residual(SimpleNamespace(w=v[:4].reshape(2, 2), c=v[4:6], s=v[6]), r)
+
+    also = regularizer and (
+        lambda v: regularizer(SimpleNamespace(w=v[:4].reshape(2, 2), c=v[4:6], s=v[6]))
+    )
+    flat, rows = np.arange(1.0, 8.0), np.random.default_rng(1).uniform(size=(20, 2))
+    options: Any = {"row": 2, "device": device}
+    kernel = sg.fused_least_squares(n, residual, regularizer=regularizer, **options)
+    want = sg.fused_least_squares(7, in_a_row, regularizer=also, **options).run(flat, rows)[2]
+    point = {"w": flat[:4].reshape(2, 2), "c": flat[4:6], "s": 7.0}
+    for found in (kernel.run(point, rows)[2], kernel.bind(rows).run(point)[2]):
+        assert list(found) == list(found["w"]) == ["w", "c", "s"]
+        assert found["w"]["c"].shape == (2, 2, 2) and found["s"]["s"].shape == ()
+        np.testing.assert_array_equal(found["w"]["w"].reshape(4, 4), want[:4, :4])
+        np.testing.assert_array_equal(found["c"]["w"].reshape(2, 4), want[4:6, :4])
+        np.testing.assert_array_equal(found["s"]["c"], want[6, 4:6])

@@ -29,6 +29,7 @@ print(kernel.to("cpu").run(np.ones((5, 2)))[1].shape, kernel.to(sg.devices()[0])
 named = sg.fused_forward_backward(2, waves, names=["a", "b"], math="fast", simplify="real")
 assert_type(named, sg.Kernel)
 shapes = {"weights": (3, 2), "bias": ()}
+starts = {"weights": np.zeros((3, 2)), "bias": 0.0}
 assert_type(sg.fused_forward(shapes, lambda p: p.weights @ [1.0, 2.0] + p.bias), sg.Kernel)
 assert_type(sg.fused_forward((), lambda x: np.exp(x)), sg.Kernel)
 assert_type(sg.fused_jacobian(2, lambda v: [v[0] * v[1], np.hypot(v[0], v[1])], wrt=0), sg.Kernel)
@@ -72,6 +73,9 @@ popt, pcov = sg.curve_fit(lambda x, a, b: a * np.exp(-b * x), table["x"], table[
 print(popt.round(3), np.sqrt(np.diag(pcov)))
 print(sg.fit_many(lambda x, a: a * x, table["x"], [table["y"]], [1.0], nan_policy="omit").x)
 print(sg.minimize_from(rosenbrock, 2, [[0.0, 0.0]], sg.Newton(), dtype="float64", device="cpu").x)
+box = {"weights": (0.0, None)}
+nested = sg.minimize_from(lambda p: np.sum(p.weights**2), shapes, starts, sg.LBFGS(), bounds=box)
+print(nested.x["weights"], sg.minimize(lambda p: p["w"] ** 2, {"w": 2.0}).x["w"])
 value, slopes = sg.value_and_grad(lambda p: p["w"] ** 2, device="cpu")({"w": 2.0})
 
 # what is none of the choices

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -15,7 +15,7 @@ from symgrad.expr.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.node import Graph, Handle, real_number
 from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
-from symgrad.expr.tree import Tree
+from symgrad.expr.tree import Tree, apart
 
 MOST_SYMBOLS: Final = 2**20
 """Variables of one trace: a symbol takes half a kilobyte, and four microseconds."""
@@ -144,22 +144,15 @@ def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
         if result.ndim == 0:
             return flatten_result(graph, result.item(), f)
         return [_output(graph, r) for r in result.flat], Tree("array", result.shape)
-    if isinstance(result, Mapping):
-        return _flatten_parts(graph, result.values(), f, "dict", tuple(result))
-    if isinstance(result, (list, tuple)):
-        return _flatten_parts(graph, result, f, type(result), ())
+    if isinstance(result, (Mapping, list, tuple)):
+        outer, parts = apart(result) or (Tree(), [])
+        pairs = [flatten_result(graph, part, f) for part in parts]
+        children = tuple(tree for _, tree in pairs)
+        return [i for ids, _ in pairs for i in ids], replace(outer, children=children)
     hint = "does it lack a return statement? " if result is None else ""
     raise TraceError(
         f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"
     )
-
-
-def _flatten_parts(
-    graph: Graph, results: Iterable[Any], f: Any, kind: Any, keys: tuple[Any, ...]
-) -> tuple[list[int], Tree]:
-    parts = [flatten_result(graph, r, f) for r in results]
-    ids = [i for part, _ in parts for i in part]
-    return ids, Tree(kind, keys, tuple(s for _, s in parts))
 
 
 def _is_number(result: Any) -> bool:

@@ -1,10 +1,12 @@
-"""Nests of arrays, dicts and lists and tuples of them, and where their numbers stand in a row."""
+"""Nests of arrays, and where their numbers stand in a row: dicts, lists, tuples, dataclasses."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,12 +48,15 @@ class Tree:
     """How arrays are nested.
 
     ``kind`` is None for one number, "condition" for one that says whether something is true,
-    "array" for an array of shape ``keys``, "dict" with its keys, or the class of a list or tuple.
+    "array" for an array of shape ``keys``, "dict" with its keys, or the class of a list, tuple or
+    dataclass, whose keys are its fields.
     """
 
     kind: Any = None
     keys: tuple[Any, ...] = ()
     children: tuple[Tree, ...] = ()
+    like: Any = field(default=None, compare=False, repr=False)
+    """An instance of a dataclass, whose static fields others have too."""
 
     @property
     def is_leaf(self) -> bool:
@@ -76,7 +81,7 @@ class Tree:
 
     @property
     def _labels(self) -> Iterable[Any]:
-        return self.keys if self.kind == "dict" else range(len(self.children))
+        return self.keys or range(len(self.children))
 
     @cached_property
     def size(self) -> int:
@@ -90,6 +95,11 @@ class Tree:
         found = [child.nest(parts, wrap) for child in self.children]
         if self.kind == "dict":
             return wrap(dict(zip(self.keys, found, strict=True)))
+        if self.like is not None:
+            made = copy.copy(self.like)  # not __init__, whose arguments may be others
+            for name, part in zip(self.keys, found, strict=True):
+                object.__setattr__(made, name, part)
+            return made
         return self.kind(*found) if hasattr(self.kind, "_fields") else self.kind(found)
 
     def build(self, values: np.ndarray) -> Any:
@@ -113,25 +123,76 @@ class Tree:
         if self.kind == "dict":
             if not isinstance(value, Mapping) or set(value) != set(self.keys):
                 raise InputError(f"{what} needs {', '.join(map(str, self.keys))}")
+        elif self.like is not None:
+            if not isinstance(value, self.kind):
+                raise InputError(f"{what} needs a {self.kind.__name__}")
+            value = {name: getattr(value, name) for name in self.keys}
         elif not isinstance(value, (list, tuple)) or len(value) != len(self.children):
             raise InputError(f"{what} needs {len(self.children)} parts, in a list or a tuple")
         for key, child in zip(self._labels, self.children, strict=True):
             yield from child.parts(value[key], f"{what}[{key!r}]")
 
+    def is_nest(self, value: Any) -> bool:
+        """Whether a value is a container as this is, rather than all its numbers in a row."""
+        if self.is_leaf:
+            return False
+        if self.kind == "dict":
+            return isinstance(value, Mapping)
+        if self.like is not None:
+            return isinstance(value, self.kind)
+        return isinstance(value, (list, tuple)) and len(value) == len(self.children)
 
-Sizes = int | Sequence[int] | Mapping[str, Any]
+
+def apart(value: Any) -> tuple[Tree, list[Any]] | None:
+    """A container without what is in it, and its parts in order; None of what is no container.
+
+    Of dataclasses, fields with ``metadata={"static": True}`` are none of the parts.
+    """
+    if isinstance(value, Mapping):
+        return Tree("dict", tuple(value)), list(value.values())
+    if isinstance(value, (list, tuple)):
+        return Tree(type(value)), list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [f.name for f in dataclasses.fields(value) if not f.metadata.get("static")]
+        names = [name for name in names if hasattr(value, name)]
+        return Tree(type(value), tuple(names), like=value), [getattr(value, n) for n in names]
+    return None
+
+
+def flatten(value: Any, leaf: Callable[[Any], Tree] = lambda _: Tree()) -> tuple[list[Any], Tree]:
+    """The leaves of a nest, in order, and how they are nested, each leaf as ``leaf`` says.
+
+    A list of numbers, or of such lists, is a leaf.
+    """
+    found = None if _is_array(value) else apart(value)
+    if found is None:
+        return [value], leaf(value)
+    outer, parts = found
+    pairs = [flatten(part, leaf) for part in parts]
+    children = tuple(tree for _, tree in pairs)
+    return [v for leaves, _ in pairs for v in leaves], dataclasses.replace(outer, children=children)
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is a list that stands for an array, rather than one of several parts."""
+    return isinstance(value, list) and all(isinstance(v, _ELEMENTS) for v in value)
+
+
+_ELEMENTS = list, int, float, np.generic
+
+Sizes = int | Sequence[int] | Mapping[str, Any] | Tree
 """What ``n`` may be: see `tree_of`."""
 
 
 def tree_of(n: Any) -> Tree:
     """What ``n`` asks for: a number of parameters, a shape, or dicts of names and either, nested.
 
-    A shape of () is one number.
+    A shape of () is one number. A tree is what it is.
 
     Raises:
         InputError: for anything else, and if there are no parameters.
     """
-    found = _tree(n, n)
+    found = n if isinstance(n, Tree) else _tree(n, n)
     if not found.size:
         raise InputError("a kernel needs at least one parameter")
     return found

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.collapse import warn_if_collapsed
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
+from symgrad.parameters import rows_of
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 
@@ -114,27 +116,46 @@ def _tolerance(value: Any, name: str) -> float:
     return found
 
 
-def bounds_of(bounds: Any, n: int) -> Bounds:
-    """The bounds: ``(low, high)``, SciPy's ``Bounds``, or a pair for each of n variables.
+def bounds_of(bounds: Any, tree: Tree) -> Bounds:
+    """The bounds: ``(low, high)``, SciPy's ``Bounds``, or a pair for each variable in a row.
 
-    Two pairs for two variables might be ``(low, high)`` as well, and are refused.
+    Two pairs for two variables might be ``(low, high)`` as well, and are refused. Of nested
+    variables low and high may be nested likewise, or a dict has the bounds of some or all names.
     """
     if bounds is None:
-        return Bounds.of(-np.inf, np.inf, n)
+        return Bounds.of(-np.inf, np.inf, tree.size)
+    if isinstance(bounds, Mapping) and tree.kind == "dict":
+        return _by_name(bounds, tree)
     try:
-        made = Bounds.of(*_sides(bounds, n), n)
+        made = Bounds.of(*_sides(bounds, tree), tree.size)
     except (TypeError, ValueError) as error:
-        raise InputError(f"bounds are (low, high), numbers or arrays of {n}: {error}") from error
+        wanted = f"numbers or arrays of {tree.size}" + ", or nested" * (not tree.is_leaf)
+        raise InputError(f"bounds are (low, high), {wanted}: {error}") from error
     if not np.all(np.asarray(made.low) <= np.asarray(made.high)):
         raise InputError("bounds: a lower bound is above the upper one, or is not a number")
     return made
 
 
-def _sides(bounds: Any, n: int) -> tuple[Any, Any]:
-    """The lower and the upper bounds."""
+def _by_name(bounds: Mapping[str, Any], tree: Tree) -> Bounds:
+    """The bounds of each name, which may have none."""
+    unknown = [name for name in bounds if name not in tree.keys]
+    if unknown:
+        known = ", ".join(map(str, tree.keys))
+        raise InputError(f"bounds: there is no variable {unknown[0]!r}: the names are {known}")
+    named = zip(tree.keys, tree.children, strict=True)
+    parts = [bounds_of(bounds.get(name), child) for name, child in named]
+    return Bounds(
+        tuple(v for part in parts for v in part.low), tuple(v for part in parts for v in part.high)
+    )
+
+
+def _sides(bounds: Any, tree: Tree) -> tuple[Any, Any]:
+    """The lower and the upper bounds, each a number or all in a row."""
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
-        return bounds.lb, bounds.ub
-    pairs = list(bounds)
+        return _in_row(bounds.lb, tree), _in_row(bounds.ub, tree)
+    pairs, n = list(bounds), tree.size
+    if len(pairs) == 2 and any(map(tree.is_nest, pairs)):
+        return _in_row(pairs[0], tree), _in_row(pairs[1], tree)
     if len(pairs) == n and all(np.shape(pair) == (2,) for pair in pairs):
         if n != 2 or _is_open(pairs):
             return _lows_and_highs(pairs)
@@ -144,7 +165,17 @@ def _sides(bounds: Any, n: int) -> tuple[Any, Any]:
                 "scipy.optimize.Bounds(low, high), or a tuple of two lists or arrays"
             )
     low, high = pairs
-    return low, high
+    return (
+        -np.inf if low is None else _in_row(low, tree),
+        np.inf if high is None else _in_row(high, tree),
+    )
+
+
+def _in_row(side: Any, tree: Tree) -> Any:
+    """A bound that is nested or shaped as the variables, in a row; a number as it is."""
+    if tree.is_nest(side) or np.size(side) > 1:
+        return rows_of(tree, side, "bounds", batched=False)
+    return side
 
 
 def _lows_and_highs(pairs: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -157,6 +188,14 @@ def _lows_and_highs(pairs: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 def _is_open(pairs: list[Any]) -> bool:
     """Whether an end of a pair is None: then the pairs are those of variables."""
     return any(end is None for pair in pairs for end in pair)
+
+
+def takes_result(callback: Callable[..., Any]) -> bool:
+    """Whether a callback asks for the result so far by name, as SciPy knows it."""
+    try:
+        return {*inspect.signature(callback).parameters} == {"intermediate_result"}
+    except ValueError:  # of some built-in functions there is no signature
+        return False
 
 
 def parameters_of(f: Callable[..., Any]) -> int:

@@ -12,6 +12,7 @@ from symgrad.expr.accumulate import Mode
 from symgrad.expr.place import describe
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.trace import trace
+from symgrad.expr.tree import tree_of
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -25,7 +26,8 @@ from symgrad.optimize.curves import Curves, curves_of
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
-from symgrad.optimize.minimize import minimize_from, on_host, target_of
+from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.rows import NanPolicy
 from symgrad.targets import Device, DeviceChoice
@@ -129,7 +131,7 @@ def _in_both(
     coarse = fit_many(f, x, Y, p0, device=gpu, dtype="float32", **given)
     starts = _starts(f, p0, len(coarse.x), given["bounds"], "float64")
     near = np.where(coarse.success[:, None], coarse.x.astype(float), starts)
-    box = bounds_of(given["bounds"], near.shape[1])
+    box = bounds_of(given["bounds"], tree_of(near.shape[1]))
     near = np.clip(near, box.low, box.high)
     fine = fit_many(f, x, Y, near, covariance=covariance, device="cpu", dtype="float64", **given)
     fine.nit = fine.nit + coarse.nit
@@ -188,12 +190,12 @@ def _starts(f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str)
         return p0
     if p0 is None:
         n = parameters_of(f)
-        box = bounds_of(bounds, n)
+        box = bounds_of(bounds, tree_of(n))
         p0 = start_within(np.asarray(box.low), np.asarray(box.high))
     starts = real_matrix(p0, "p0", np.shape(p0)[-1] if np.ndim(p0) else 1, dtype)
     if len(starts) not in (1, count):
         raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
-    box = bounds_of(bounds, starts.shape[1])
+    box = bounds_of(bounds, tree_of(starts.shape[1]))
     low, high = np.asarray(box.low, dtype), np.asarray(box.high, dtype)
     if np.any(starts < low) or np.any(starts > high):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,26 +11,24 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.accumulate import Mode, require_mode
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
-from symgrad.expr.trace import checked_count
+from symgrad.expr.tree import Sizes, Tree
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,
-    real_columns,
-    real_matrix,
     require_method,
+    takes_result,
     tolerances_of,
     whole,
 )
 from symgrad.optimize.evaluation import Accumulation
-from symgrad.optimize.method import Bounds, Method, Tolerances
+from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import Messages, optimize_result
 from symgrad.optimize.runner import Runner
+from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import (
     Data,
     DeviceStates,
@@ -42,12 +39,12 @@ from symgrad.optimize.states import (
     Task,
     streamed,
 )
+from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.rows import Reduce
 from symgrad.screen import open_screen
-from symgrad.targets import Device, DeviceChoice, choose, devices, require_gpu_dtype
+from symgrad.targets import Device, DeviceChoice, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
-from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.solve import fits
@@ -76,7 +73,7 @@ PARTS: Final = 20
 
 @frozen_for(EVERY_STEP)
 def minimize_from(
-    loss: Callable[..., Any], n: int, starts: Any, method: Method, steps: int = 1000,
+    loss: Callable[..., Any], n: Sizes, starts: Any, method: Method, steps: int = 1000,
     tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,
     own: Any = None, reduce: Reduce = "sum", device: DeviceChoice = None, dtype: DType = "float32",
     math: Math = "accurate", callback: Callable[[Any], Any] | None = None,
@@ -86,19 +83,22 @@ def minimize_from(
     """Minimise a function of n variables from every start at once.
 
     Args:
-        loss: gets n symbolic scalars and returns one; for `LevenbergMarquardt` and `GaussNewton`,
-            residuals, whose half sum of squares is minimised. With data it gets a row as well,
-            and the loss is the sum over rows. It is traced at every call.
-        n: the number of variables.
-        starts: (S, n), or (n,) for a single start. With a `DeviceArray`, the results are such
-            arrays too.
+        loss: gets an array of n symbolic scalars and returns one; for `LevenbergMarquardt` and
+            `GaussNewton`, residuals, whose half sum of squares is minimised. With data it gets a
+            row as well, and the loss is the sum over rows. It is traced at every call.
+        n: the number of variables; or their shape, or a dict of numbers, shapes and dicts again,
+            as for `fused_forward_backward`: loss then gets them so.
+        starts: (S, n), or (n,) for a single start; or nested and shaped as the variables, behind
+            the axis of starts or without it: then ``x`` is so too. With a `DeviceArray`, the
+            results are such arrays too.
         method: a `Method`, such as ``sg.Adam(0.05)`` or ``sg.LBFGS()``.
         steps: the most steps, each of one evaluation.
         tol: the tolerance for the gradient alone, or `Tolerances`; None is the method's own: for
             first-order rules none, so that all steps are taken.
         bounds: ``(low, high)``, each a number or (n,), which every trial is projected into; or
             SciPy's ``Bounds``, or its list of a pair for each variable, None for an open end. Two
-            pairs for two variables are refused, as they might be either.
+            pairs for two variables are refused, as they might be either. Of nested variables low
+            and high may be nested likewise; or a dict has the bounds of each name that has any.
         shared: columns of data that are the same for all problems, (R, ks).
         own: columns of each problem's own data, (S, R, ko); they follow the shared ones. Either may
             be a `DeviceArray`.
@@ -145,10 +145,9 @@ def minimize_from(
     count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
-    data = _data(shared, own, dtype)
-    problem = _problem(loss, n, data, reduce, mode)
-    box = bounds_of(bounds, problem.n)
-    begin = _starts(starts, problem.n, data, box, dtype)
+    tree, data = variables_of(n), data_of(shared, own, dtype)
+    problem, box = _problem(loss, tree, data, reduce, mode), bounds_of(bounds, tree)
+    begin = starts_of(starts, tree, data, box, dtype)
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
@@ -158,64 +157,13 @@ def minimize_from(
     planned = task.stages()
     told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
     stages = [(make(made), count) for made, count in planned]
-    shown = partial(_shown, told, not isinstance(starts, DeviceArray) and np.ndim(starts) < 2)
+    shown = partial(_shown, told, begin)
     if not (target.is_gpu or runner or watched or progress or memory):
-        return shown(streamed(task, stages, begin, data), {})
-    states = _states(task, stages, begin, data, target)
+        return shown(streamed(task, stages, begin.rows, data), {})
+    states = _states(task, stages, begin.rows, data, target)
     losses, ended = _run(states, stages, _asked(callback, shown), every, progress)
     kept = _kept(states if memory else None, losses if every else None)
     return shown(_ended(states.ends()) if ended else states.ends(), kept)
-
-
-def minimize_kernel(
-    kernel: Any, starts: Any, method: Method, steps: int = 1000, tol: Any = None, **options: Any
-) -> Any:
-    """Minimise a kernel's loss from every start; for "squares", its values are the residuals.
-
-    The device and the dtype are the kernel's; ``options`` are more of `minimize_from`.
-
-    Example:
-        >>> import symgrad as sg
-        >>> from symgrad.optimize.minimize import minimize_kernel
-        >>> kernel = sg.fused_forward_backward(1, lambda v: (v[0] - 2)**2, device="cpu")
-        >>> minimize_kernel(kernel, [[0.0]], sg.Newton(), 5).x
-        array([[2.]], dtype=float32)
-    """
-    require_method(method)
-    if method.needs == "squares" and kernel.outputs[0] == "loss":
-        raise InputError(
-            f"{type(method).__name__} minimises squares, and {kernel.name} is a loss: give it "
-            "residuals, by sg.fused_jacobian, sg.fused_least_squares (of rows of data), "
-            "sg.fit_many or sg.minimize_from; or use sg.LBFGS() or sg.Newton()"
-        )
-    where = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
-    return minimize_from(retraced(kernel), kernel.n_inputs, starts, method, steps, tol, **where)
-
-
-def retraced(kernel: Any) -> Callable[[Any], Any]:
-    """The first result of a kernel as a function, of its inputs, that can be traced again."""
-    found = kernel.expr
-    first = found if len(kernel.outputs) == 1 else found[0]
-    roots = [first] if isinstance(first, Expr) else list(first)
-    graph = roots[0].graph
-
-    def replay(*parts: Any) -> Any:
-        made: dict[int, int] = {}
-        v = [e for part in parts for e in part]
-        target = v[0].graph
-        for i in reachable(graph, [r.id for r in roots]):
-            op, *rest = graph.nodes[i]
-            if op is INPUT:
-                made[i] = v[rest[0]].id
-            elif op.arity:
-                made[i] = target.add(op, *[made[a] for a in rest])
-            else:
-                made[i] = target.intern(graph.nodes[i])
-        values = [Expr(target, made[r.id]) for r in roots]
-        return values[0] if first is roots[0] else values
-
-    replay.__name__ = kernel.name
-    return replay
 
 
 def _stored(problem: Problem, method: Method, rows: int) -> bool:
@@ -236,33 +184,12 @@ def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
     return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
 
 
-def target_of(device: Any, *arrays: Any) -> Device:
-    """The device that is chosen, or that the arrays are on."""
-    there = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
-    if not there:
-        return choose(device)
-    if device is None and len(there) == 1:
-        (owner,) = there.values()
-        found = [d for d in devices() if d.is_gpu and open_gpu(d.index) is owner]
-        target = found[0] if found else choose(device)
-    else:
-        target = choose(device)
-    if not target.is_gpu or {id(open_gpu(target.index))} != {*there}:
-        raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
-    return target
-
-
 def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device) -> States:
     """The states where the runner wants them."""
     lead = stages[0][0]
     if isinstance(lead, gpu.Loop):
         return DeviceStates(task, lead, starts, data, target)
     return HostStates(task, on_host(starts), Data(on_host(data.shared), on_host(data.own)))
-
-
-def on_host(array: Any) -> Any:
-    """An array of NumPy's, wherever it was."""
-    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 def _run(
@@ -303,10 +230,7 @@ def _asked(
         return None
     if not callable(callback):
         raise InputTypeError(f"callback={callback!r}: a function of the result so far is needed")
-    try:
-        by_name = {*inspect.signature(callback).parameters} == {"intermediate_result"}
-    except ValueError:  # of some built-in functions there is no signature
-        by_name = False
+    by_name = takes_result(callback)
 
     def ends(now: Ends) -> bool:
         result = shown(now, {})
@@ -335,14 +259,14 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[
         yield done
 
 
-def _shown(told: Mapping[str, Any], single: bool, ends: Ends, kept: Mapping[str, Any]) -> Any:
-    """The result that states have led to; not batched if it is that of a ``single`` start."""
+def _shown(told: Mapping[str, Any], begun: Starts, ends: Ends, kept: Mapping[str, Any]) -> Any:
+    """The result that states have led to: nested as the starts, and not batched if there is one."""
     fields = vars(ends) | {"message": Messages(ends.status)} | {**kept}
-    if single:
-        return optimize_result(**_unbatched(fields), **told)
-    if isinstance(ends.fun, np.ndarray):
+    if begun.single:
+        fields = _unbatched(fields)
+    elif isinstance(ends.fun, np.ndarray):
         fields["best"] = _best(ends.fun)
-    return optimize_result(**fields, **told)
+    return optimize_result(**fields | {"x": begun.nested(fields["x"])}, **told)
 
 
 def _unbatched(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,44 +288,12 @@ def _best(fun: np.ndarray) -> int | None:
     return int(np.argmin(np.where(np.isfinite(fun), fun, np.inf)))
 
 
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def _data(shared: Any, own: Any, dtype: str) -> Data:
-    sides: list[Any] = []
-    for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
-        if value is not None:
-            value = value if isinstance(value, DeviceArray) else real_columns(value, name, dtype)
-            if value.ndim != ndim:
-                wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
-                raise InputError(f"{name} has shape {value.shape}: {wanted} is needed")
-        sides.append(value)
-    a, b = sides
-    if a is not None and b is not None and a.shape[0] != b.shape[1]:
-        raise InputError(f"shared has {a.shape[0]} rows and own {b.shape[1]}: they go together")
-    return Data(a, b)
-
-
-def _problem(loss: Callable[..., Any], n: int, data: Data, reduce: str, mode: Mode) -> Problem:
+def _problem(loss: Callable[..., Any], tree: Tree, data: Data, reduce: str, mode: Mode) -> Problem:
     if reduce not in ("sum", "mean"):
         raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
     weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0
-    return Problem(loss, checked_count(n), *data.columns, weight, Accumulation(mode))
-
-
-def _starts(starts: Any, n: int, data: Data, bounds: Bounds, dtype: str) -> Any:
-    """The starts (S, n), within the bounds unless they are on a device."""
-    if isinstance(starts, DeviceArray):
-        if starts.ndim != 2 or starts.shape[1] != n:
-            raise InputError(f"starts has shape {starts.shape}: (S, {n}) is needed")
-        found: Any = starts
-    else:
-        found = real_matrix(starts, "starts", n, dtype)
-        if bounds.finite:
-            found = np.clip(found, np.asarray(bounds.low), np.asarray(bounds.high)).astype(dtype)
-    if data.own is not None and len(found) != len(data.own):
-        raise InputError(f"there are {len(found)} starts for {len(data.own)} problems")
-    return found
+    f = of_row(loss, tree)
+    return Problem(f, tree.size, *data.columns, weight, Accumulation(mode))
 
 
 def _options(loss: Callable[..., Any], math: Math, dtype: DTypeName, target: Device) -> Options:

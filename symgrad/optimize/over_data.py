@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.blocks import Blocks
 from symgrad.expr.gather import Row
-from symgrad.expr.tree import Tree
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
@@ -25,7 +23,6 @@ class RowLoss:
     """What a kernel over data sums up: the loss of a row, or its residuals if it is ``squares``."""
 
     f: Callable[..., Any]
-    tree: Tree
     columns: Columns
     weight: int | None
     reduce: str
@@ -36,14 +33,10 @@ class RowLoss:
     share: float = 1.0
     """How much of it is added at each row."""
 
-    def parameters(self, p: Any) -> Any:
-        """A row of parameters, nested as f takes them."""
-        return self.tree.nest((block.of(p)[()] for block in self.tree.blocks), Blocks)
-
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""
         names = self.columns.names
-        found = self.f(self.parameters(p), Row(row, names) if names else row)
+        found = self.f(p, Row(row, names) if names else row)
         return np.ravel(array_of(found))
 
     def loss(self, p: Any, row: Any) -> Any:
@@ -52,7 +45,7 @@ class RowLoss:
         loss = np.sum(values * values) if self.squares else values[0]
         also = None
         if self.penalty is not None:
-            more = np.ravel(array_of(self.penalty(self.parameters(p))))
+            more = np.ravel(array_of(self.penalty(p)))
             also = self.share * (np.sum(more * more) if self.squares else more[0])
         if self.weight is None:
             return Weighted(loss, None, also)
@@ -62,7 +55,7 @@ class RowLoss:
         """The residuals of which half the squares are the loss."""
         also = None
         if self.penalty is not None:
-            more = np.ravel(array_of(self.penalty(self.parameters(p))))
+            more = np.ravel(array_of(self.penalty(p)))
             also = np.sqrt(2.0 * self.share) * more
         if self.weight is None:
             return Weighted(self.values(p, row) * np.sqrt(2.0), None, also)
@@ -88,7 +81,7 @@ def minimize_over_data(
     given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
     given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     f = of.residuals if method.needs == "squares" else of.loss
-    return minimize_from(f, kernel.n_inputs, starts, method, **given)
+    return minimize_from(f, kernel.tree, starts, method, **given)
 
 
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:

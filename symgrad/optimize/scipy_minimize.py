@@ -8,14 +8,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputTypeError
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tree import Tree
 from symgrad.fused import fused_forward_backward
 from symgrad.fused_second import fused_hessian
 from symgrad.kernels import Kernel
-from symgrad.optimize.arguments import real
 from symgrad.optimize.method import Method, array_of
+from symgrad.optimize.nesting import nesting_of
 from symgrad.optimize.result import as_scipy, scipy_optimize
+from symgrad.parameters import of_row
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice, choose
 
@@ -37,16 +39,19 @@ def minimize(
     """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
 
     Args:
-        f: gets an array of n variables, and ``args``, and returns one scalar; it is traced
-            at every call, and what it reads from elsewhere is what it is then: `value_and_grad`.
-        x0: where to start, (n,).
+        f: gets an array of n variables, or what is nested as x0, and ``args``, and returns one
+            scalar; it is traced at every call, and what it reads from elsewhere is what it is then:
+            `value_and_grad`.
+        x0: where to start: (n,), an array of any shape, or dicts, dataclasses, and lists and tuples
+            of such and of arrays. Your other functions get x nested likewise, and the result's
+            ``x`` and ``jac`` are; matrices are those of all variables in a row.
         args: more arguments for f, which are constants; a jac, hess or hessp is given them too.
         method: SciPy's; those of second order get the symbolic Hessian.
-        jac: taken instead of the exact gradient if it is a function; True if f returns its gradient
-            as well, which is not needed.
+        jac: taken instead of the exact gradient if it is a function, nested as x0; True if f
+            returns its gradient as well, which is not needed.
         hess: taken instead of the exact Hessian if it is a function.
         hessp: taken instead of the exact Hessian.
-        bounds: handed on to SciPy, as are the next four.
+        bounds: SciPy's; of a nested x0, those of `minimize_from`.
         constraints: SciPy's.
         tol: SciPy's.
         callback: SciPy's.
@@ -58,44 +63,48 @@ def minimize(
         SciPy's ``OptimizeResult``.
 
     Example:
+        >>> import numpy as np
         >>> import symgrad as sg
         >>> found = sg.minimize(lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2, [-1.2, 1.0])
         >>> found.x.round(4)
         array([1., 1.])
+        >>> x, y = np.arange(4.0), np.array([1.0, 3.0, 5.0, 7.0])
+        >>> line = lambda p: np.sum((p["slope"] * x + p["level"] - y)**2)
+        >>> found = sg.minimize(line, {"slope": 0.0, "level": 0.0}, bounds={"level": (0.0, None)})
+        >>> round(float(found.x["slope"]), 4), round(float(found.x["level"]), 4)
+        (2.0, 1.0)
     """
-    start = np.atleast_1d(real(x0, "x0"))
-    _require_scipys(start, method)
+    asked, start = nesting_of(x0)
+    tree = asked.tree
+    _require_scipys(tree, method)
     args = args if isinstance(args, tuple) else (args,)
     target = choose(device if device is not None else "cpu")
     chosen = {"device": target, "dtype": dtype or ("float32" if target.is_gpu else "float64")}
     name = method.lower() if isinstance(method, str) else ""
     loss = _loss_of(f, args, with_gradient=jac is True)
-    fun = as_scipy(fused_forward_backward(len(start), loss, **chosen))
+    fun = as_scipy(fused_forward_backward(tree, loss, **chosen))
+    jac, hess = (asked.function(_with_args(g, args)) for g in (jac, hess))
+    hessp = asked.function(_with_args(hessp, args), vectors=2)
     if not callable(hess) and hessp is None and name in SECOND:
-        hess = _hessian(fused_hessian(len(start), loss, **chosen))
-    given = {} if name in WITHOUT else _derivatives(jac, hess, hessp, args)
+        hess = _hessian(fused_hessian(tree.size, of_row(loss, tree), **chosen))
+    derivatives = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
+    given = {} if name in WITHOUT else derivatives
     value = fun if given.get("jac") is True else lambda x: fun(x)[0]
-    return scipy_optimize().minimize(
-        value, start, method=method, bounds=bounds, constraints=constraints, tol=tol,
-        callback=callback, options=options, **given,
+    found = scipy_optimize().minimize(
+        value, start, method=method, bounds=asked.bounds(bounds), tol=tol, options=options,
+        constraints=asked.constraints(constraints), callback=asked.callback(callback), **given,
     )  # fmt: skip
+    return asked.result(found)
 
 
-def _require_scipys(start: np.ndarray, method: Any) -> None:
-    """Refuse starts of another shape, and methods that are symgrad's own."""
-    if start.ndim != 1:
-        raise InputError(f"x0 has shape {start.shape}: (n,) is needed")
+def _require_scipys(tree: Tree, method: Any) -> None:
+    """Refuse methods that are symgrad's own."""
     if isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method)):
+        n = tree.size if tree.is_leaf else "sizes"
         raise InputTypeError(
-            f"method={method!r}: sg.minimize runs SciPy's methods; sg.minimize_from(f, "
-            f"{len(start)}, x0, method) runs symgrad's"
+            f"method={method!r}: sg.minimize runs SciPy's methods; sg.minimize_from(f, {n}, x0, "
+            "method) runs symgrad's"
         )
-
-
-def _derivatives(jac: Any, hess: Any, hessp: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-    """What SciPy is told of derivatives: functions of the user's own, or that f returns them."""
-    jac, hess, hessp = (_with_args(g, args) for g in (jac, hess, hessp))
-    return {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
 
 
 def _loss_of(f: Callable[..., Any], args: tuple[Any, ...], with_gradient: bool) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -71,9 +73,117 @@ def test_kernels_as_functions_of_scipy() -> None:
     assert loss == pytest.approx(scipy.optimize.rosen(START), rel=1e-6)
 
 
-def test_x0_of_two_dimensions_is_refused() -> None:
-    with pytest.raises(sg.InputError, match="x0 has shape"):
-        sg.minimize(rosenbrock, [[1.0, 2.0]])
+@dataclass
+class Wave:
+    """Parameters as a user may have them, one of them fixed."""
+
+    level: Any
+    waves: Any
+    degree: int = field(default=2, metadata={"static": True})
+
+
+def bowl(level: Any, waves: Any) -> Any:
+    return (level - 1.5) ** 2 + np.sum((waves - TARGET) ** 2 * np.array([[1.0, 4.0], [2.0, 1.0]]))
+
+
+TARGET = np.array([[1.0, -2.0], [3.0, 0.5]])
+ZEROS = np.zeros((2, 2))
+NESTS: dict[str, tuple[Callable[[Any], Any], Any, Callable[[Any], Any]]] = {
+    "dict": (
+        lambda p: bowl(p["level"], p.waves),
+        {"level": 0.0, "waves": ZEROS},
+        lambda x: (x["level"], x["waves"]),
+    ),
+    "nested": (
+        lambda p: bowl(p["a"]["level"], p["b"][1]),
+        {"a": {"level": 0.0}, "b": [np.zeros(1), ZEROS]},
+        lambda x: (x["a"]["level"], x["b"][1]),
+    ),
+    "tuple": (lambda p: bowl(*p), (0.0, ZEROS), lambda x: x),
+    "dataclass": (
+        lambda p: bowl(p.level, p.waves) * p.degree, Wave(0.0, ZEROS), lambda x: (x.level, x.waves)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["L-BFGS-B", "trust-exact", "Newton-CG", "Powell"])
+@pytest.mark.parametrize("name", NESTS)
+def test_the_result_is_nested_as_x0_is(name: str, method: str) -> None:
+    f, x0, parts = NESTS[name]
+    found = sg.minimize(f, x0, method=method, options={"maxiter": 3000})
+    level, waves = parts(found.x)
+    assert type(found.x) is type(x0) and np.shape(level) == ()
+    tolerance = 1e-3 if method == "Powell" else 1e-5
+    np.testing.assert_allclose(level, 1.5, atol=tolerance)
+    np.testing.assert_allclose(waves, TARGET, atol=tolerance)
+    if method != "Powell":
+        np.testing.assert_allclose(parts(found.jac)[1], 0.0, atol=1e-4)
+
+
+def test_x0_of_any_shape() -> None:
+    found = sg.minimize(lambda w: np.sum((w - TARGET) ** 2), ZEROS)
+    assert found.x.shape == found.jac.shape == (2, 2)
+    np.testing.assert_allclose(found.x, TARGET, atol=1e-6)
+    box = sg.minimize(lambda w: np.sum((w - TARGET) ** 2), ZEROS, bounds=(-ZEROS, ZEROS + 1))
+    np.testing.assert_allclose(box.x, np.clip(TARGET, 0.0, 1.0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"waves": (0.0, 1.0), "level": (None, 1.0)},
+        {"waves": scipy.optimize.Bounds(0.0, 1.0), "level": [(None, 1.0)]},
+        ({"level": -np.inf, "waves": ZEROS}, {"level": 1.0, "waves": ZEROS + 1}),
+        scipy.optimize.Bounds([-np.inf, 0, 0, 0, 0], [1.0] * 5),
+        [(None, 1), (0, 1), (0, 1), (0, 1), (0, 1)],
+    ],
+)
+def test_bounds_are_nested_too(bounds: Any) -> None:
+    f, x0, parts = NESTS["dict"]
+    start = {"level": 0.5, "waves": ZEROS + 0.5}
+    for found in (
+        sg.minimize(f, start, bounds=bounds),
+        sg.minimize_from(f, {"level": (), "waves": (2, 2)}, start, sg.LBFGS(), bounds=bounds,
+                         device="cpu", dtype="float64"),
+    ):  # fmt: skip
+        level, waves = parts(found.x)
+        np.testing.assert_allclose(level, 1.0, atol=1e-6)
+        np.testing.assert_allclose(waves, np.clip(TARGET, 0.0, 1.0), atol=1e-6)
+    with pytest.raises(sg.InputError, match="no variable 'wave': the names are level, waves"):
+        sg.minimize(f, x0, bounds={"wave": (0.0, 1.0)})
+    with pytest.raises(sg.InputError, match="above the upper"):
+        sg.minimize(f, x0, bounds={"waves": (1.0, 0.0)})
+
+
+def test_functions_of_the_users_get_x_nested() -> None:
+    f, x0, _ = NESTS["dict"]
+    seen: list[Any] = []
+
+    def gradient(p: Any) -> Any:
+        return {"level": 2 * (p["level"] - 1.5), "waves": 2 * SCALES * (p["waves"] - TARGET)}
+
+    def product(p: Any, v: Any) -> Any:
+        assert p["waves"].shape == v["waves"].shape == (2, 2)
+        return {"level": 2 * v["level"], "waves": 2 * SCALES * v["waves"]}
+
+    found = sg.minimize(f, x0, jac=gradient, hessp=product, method="Newton-CG",
+                        callback=lambda p: seen.append(p["level"]))  # fmt: skip
+    np.testing.assert_allclose(found.x["waves"], TARGET, atol=1e-6)
+
+    def note(intermediate_result: Any) -> None:
+        seen.append(intermediate_result.x["level"])
+
+    sg.minimize(f, x0, callback=note)
+    assert seen and all(np.shape(v) == () for v in seen)
+    circle = {"type": "eq", "fun": lambda p: p["level"] - p["waves"][0, 0]}
+    found = sg.minimize(f, x0, constraints=circle)
+    assert found.x["level"] == pytest.approx(found.x["waves"][0, 0])
+    smooth = scipy.optimize.NonlinearConstraint(lambda p: p["level"] ** 2, -np.inf, 1.0)
+    assert sg.minimize(f, x0, constraints=smooth).x["level"] == pytest.approx(1.0)
+    assert smooth.fun(x0) == 0.0
+
+
+SCALES = np.array([[1.0, 4.0], [2.0, 1.0]])
 
 
 def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:

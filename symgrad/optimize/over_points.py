@@ -1,0 +1,67 @@
+"""Minimisations of the loss of a kernel of points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.array import array
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import INPUT, reachable
+from symgrad.optimize.arguments import require_method
+from symgrad.optimize.method import Method
+from symgrad.optimize.minimize import minimize_from
+
+
+def minimize_kernel(
+    kernel: Any, starts: Any, method: Method, steps: int = 1000, tol: Any = None, **options: Any
+) -> Any:
+    """Minimise a kernel's loss from every start; for "squares", its values are the residuals.
+
+    The device and the dtype are the kernel's; ``options`` are more of `minimize_from`.
+
+    Example:
+        >>> import symgrad as sg
+        >>> from symgrad.optimize.over_points import minimize_kernel
+        >>> kernel = sg.fused_forward_backward(1, lambda v: (v[0] - 2)**2, device="cpu")
+        >>> minimize_kernel(kernel, [[0.0]], sg.Newton(), 5).x
+        array([[2.]], dtype=float32)
+    """
+    require_method(method)
+    if method.needs == "squares" and kernel.outputs[0] == "loss":
+        raise InputError(
+            f"{type(method).__name__} minimises squares, and {kernel.name} is a loss: give it "
+            "residuals, by sg.fused_jacobian, sg.fused_least_squares (of rows of data), "
+            "sg.fit_many or sg.minimize_from; or use sg.LBFGS() or sg.Newton()"
+        )
+    where = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
+    return minimize_from(retraced(kernel), kernel.tree, starts, method, steps, tol, **where)
+
+
+def retraced(kernel: Any) -> Callable[[Any], Any]:
+    """The first result of a kernel as a function, of its variables, that can be traced again."""
+    found = kernel.expr
+    first = found if len(kernel.outputs) == 1 else found[0]
+    roots = [first] if isinstance(first, Expr) else list(first)
+    graph = roots[0].graph
+
+    def replay(x: Any, *rows: Any) -> Any:
+        made: dict[int, int] = {}
+        v = [e for part in (*kernel.tree.parts(x, "x"), *rows) for e in np.ravel(array(part))]
+        target = v[0].graph
+        for i in reachable(graph, [r.id for r in roots]):
+            op, *rest = graph.nodes[i]
+            if op is INPUT:
+                made[i] = v[rest[0]].id
+            elif op.arity:
+                made[i] = target.add(op, *[made[a] for a in rest])
+            else:
+                made[i] = target.intern(graph.nodes[i])
+        values = [Expr(target, made[r.id]) for r in roots]
+        return values[0] if first is roots[0] else values
+
+    replay.__name__ = kernel.name
+    return replay

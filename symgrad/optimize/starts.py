@@ -1,0 +1,110 @@
+"""What minimisations are given: where they start, with which data, and on which device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.tree import Tree
+from symgrad.optimize.arguments import real_columns, real_matrix
+from symgrad.optimize.method import Bounds
+from symgrad.optimize.states import Data
+from symgrad.parameters import rows_of
+from symgrad.targets import Device, choose, devices
+from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.dispatch import DeviceArray
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Where problems start, ``rows`` (S, n), here or on a device.
+
+    ``tree`` is how the user nested them, None for rows; ``single`` if there was one, not batched.
+    """
+
+    rows: Any
+    tree: Tree | None
+    single: bool
+
+    def nested(self, x: Any) -> Any:
+        """Points (..., n) as the starts were nested."""
+        return x if self.tree is None else self.tree.arrays(x)
+
+
+def starts_of(starts: Any, tree: Tree, data: Data, bounds: Bounds, dtype: str) -> Starts:
+    """The starts, within the bounds unless they are on a device.
+
+    Raises:
+        InputError: for starts of other shapes or names, or of another number than there is data.
+    """
+    if isinstance(starts, DeviceArray):
+        if starts.ndim != 2 or starts.shape[1] != tree.size:
+            raise InputError(f"starts has shape {starts.shape}: (S, {tree.size}) is needed")
+        found = Starts(starts, None, False)
+    else:
+        found = _on_host(starts, tree, bounds, dtype)
+    if data.own is not None and len(found.rows) != len(data.own):
+        raise InputError(f"there are {len(found.rows)} starts for {len(data.own)} problems")
+    return found
+
+
+def _on_host(starts: Any, tree: Tree, bounds: Bounds, dtype: str) -> Starts:
+    nested = _is_nested(tree, starts)
+    given = rows_of(tree, starts, "starts") if nested else starts
+    if nested and given.ndim > 2:
+        raise InputError(f"starts have a batch of {given.shape[:-1]}: one axis, or none, is needed")
+    rows = real_matrix(given, "starts", tree.size, dtype)
+    if bounds.finite:
+        rows = np.clip(rows, np.asarray(bounds.low), np.asarray(bounds.high)).astype(dtype)
+    return Starts(rows, tree if nested else None, np.ndim(given) < 2)
+
+
+def _is_nested(tree: Tree, starts: Any) -> bool:
+    """Whether starts are nested or shaped as variables that are no array (n,)."""
+    if not tree.is_leaf:
+        return tree.is_nest(starts)
+    shape, count = np.shape(starts), len(tree.keys)
+    if count == 0:
+        return len(shape) < 2
+    flat = len(shape) in (1, 2) and shape[-1] == tree.size
+    return count > 1 and not flat and shape[len(shape) - count :] == tree.keys
+
+
+def data_of(shared: Any, own: Any, dtype: str) -> Data:
+    """Columns of data that problems share, and those of each, as they are on a device or here."""
+    sides: list[Any] = []
+    for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
+        if value is not None:
+            value = value if isinstance(value, DeviceArray) else real_columns(value, name, dtype)
+            if value.ndim != ndim:
+                wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
+                raise InputError(f"{name} has shape {value.shape}: {wanted} is needed")
+        sides.append(value)
+    a, b = sides
+    if a is not None and b is not None and a.shape[0] != b.shape[1]:
+        raise InputError(f"shared has {a.shape[0]} rows and own {b.shape[1]}: they go together")
+    return Data(a, b)
+
+
+def target_of(device: Any, *arrays: Any) -> Device:
+    """The device that is chosen, or that the arrays are on."""
+    there = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
+    if not there:
+        return choose(device)
+    if device is None and len(there) == 1:
+        (owner,) = there.values()
+        found = [d for d in devices() if d.is_gpu and open_gpu(d.index) is owner]
+        target = found[0] if found else choose(device)
+    else:
+        target = choose(device)
+    if not target.is_gpu or {id(open_gpu(target.index))} != {*there}:
+        raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
+    return target
+
+
+def on_host(array: Any) -> Any:
+    """An array of NumPy's, wherever it was."""
+    return array.numpy() if isinstance(array, DeviceArray) else array
