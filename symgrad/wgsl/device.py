@@ -24,7 +24,7 @@ from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, Symg
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
 from symgrad.wgsl.encoding import Copy, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
-from symgrad.wgsl.memory import Once, Pool, Storage, rounded_down
+from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
 from symgrad.wgsl.transfer import Transfers
 
 __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
@@ -169,8 +169,9 @@ class Gpu:
             weakref.WeakValueDictionary()
         )
         self._params: Once[int, Any] = Once(256)
+        self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._forget_bindings()
-        self.pool = Pool(lambda nbytes: self.buffer(nbytes, STORAGE), self._forget_bindings)
+        self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
         native = _native()
         self.mapper = choose_mapper(self._device, native)
         self.encoder = choose_encoder(self._device, native)
@@ -241,27 +242,53 @@ class Gpu:
     # Memory
 
     def buffer(self, nbytes: int, usage: str) -> Any:
-        """A new buffer; if the device is full, the pool is emptied first."""
+        """A new buffer; if the device is full, all that is idle is let go first."""
+        try:
+            return self._create_buffer(nbytes, usage)
+        except DeviceMemoryError:
+            self._require_size(nbytes)
+        self.free()
+        return self._create_buffer(nbytes, usage)
+
+    def _create_buffer(self, nbytes: int, usage: str) -> Any:
+        self._require_size(nbytes)
+        with self.guard:
+            return self._keep(self._device.create_buffer(size=nbytes, usage=usage))
+
+    def _require_size(self, nbytes: int) -> None:
+        """Refuse what no buffer holds."""
         if nbytes > self.max_buffer:
             raise DeviceMemoryError(
                 f"{self.info.name} has no array of {nbytes:,} bytes (at most {self.max_buffer:,}): "
                 "run fewer points at a time"
             )
-        try:
-            return self._create_buffer(nbytes, usage)
-        except DeviceMemoryError:
-            self.pool.clear()
-            self.transfers.let_go()
-            self.wait()
-            return self._create_buffer(nbytes, usage)
-
-    def _create_buffer(self, nbytes: int, usage: str) -> Any:
-        with self.guard:
-            return self._keep(self._device.create_buffer(size=nbytes, usage=usage))
 
     def storage(self, nbytes: int) -> Storage:
-        """A storage buffer of at least ``nbytes`` with anything in it, recycled where possible."""
+        """A storage buffer of at least ``nbytes`` with anything in it, recycled where possible.
+
+        If the device is full, all that is idle is let go first.
+        """
+        try:
+            return Storage(self.pool, nbytes)
+        except DeviceMemoryError:
+            self._require_size(nbytes)
+        self.free()
         return Storage(self.pool, nbytes)
+
+    def hold(self, holder: Holder) -> None:
+        """Note who keeps memory between calls, to ask for it when the device is full."""
+        self._holders[id(holder)] = holder
+
+    def free(self) -> int:
+        """Let go of memory that no call uses and no array is in: how many bytes these were."""
+        for reference in self._holders.valuerefs():
+            holder = reference()
+            if holder is not None:
+                holder.let_go()
+        freed = self.transfers.nbytes + self.pool.clear()
+        self.transfers.let_go()
+        self.wait()
+        return freed
 
     def staging(self) -> Staging:
         """A way back to the host, of its own."""

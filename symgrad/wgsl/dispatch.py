@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.memory import Once, Storage
+from symgrad.wgsl.memory import Once, Storage, in_pieces
 
 HOST_BYTES = 1 << 26
 """Device memory that host runs of one Program may take; larger batches go through it in turn."""
@@ -80,6 +80,7 @@ class Program:
         self._lock = threading.Lock()
         self._workspace: _Workspace | None = None
         self._scratch: Storage | None = None
+        gpu.hold(self)
         self.seconds = time.perf_counter() - start
 
     def run(self, points: np.ndarray) -> list[np.ndarray]:
@@ -98,10 +99,12 @@ class Program:
             return
         self.gpu.check()
         step = self._step(HOST_BYTES, 4 * self.layout.n_inputs + 4 * sum(self.layout.outputs))
+
+        def run(start: int, end: int) -> None:
+            self._run_chunk(points[start:end], [result[start:end] for result in results])
+
         with self._lock, self.gpu.guard:
-            for start in range(0, batch, step):
-                part = slice(start, start + step)
-                self._run_chunk(points[part], [result[part] for result in results])
+            in_pieces(batch, step, WORKGROUP, run)
 
     def run_on_device(self, points: DeviceArray) -> list[DeviceArray]:
         """Results (B, k) of points (B, n_inputs) on the device; returns before they are computed.
@@ -112,11 +115,19 @@ class Program:
         if points.gpu is not self.gpu:
             raise DeviceError(f"the points are on {points.device}, the kernel on {self.gpu.info}")
         results = [DeviceArray.empty(self.gpu, (batch, k)) for k in self.layout.outputs]
-        if batch:
-            step = self._step(SCRATCH_BYTES, 0)
-            with self._lock, self.gpu.guard:
-                self._submit_chunks([points, *results], batch, step)
+        arrays = [points, *results]
+        with self._lock, self.gpu.guard:
+            in_pieces(
+                batch, self._step(SCRATCH_BYTES, 0), WORKGROUP,
+                lambda start, end: self._submit_chunk(arrays, start, end - start),
+            )  # fmt: skip
         return results
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept between calls, unless one is under way."""
+        if self._lock.acquire(blocking=False):
+            self._workspace = self._scratch = None
+            self._lock.release()
 
     def _batch(self, shape: tuple[int, ...]) -> int:
         """The number of points in an array of that shape."""
@@ -137,7 +148,7 @@ class Program:
         self.gpu.write(space.points.buffer, 0, points)
         target = space.staging.claim(frame.nbytes)
         copy = Copy(space.results.buffer, 0, target, 0, frame.nbytes)
-        self.gpu.submit(self._steps([(count, frame.bindings)]), [copy])
+        self.gpu.submit(self._steps(count, frame.bindings), [copy])
         floats = (start // 4 for start in frame.starts)
         space.staging.read(frame.nbytes, zip(floats, results, strict=True))
 
@@ -163,15 +174,12 @@ class Program:
         bindings = self.gpu.bind(count, arrays + self._bound(space.scratch, count))
         return _Frame(bindings, starts, starts[-1] + sizes[-1])
 
-    def _submit_chunks(self, arrays: list[DeviceArray], batch: int, step: int) -> None:
-        """One submit for the whole batch, a row of each array for every point."""
-        scratch = self._reserve_scratch(min(step, batch))
-        work = []
-        for start in range(0, batch, step):
-            count = min(step, batch - start)
-            ranges = [array.rows(start, count) for array in arrays]
-            work.append((count, self.gpu.bind(count, ranges + self._bound(scratch, count))))
-        self.gpu.submit_unwaited(self._steps(work))
+    def _submit_chunk(self, arrays: Sequence[DeviceArray], start: int, count: int) -> None:
+        """Start what is computed for some points, of which each array has rows."""
+        scratch = self._reserve_scratch(count)
+        ranges = [array.rows(start, count) for array in arrays]
+        bindings = self.gpu.bind(count, ranges + self._bound(scratch, count))
+        self.gpu.submit_unwaited(self._steps(count, bindings))
 
     def _reserve_scratch(self, count: int) -> Storage | None:
         """The scratch array of runs on the device, for ``count`` points or more."""
@@ -189,11 +197,10 @@ class Program:
     def _scratch_bytes(self, count: int) -> int:
         return 16 * self.layout.scratch * Layout.stride(count)
 
-    def _steps(self, work: Iterable[tuple[int, Any]]) -> Iterator[Step]:
-        """Every module for every (count, bindings)."""
-        for count, bindings in work:
-            for pipeline in self._pipelines:
-                yield Step(pipeline, bindings, -(-count // WORKGROUP))
+    def _steps(self, count: int, bindings: Any) -> list[Step]:
+        """Every module for so many points."""
+        groups = -(-count // WORKGROUP)
+        return [Step(pipeline, bindings, groups) for pipeline in self._pipelines]
 
 
 def _checked_chunk(gpu: Gpu, layout: Layout) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -76,13 +76,15 @@ class PlainEncoder:
 class NativeEncoder:
     """Encodes by the C functions that ``native``, wgpu's back end, exports: 40 us less a call.
 
-    A mistake in a pass is an error when the commands are finished; so wgpu is asked for errors, as
-    its own interface does after every function, only where one can come to light.
+    A mistake in a pass is an error when the commands are finished; so wgpu is asked for errors not
+    after every function, as its own interface does, but once before a submit and once after it.
     """
 
     def __init__(self, device: Any, native: Any) -> None:
         self._ffi, self._lib, self._checked = native.ffi, native.lib, native._api.libf
+        self._errors = native._api.error_handler
         self._device, self._queue = device, device.queue
+        self._one = self._ffi.typeof("WGPUCommandBuffer[1]")
 
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """See ``Encoder``."""
@@ -92,23 +94,40 @@ class NativeEncoder:
         )
 
     def submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
-        """See ``Encoder``. On a lost device finishing raises, where submit would abort."""
+        """See ``Encoder``. On a lost device encoding raises, where submit would abort."""
+        commands = self._without_error(self._encode, steps, copies)
+        try:
+            self._without_error(
+                self._lib.wgpuQueueSubmit, self._queue._internal, 1,
+                self._ffi.new(self._one, (commands,)),
+            )  # fmt: skip
+        finally:
+            self._lib.wgpuCommandBufferRelease(commands)
+
+    def _without_error(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What a call returns, or what wgpu found wrong, as an exception."""
+        self._errors.capture("symgrad")
+        try:
+            result = call(*arguments)
+        finally:
+            found = self._errors.release("symgrad")
+        if found is not None:
+            raise RuntimeError(found[1])
+        return result
+
+    def _encode(self, steps: Iterable[Step], copies: Sequence[Copy]) -> Any:
+        """The commands, which are not to be submitted if there is an error."""
         lib, none = self._lib, self._ffi.NULL
-        encoder = self._checked.wgpuDeviceCreateCommandEncoder(self._device._internal, none)
+        encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, none)
         try:
             self._compute(encoder, steps)
             for source, start, target, place, nbytes in copies:
                 lib.wgpuCommandEncoderCopyBufferToBuffer(
                     encoder, source._internal, start, target._internal, place, nbytes
                 )
-            commands = self._checked.wgpuCommandEncoderFinish(encoder, none)
+            return lib.wgpuCommandEncoderFinish(encoder, none)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
-        try:
-            one = self._ffi.new("WGPUCommandBuffer[]", [commands])
-            self._checked.wgpuQueueSubmit(self._queue._internal, 1, one)
-        finally:
-            lib.wgpuCommandBufferRelease(commands)
 
     def _compute(self, encoder: Any, steps: Iterable[Step]) -> None:
         """The compute pass, with what does not change from step to step set once."""
@@ -123,6 +142,6 @@ class NativeEncoder:
                     lib.wgpuComputePassEncoderSetBindGroup(compute, 0, bindings._internal, 0, none)
                 last, last_bound = pipeline, bindings
                 lib.wgpuComputePassEncoderDispatchWorkgroups(compute, across, down, 1)
-            self._checked.wgpuComputePassEncoderEnd(compute)
+            lib.wgpuComputePassEncoderEnd(compute)
         finally:
             lib.wgpuComputePassEncoderRelease(compute)

@@ -7,18 +7,28 @@ order.
 
 from __future__ import annotations
 
-import itertools
-import os
+import contextlib
+import math
 import threading
+import time
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from symgrad.errors import DeviceMemoryError
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 IDLE_BYTES = 1 << 28
-"""The pool keeps this many freed bytes, or twice those in use if that is more."""
+"""Idle bytes that a pool keeps for a while, however few were in use."""
+
+KEEP_SECONDS = 10.0
+"""How long an idle buffer is kept."""
+
+SWEEPS = 4
+"""Times that a pool looks for idle buffers within these seconds."""
 
 
 class Once(Generic[Key, Value]):
@@ -59,111 +69,173 @@ class _Slot(Generic[Value]):
         self.values: list[Value] = []
 
 
+class Holder(Protocol):
+    """Who keeps memory of a device from one call to the next."""
+
+    def let_go(self) -> None:
+        """Give it back, unless a call is under way."""
+        ...
+
+
 class Pool:
-    """The storage buffers of one device, in use or free to be used again.
+    """The storage buffers of one device, in use or idle, to be used again.
+
+    A loop that takes again what it let go finds all of it, whatever its size. An idle buffer is let
+    go when nobody has used it for ``KEEP_SECONDS``, by a thread that looks now and then; or, the
+    longest unused first, when a new one would exceed ``limit`` bytes in all, or the idle ones would
+    have more bytes than are of use: twice the most that was lately in use.
 
     Invariants:
 
-    1. A buffer is in ``_taken`` (``live`` bytes in all) or on the shelf of its size (``idle``).
+    1. A buffer is in ``_taken`` or on the shelf of its size, the last used at the end; or it is in
+       ``_returned`` as well, from where `_tidy` shelves it.
     2. Those in use are held here too, because the garbage collector finalizes all that it finds
        unreachable at once: a buffer found with its last user would come back released.
     3. Only the holder of ``_lock`` touches anything but ``_returned``, to which finalizers append
-       at any moment, also within a method of the pool in the same thread.
-    4. In a forked child nothing happens any more: the lock may be held for ever.
+       at any moment, also within a method of the pool in the same thread, or in a forked child.
     """
 
-    def __init__(self, create: Callable[[int], Any], forget: Callable[[], None]) -> None:
+    def __init__(
+        self, create: Callable[[int], Any], forget: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """``forget`` is called before buffers are let go, for whoever remembers them by id."""
-        self.live = 0
-        self.idle = 0
-        self._create = create
-        self._forget = forget
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._tidying = False
+        self.limit: int | None = None
+        self._create, self._forget, self._clock = create, forget, clock
+        self._lock = threading.Lock()
+        self._watched = False
         self._taken: dict[int, Any] = {}
-        self._shelves: dict[int, list[Any]] = {}
+        self._live = 0
+        self._peaks = deque([0], SWEEPS)
+        self._shelves: dict[int, deque[tuple[Any, float]]] = {}
         self._returned: deque[Any] = deque()
 
+    @property
+    def live(self) -> int:
+        """The bytes of buffers in use."""
+        with self._lock:
+            self._tidy()
+            return self._live
+
+    @property
+    def idle(self) -> int:
+        """The bytes of buffers that are kept to be used again."""
+        with self._lock:
+            self._tidy()
+            return self._kept()
+
     def take(self, nbytes: int) -> Any:
-        """A buffer of at least ``nbytes``, with anything in it."""
+        """A buffer of at least ``nbytes``, with anything in it.
+
+        Raises:
+            DeviceMemoryError: the limit leaves no room for it, or the device has none.
+        """
         size = rounded(nbytes)
         with self._lock:
-            surplus = self._tidy()
-            buffer = self._pick(size)
-        self._let_go(surplus)
-        if buffer is None:
-            buffer = self._create(size)
-            with self._lock:
+            self._tidy()
+            shelf = self._shelves.get(size)
+            if shelf:
+                buffer, _ = shelf.pop()
                 self._use(buffer)
+                return buffer
+            surplus = self._surplus(size)
+        self._let_go(surplus)
+        del surplus
+        buffer = self._create(size)
+        with self._lock:
+            self._use(buffer)
+            self._watch()
         return buffer
 
     def give(self, buffer: Any) -> None:
         """Take back a buffer; may be called by a finalizer."""
         self._returned.append(buffer)
-        if self._pid == os.getpid():
-            with self._lock:
-                surplus = self._tidy()
-            self._let_go(surplus)
 
-    def clear(self) -> None:
-        """Let go of all idle buffers."""
+    def clear(self) -> int:
+        """Let go of all idle buffers: how many bytes these were."""
         with self._lock:
-            surplus = self._tidy() + list(itertools.chain(*self._shelves.values()))
+            self._tidy()
+            freed = self._kept()
+            surplus = [buffer for shelf in self._shelves.values() for buffer, _ in shelf]
             self._shelves.clear()
-            self.idle = 0
         self._let_go(surplus)
+        return freed
+
+    def sweep(self) -> bool:
+        """Let go of what has long been idle; whether the pool still has any buffer."""
+        with self._lock:
+            self._tidy()
+            self._live = sum(buffer.size for buffer in self._taken.values())
+            self._peaks.append(self._live)
+            before = self._clock() - KEEP_SECONDS
+            surplus: list[Any] = []
+            for shelf in self._shelves.values():
+                while shelf and shelf[0][1] <= before:
+                    surplus.append(shelf.popleft()[0])
+            self._watched = bool(self._taken or self._kept())
+            watched = self._watched
+        self._let_go(surplus)
+        return watched
 
     def _let_go(self, surplus: list[Any]) -> None:
         """Called without the lock, because wgpu has locks too; the buffers go with the list."""
         if surplus:
             self._forget()
 
-    def _pick(self, size: int) -> Any:
-        """A buffer from the shelf, or None."""
-        try:
-            buffer = self._shelves[size].pop()
-        except (KeyError, IndexError):
-            return None
-        self.idle -= size
-        self._use(buffer)
-        return buffer
-
     def _use(self, buffer: Any) -> None:
         """Note a buffer as taken."""
         self._taken[id(buffer)] = buffer
-        self.live += buffer.size
+        self._live += buffer.size
+        if self._live > self._peaks[-1]:
+            self._peaks[-1] = self._live
 
-    def _tidy(self) -> list[Any]:
-        """Shelve what was returned, unless that was interrupted; what is too much after that."""
-        if self._tidying:
-            return []
-        self._tidying = True
-        try:
+    def _kept(self) -> int:
+        """The bytes on all shelves."""
+        return sum(size * len(shelf) for size, shelf in self._shelves.items())
+
+    def _tidy(self) -> None:
+        """Shelve what was returned."""
+        if self._returned:
+            now = self._clock()
             while self._returned:
-                self._shelve(self._returned.popleft())
-            return self._surplus()
-        finally:
-            self._tidying = False
+                buffer = self._returned.popleft()
+                self._shelves.setdefault(buffer.size, deque()).append((buffer, now))
+                del self._taken[id(buffer)]
+                self._live -= buffer.size
 
-    def _shelve(self, buffer: Any) -> None:
-        """Make a buffer idle."""
-        self._shelves.setdefault(buffer.size, []).append(buffer)
-        del self._taken[id(buffer)]
-        self.live -= buffer.size
-        self.idle += buffer.size
-
-    def _surplus(self) -> list[Any]:
-        """Take idle buffers off their shelves while there are too many, the largest first."""
+    def _surplus(self, size: int) -> list[Any]:
+        """What is to go before a buffer of this size is made, the longest unused first."""
+        limit = math.inf if self.limit is None else self.limit
+        if self._live + size > limit:
+            raise DeviceMemoryError(
+                f"arrays in use have {self._live:,} bytes, and {size:,} more are beyond the limit "
+                f"of {limit:,}: run fewer points at a time, or let go of arrays"
+            )
+        useful = max(IDLE_BYTES, 2 * max(*self._peaks, self._live + size))
+        least = self._kept() + size - min(useful, limit - self._live)
         surplus: list[Any] = []
-        while self.idle > max(IDLE_BYTES, 2 * self.live):
-            shelves = [size for size, shelf in self._shelves.items() if shelf]
-            if not shelves:
-                self.idle = 0  # an interrupt came between a shelf and its sum
-                break
-            surplus.append(self._shelves[max(shelves)].pop())
-            self.idle -= max(shelves)
+        while least > 0:
+            shelf = min(filter(None, self._shelves.values()), key=lambda shelf: shelf[0][1])
+            surplus.append(shelf.popleft()[0])
+            least -= surplus[-1].size
         return surplus
+
+    def _watch(self) -> None:
+        """See to it that a thread sweeps."""
+        if not self._watched:
+            with contextlib.suppress(RuntimeError):  # where no thread starts, as at Python's end
+                threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
+                self._watched = True
+
+
+def _watch(pool: weakref.ref[Pool]) -> None:
+    """Sweep a pool as long as it has buffers."""
+    while True:
+        time.sleep(KEEP_SECONDS / SWEEPS)
+        found = pool()
+        if found is None or not found.sweep():
+            return
+        del found
 
 
 def rounded(nbytes: int) -> int:
@@ -178,6 +250,27 @@ def rounded_down(nbytes: int) -> int:
 
 def _step(nbytes: int) -> int:
     return max(256, 1 << max(nbytes.bit_length() - 4, 0))
+
+
+def in_pieces(count: int, step: int, least: int, work: Callable[[int, int], None]) -> None:
+    """Have ``work(start, end)`` done for all of ``count`` things, at most ``step`` at a time.
+
+    Where the device has no memory for so many, half of them are tried, a multiple of ``least``.
+
+    Raises:
+        DeviceMemoryError: it has none for ``least`` of them.
+    """
+    start = 0
+    while start < count:
+        end = min(start + step, count)
+        try:
+            work(start, end)
+        except DeviceMemoryError:
+            if end - start <= least:
+                raise
+            step = max((end - start) // 2 // least, 1) * least
+        else:
+            start = end
 
 
 class Storage:

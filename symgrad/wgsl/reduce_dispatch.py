@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import DeviceError, InputError
+from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.node import Op
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.plan import Reduction
@@ -27,7 +27,7 @@ from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, table_words
-from symgrad.wgsl.memory import Storage
+from symgrad.wgsl.memory import Storage, in_pieces
 from symgrad.wgsl.reduce import WORKGROUP, Summation, emit_reduction
 from symgrad.wgsl.reduce_part import Part
 from symgrad.wgsl.reduce_tile import BLOCK, ROWS
@@ -88,6 +88,7 @@ class Sums:
         self.pipelines = [gpu.pipeline(m.source, writable) for m in self.modules]
         self._lock = threading.Lock()
         self._streams: dict[int, BoundSums] = {}
+        gpu.hold(self)
         self.seconds = time.perf_counter() - start
 
     @property
@@ -104,11 +105,13 @@ class Sums:
         self.require_parameters(parameters)
         found = np.zeros(self.results)
         step = max(HOST_BYTES // _row_bytes(self.reduction) // TOGETHER * TOGETHER, TOGETHER)
-        step = min(step, self.block)
+
+        def add(start: int, end: int) -> None:
+            sums = self._stream(end - start).replaced(rows[start:end]).run(parameters)
+            np.add(found, sums, out=found)
+
         with self._lock, np.errstate(invalid="ignore"):
-            for start in range(0, len(rows), step):
-                part = rows[start : start + step]
-                found += self._stream(len(part)).replaced(part).run(parameters)
+            in_pieces(len(rows), min(step, self.block), TOGETHER, add)
         return found
 
     def run_with_tables(
@@ -154,9 +157,19 @@ class Sums:
         if found is None:
             while len(self._streams) > 1:
                 self._streams.pop(next(iter(self._streams)))
-            found = BoundSums(self, count)
+            try:
+                found = BoundSums(self, count)
+            except DeviceMemoryError:
+                self._streams.clear()
+                raise
         self._streams[count] = found
         return found
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept between calls, unless one is under way."""
+        if self._lock.acquire(blocking=False):
+            self._streams.clear()
+            self._lock.release()
 
 
 class BoundSums:

@@ -19,7 +19,16 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.wgsl.adapters import LIMITS, choose, limits
 from symgrad.wgsl.device import IDLE_PIPELINES, Gpu, list_gpus, open_gpu
-from symgrad.wgsl.memory import Once, Pool, Storage, rounded, rounded_down
+from symgrad.wgsl.memory import (
+    IDLE_BYTES,
+    KEEP_SECONDS,
+    Once,
+    Pool,
+    Storage,
+    in_pieces,
+    rounded,
+    rounded_down,
+)
 
 MODULE = """
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
@@ -157,10 +166,8 @@ def test_kernels_that_are_dropped_leave_nothing_behind(
 
     def alive() -> Counter[str]:
         gc.collect()
-        found = Counter(type(item).__name__ for item in gpu.kept)
-        for kept in ("GPUBindGroup", "GPUBuffer"):  # for whichever kernels come next
-            del found[kept]
-        return found
+        gpu.free()  # what is kept for whichever kernels come next
+        return Counter(type(item).__name__ for item in gpu.kept)
 
     for make in (points, rows):
         for k in range(8):
@@ -320,9 +327,35 @@ def test_sizes_are_rounded_to_few(nbytes: int) -> None:
     assert rounded(rounded_down(nbytes)) == max(rounded_down(nbytes), 256)
 
 
-def test_the_pool_recycles_and_lets_go_of_what_is_too_much() -> None:
-    forgotten: list[int] = []
-    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: forgotten.append(1))
+class Clock:
+    """A clock for pools."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Made:
+    """A pool of buffers of no device, and what became of them."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.forgotten = 0
+        self.clock = Clock()
+        self.pool = Pool(self._buffer, self._forget, self.clock)
+
+    def _buffer(self, size: int) -> Any:
+        self.sizes.append(size)
+        return SimpleNamespace(size=size)
+
+    def _forget(self) -> None:
+        self.forgotten += 1
+
+
+def test_the_pool_recycles() -> None:
+    made = Made()
+    pool = made.pool
     first, second = Storage(pool, 1000), Storage(pool, 500)
     buffer = first.buffer
     assert (pool.live, pool.idle) == (1536, 0)
@@ -331,13 +364,123 @@ def test_the_pool_recycles_and_lets_go_of_what_is_too_much() -> None:
     assert Storage(pool, 513).buffer is not buffer
     again = Storage(pool, 1001)
     assert again.buffer is buffer
-    huge = [Storage(pool, 1 << 27) for _ in range(4)]
-    assert not forgotten
-    huge.clear()
-    assert pool.idle <= 1 << 28 and forgotten
     del again, second
-    pool.clear()
-    assert (pool.live, pool.idle) == (0, 0)
+    assert not made.forgotten
+    assert pool.clear() == 1024 + 512 + 768
+    assert (pool.live, pool.idle, made.forgotten) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 28, 1 << 33])
+def test_the_pool_keeps_what_a_steady_loop_needs(size: int) -> None:
+    made = Made()
+    for _ in range(5):
+        held = [[Storage(made.pool, size), Storage(made.pool, size // 10)] for _ in range(20)]
+        held.clear()
+        made.clock.now += 5.0
+        assert made.pool.sweep()
+    assert len(made.sizes) == 40 and not made.forgotten
+
+
+def test_the_pool_lets_go_of_what_is_not_used_for_a_while() -> None:
+    made = Made()
+    used, _ = Storage(made.pool, 1 << 30), Storage(made.pool, 1 << 20)
+    for _ in range(4):
+        del _
+        made.clock.now += 0.9 * KEEP_SECONDS
+        _ = Storage(made.pool, 1 << 20)
+        assert made.pool.sweep()
+    del used, _
+    assert made.pool.idle > 1 << 30 and len(made.sizes) == 2
+    made.clock.now += 0.9 * KEEP_SECONDS
+    _ = Storage(made.pool, 1 << 20)
+    made.clock.now += 0.2 * KEEP_SECONDS
+    assert made.pool.sweep() and made.forgotten
+    assert (made.pool.live, made.pool.idle) == (1 << 20, 0)
+    del _
+    assert made.pool.sweep() and made.pool.idle
+    made.clock.now += KEEP_SECONDS
+    assert not made.pool.sweep() and not made.pool.idle
+
+
+def test_idle_buffers_of_ever_other_sizes_do_not_pile_up() -> None:
+    made = Made()
+    sizes = [(1 << 30) + (k << 27) for k in range(40)]
+    for size in sizes:
+        Storage(made.pool, size)
+    assert made.pool.idle <= 2 * max(sizes) + IDLE_BYTES
+    count = len(made.sizes)
+    Storage(made.pool, sizes[-1])
+    assert len(made.sizes) == count
+
+
+def test_the_pool_stays_within_its_limit() -> None:
+    made = Made()
+    made.pool.limit = 10 << 20
+    held = [Storage(made.pool, 3 << 20), Storage(made.pool, 2 << 20), Storage(made.pool, 4 << 20)]
+    for size in (3, 2, 4):  # the longest unused are to go first
+        held.pop(0)
+        made.clock.now += 1.0
+        assert made.pool.idle >= size << 20
+    new = Storage(made.pool, 5 << 20)
+    assert (made.pool.live, made.pool.idle) == (5 << 20, 4 << 20)
+    with pytest.raises(DeviceMemoryError, match="are beyond the limit of 10,485,760: run fewer"):
+        Storage(made.pool, 6 << 20)
+    assert made.pool.live == new.nbytes
+    assert Storage(made.pool, 4 << 20).nbytes and len(made.sizes) == 4
+
+
+def test_a_thread_lets_go_of_what_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symgrad.wgsl.memory.KEEP_SECONDS", 0.04)
+    before = threading.active_count()
+    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
+    for _ in range(2):
+        used = Storage(pool, 1 << 20)
+        time.sleep(0.1)
+        assert pool.live == 1 << 20
+        del used
+        until = time.monotonic() + 20
+        while (pool.idle or threading.active_count() > before) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not pool.idle and threading.active_count() <= before
+
+
+def test_a_pool_that_is_gone_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symgrad.wgsl.memory.KEEP_SECONDS", 0.04)
+    before = threading.active_count()
+    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
+    pool.take(100)
+    del pool
+    gc.collect()
+    until = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 8), (8, 8), (100, 8), (100, 3), (7, 1)])
+def test_pieces_are_halved_until_there_is_memory_for_them(count: int, most: int) -> None:
+    done: list[tuple[int, int]] = []
+
+    def work(start: int, end: int) -> None:
+        if end - start > most:
+            raise DeviceMemoryError("full")
+        done.append((start, end))
+
+    in_pieces(count, 64, 1, work)
+    assert [k for start, end in done for k in range(start, end)] == list(range(count))
+    assert max(end - start for start, end in done) > most // 2 or count <= most
+
+
+def test_pieces_have_a_least_size() -> None:
+    tried: list[int] = []
+
+    def work(start: int, end: int) -> None:
+        tried.append(end - start)
+        raise DeviceMemoryError("full")
+
+    with pytest.raises(DeviceMemoryError, match="full"):
+        in_pieces(1000, 640, 64, work)
+    assert tried == [640, 320, 128, 64]
 
 
 def test_a_recycled_buffer_was_never_finalized() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.errors import DeviceError, InputError, InputTypeError
+from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl import device, dispatch, mapping
 from symgrad.wgsl.array import DeviceArray
@@ -161,6 +161,54 @@ def test_scratch_carries_values_to_the_next_module(
     np.testing.assert_allclose(program.run(points)[0], 11 * points, rtol=1e-6)
     there = DeviceArray.from_numpy(gpu, points)
     np.testing.assert_allclose(program.run_on_device(there)[0].numpy(), 11 * points, rtol=1e-6)
+
+
+@pytest.fixture
+def short(gpu: Gpu, monkeypatch: Any) -> Callable[[int], None]:
+    """Leaves so many bytes of the GPU's memory for arrays."""
+
+    def leave(nbytes: int) -> None:
+        gpu.free()
+        monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + nbytes)
+
+    return leave
+
+
+def test_host_batches_run_in_pieces_where_memory_is_short(
+    squares: Program, poison: Poison, short: Any
+) -> None:
+    poison(squares, 2000)
+    short(28 * 1024)
+    check(draw(3000), squares.run(draw(3000)))
+    assert squares._workspace and 256 <= squares._workspace.capacity <= 768
+    short(256)
+    with pytest.raises(DeviceMemoryError, match="beyond the limit"):
+        squares.run(draw(3000))
+
+
+def test_scratch_is_for_some_points_at_a_time_where_memory_is_short(gpu: Gpu, short: Any) -> None:
+    program = Program(gpu, [FIRST, SECOND], Layout(1, (1,), scratch=2))
+    points = draw(3000, 1)
+    there = DeviceArray.from_numpy(gpu, points)
+    short(4 * 3000 + 32 * 1024)
+    result = program.run_on_device(there)[0].numpy()
+    np.testing.assert_allclose(result, 11 * points, rtol=1e-6)
+    assert program._scratch and 256 <= program._scratch.nbytes // 32 <= 960
+    del result
+    short(1024)
+    with pytest.raises(DeviceMemoryError, match="beyond the limit"):
+        program.run_on_device(there)
+
+
+def test_other_kernels_let_go_of_what_they_keep_where_memory_is_short(
+    gpu: Gpu, squares: Program, monkeypatch: Any
+) -> None:
+    other = Program(gpu, [SQUARES + " "], Layout(3, (1, 3)))
+    other.run(draw(5000))
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 28 * 2000)
+    check(draw(3000), squares.run(draw(3000)))
+    assert other._workspace is None and squares._workspace
+    assert squares._workspace.capacity >= 3000
 
 
 def test_scratch_is_bounded_on_the_device(gpu: Gpu, monkeypatch: Any) -> None:

@@ -322,6 +322,23 @@ def test_host_rows_go_through_in_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-5)
 
 
+def test_host_rows_go_through_in_smaller_blocks_where_memory_is_short(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, rows = data(10_000)
+    made = hoisted(reduction(choice))
+    sums = Sums(gpu, made, functions("accurate"))
+    sums.run(p, rows[:9_000])
+    gpu.free()
+    assert not sums._streams
+    sums.run(p, rows[:4_000])
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 16 * 1024)
+    np.testing.assert_allclose(sums.run(p, rows), reduce_rows(made, p, rows), rtol=1e-5)
+    assert max(sums._streams) <= 5_000
+    with pytest.raises(DeviceMemoryError, match="beyond the limit"):
+        sums.bind(np.tile(rows, (4, 1)))
+
+
 def test_a_row_of_nan_spoils_its_sums_and_padding_none(gpu: Gpu) -> None:
     p, rows = data(1001)
     made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
