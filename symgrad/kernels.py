@@ -20,7 +20,7 @@ from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
-from symgrad.points import Bound, Inputs, rooms_of
+from symgrad.points import Bound, Inputs, rooms_of, rooms_on_device
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -75,7 +75,8 @@ class Kernel:
 
         ``out`` takes the results instead: an array for each of them, in a tuple if there are
         several, C-contiguous and of the kernel's dtype, with the shape that the result would have
-        (() for a number), and nested as it would be. It is returned. On the CPU, calls with the
+        (() for a number), and nested as it would be; arrays on the device where x is one, whose
+        memory no view shares. It is returned. On the CPU, calls with the
         very same x and out cost least.
 
         Variables that were asked for by shapes or names are given so too, behind the axes of the
@@ -134,8 +135,11 @@ class Kernel:
             bound.call()
             return out
         program = self._program or self._compiled()
-        points, batch = self._inputs.pack(arrays, self._options.dtype)
         given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
+        if len(arrays) == 1 and isinstance(arrays[0], DeviceArray):
+            self._run_on_device(program, arrays[0], given)
+            return out
+        points, batch = self._inputs.pack(arrays, self._options.dtype)
         rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
         plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
         shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
@@ -160,14 +164,16 @@ class Kernel:
             for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
                 np.copyto(room, part)
 
-    def _run_on_device(self, program: Any, x: DeviceArray) -> Any:
+    def _run_on_device(self, program: Any, x: DeviceArray, out: Sequence[Any] = ()) -> Any:
         if not self.device.is_gpu:
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
         n = self._inputs.total
         if len(x.shape) == 0 or x.shape[-1] != n:
             raise InputError(f"expected an array of shape (..., {n}), got {x.shape}")
         batch = x.shape[:-1]
-        return self._returned(program.run_on_device(x.reshape(math.prod(batch), n)), batch)
+        rooms = out and rooms_on_device(x, program.layout.outputs, self.outputs, out)
+        found = program.run_on_device(x.reshape(math.prod(batch), n), rooms)
+        return self._returned(found, batch)
 
     def _compiled(self) -> Any:
         with self._lock:

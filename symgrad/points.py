@@ -14,6 +14,7 @@ from symgrad.errors import InputError
 from symgrad.expr.tree import Tree
 from symgrad.parameters import rows_of
 from symgrad.results import Result
+from symgrad.wgsl.array import DeviceArray
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,26 @@ def rooms_of(
     if any(np.may_share_memory(a, b) for a, b in itertools.combinations(every, 2)):
         raise InputError("the arrays of out share memory: each needs its own")
     return rooms
+
+
+def rooms_on_device(
+    x: DeviceArray, columns: Sequence[int], names: Sequence[str], given: Sequence[Any]
+) -> list[DeviceArray]:
+    """The user's arrays (B, columns) on a device that results at x are written to, checked."""
+    if len(given) != len(names):
+        raise InputError(f"out needs {len(names)} arrays: {', '.join(names)}")
+    batch = x.shape[:-1]
+    for k, name, out in zip(columns, names, given, strict=True):
+        size = k * math.prod(batch)
+        if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
+            raise InputError(f"out for {name} is {out!r}: a float32 array on {x.device} is needed")
+        if out.size != size or out.shape[: len(batch)] != batch:
+            raise InputError(f"out for {name} has shape {out.shape}: {size} numbers of {batch}")
+        if out.is_shared:
+            raise InputError(f"out for {name} shares its memory with other arrays, such as views")
+    if len({id(out) for out in (x, *given)}) <= len(given):
+        raise InputError("the arrays of out, and x, are the same: each needs its own memory")
+    return [out.reshape(-1, k) for k, out in zip(columns, given, strict=True)]
 
 
 def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:

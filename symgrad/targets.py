@@ -21,6 +21,7 @@ from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.memory import Once
+from symgrad.wgsl.stored import DTYPES
 
 
 @dataclass(frozen=True)
@@ -148,21 +149,39 @@ def require_gpu_dtype(device: Device, dtype: str) -> None:
         )
 
 
-def device_array(x: Any, device: DeviceChoice = None) -> DeviceArray:
-    """A float32 array that lives on a GPU: kernels given one return such arrays, copying nothing.
+def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") -> DeviceArray:
+    """An array that lives on a GPU: kernels given one return such arrays, copying nothing.
 
-    ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU.
+    ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU. ``dtype``
+    is float32, or int32 or uint32 for indices.
 
     Raises:
-        DeviceError: if the device is no GPU. InputTypeError: if x holds no real numbers.
+        DeviceError: if the device is no GPU. InputTypeError: if x holds no real numbers, or the
+        dtype is another. InputError: if x holds numbers that are no integers of the dtype.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="gpu")
+        >>> x = sg.device_array([[2.0, 3.0], [4.0, 5.0]], device="gpu")
+        >>> (kernel.run(x) + 1.0).tolist()
+        [7.0, 21.0]
     """
+    kind = np.dtype(dtype)
+    if kind not in DTYPES:
+        raise InputTypeError(f"dtype={dtype!r}: arrays on a GPU are float32, int32 or uint32")
     target = choose(device) if device is not None else _first_or_real()
     if not target.is_gpu:
         raise DeviceError(f"{target} has no memory of its own: arrays of the CPU are NumPy's")
     values = np.asarray(x)
     if values.dtype.kind not in "fiub":
         raise InputTypeError(f"an array of {values.dtype} holds no real numbers")
-    return DeviceArray.from_numpy(open_gpu(target.index), values)
+    if kind.kind != "f":
+        with np.errstate(invalid="ignore"):
+            indices = values.astype(kind)
+        if not np.array_equal(indices, values):
+            raise InputError(f"x holds numbers that are no {kind}")
+        values = indices
+    return DeviceArray.from_numpy(open_gpu(target.index), values, kind)
 
 
 def _first_or_real() -> Device:

@@ -14,7 +14,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,11 +163,12 @@ class Gpu:
         with self.guard:
             self._device = adapter.request_device_sync(required_limits=wanted)
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
-        self._layouts: Once[int, tuple[Any, Any]] = Once(16)
-        self._pipelines: Once[tuple[bytes, int], Any] = Once(IDLE_PIPELINES)
-        self._live: weakref.WeakValueDictionary[tuple[bytes, int], Any] = (
+        self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
+        self._pipelines: Once[tuple[bytes, int, int], Any] = Once(IDLE_PIPELINES)
+        self._live: weakref.WeakValueDictionary[tuple[bytes, int, int], Any] = (
             weakref.WeakValueDictionary()
         )
+        self._tools: Once[Callable[[Gpu], Any], Any] = Once(16)
         self._params: Once[int, Any] = Once(256)
         self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._forget_bindings()
@@ -203,33 +204,36 @@ class Gpu:
 
     # Compiling
 
-    def pipeline(self, source: str, writable: int) -> Any:
-        """The compiled WGSL module, whose bindings 2, 3, .. are ``writable`` storage buffers."""
+    def pipeline(self, source: str, writable: int, readable: int = 1) -> Any:
+        """The compiled WGSL module, whose bindings from 1 on are storage buffers.
+
+        The first ``readable`` are only read, the other ``writable`` may be written.
+        """
         self.check()
-        key = hashlib.sha256(source.encode()).digest(), writable
+        key = hashlib.sha256(source.encode()).digest(), readable, writable
         return self._pipelines.get(key, lambda: self._live_or_compiled(key, source))
 
-    def _live_or_compiled(self, key: tuple[bytes, int], source: str) -> Any:
+    def _live_or_compiled(self, key: tuple[bytes, int, int], source: str) -> Any:
         """The pipeline that some kernel still has, or a new one."""
         found = self._live.get(key)
         if found is None:
-            found = self._live[key] = self._compile(source, key[1])
+            found = self._live[key] = self._compile(source, key[1:])
         return found
 
-    def _compile(self, source: str, writable: int) -> Any:
+    def _compile(self, source: str, counts: tuple[int, int]) -> Any:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
-        layout = self._layout(writable)[1]
+        layout = self._layout(counts)[1]
         with self.guard:
             module = self._device.create_shader_module(code=source)
             stage = {"module": module, "entry_point": "main"}
             return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
 
-    def _layout(self, writable: int) -> tuple[Any, Any]:
-        """Bind group layout and pipeline layout of a kernel with that many writable buffers."""
-        return self._layouts.get(writable, lambda: self._make_layout(writable))
+    def _layout(self, counts: tuple[int, int]) -> tuple[Any, Any]:
+        """Bind group layout and pipeline layout of a kernel that reads and writes so many."""
+        return self._layouts.get(counts, lambda: self._make_layout(*counts))
 
-    def _make_layout(self, writable: int) -> tuple[Any, Any]:
-        kinds = ["uniform", "read-only-storage"] + ["storage"] * writable
+    def _make_layout(self, readable: int, writable: int) -> tuple[Any, Any]:
+        kinds = ["uniform"] + ["read-only-storage"] * readable + ["storage"] * writable
         entries = [
             {"binding": binding, "visibility": "COMPUTE", "buffer": {"type": kind}}
             for binding, kind in enumerate(kinds)
@@ -238,6 +242,10 @@ class Gpu:
             group = self._keep(self._device.create_bind_group_layout(entries=entries))
             pipeline = self._device.create_pipeline_layout(bind_group_layouts=[group])
             return group, self._keep(pipeline)
+
+    def tool(self, make: Callable[[Gpu], Any]) -> Any:
+        """What ``make`` makes of this GPU, made once and kept as long as the GPU."""
+        return self._tools.get(make, lambda: make(self))
 
     # Memory
 
@@ -316,21 +324,23 @@ class Gpu:
 
     # Work
 
-    def bind(self, count: int, arrays: Sequence[Range]) -> Any:
+    def bind(self, count: int, arrays: Sequence[Range], readable: int = 1) -> Any:
         """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
 
-        It is kept, since the pool hands out the same buffers again and again.
+        The first ``readable`` arrays are only read. It is kept, since the pool hands out the same
+        buffers again and again.
         """
-        key = count, tuple((id(buffer), start, nbytes) for buffer, start, nbytes in arrays)
-        return self._bindings.get(key, lambda: self._make_bindings(count, arrays))
+        places = tuple((id(buffer), start, nbytes) for buffer, start, nbytes in arrays)
+        key = count, readable, places
+        return self._bindings.get(key, lambda: self._make_bindings(count, arrays, readable))
 
-    def _make_bindings(self, count: int, arrays: Sequence[Range]) -> Any:
+    def _make_bindings(self, count: int, arrays: Sequence[Range], readable: int) -> Any:
         ranges = [(self._params.get(count, lambda: self._make_params(count)), 0, 16), *arrays]
         entries = [
             {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
             for binding, (buffer, start, nbytes) in enumerate(ranges)
         ]
-        layout = self._layout(len(arrays) - 1)[0]
+        layout = self._layout((readable, len(arrays) - readable))[0]
         return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
 
     def _forget_bindings(self) -> None:

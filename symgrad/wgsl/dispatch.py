@@ -106,15 +106,17 @@ class Program:
         with self._lock, self.gpu.guard:
             in_pieces(batch, step, WORKGROUP, run)
 
-    def run_on_device(self, points: DeviceArray) -> list[DeviceArray]:
+    def run_on_device(
+        self, points: DeviceArray, into: Sequence[DeviceArray] | None = None
+    ) -> Sequence[DeviceArray]:
         """Results (B, k) of points (B, n_inputs) on the device; returns before they are computed.
 
-        Reading a result waits for it, and so does nothing else.
+        Reading a result waits for it, and so does nothing else. ``into`` are arrays for them.
         """
         batch = self._batch(points.shape)
         if points.gpu is not self.gpu:
             raise DeviceError(f"the points are on {points.device}, the kernel on {self.gpu.info}")
-        results = [DeviceArray.empty(self.gpu, (batch, k)) for k in self.layout.outputs]
+        results = into or [DeviceArray.empty(self.gpu, (batch, k)) for k in self.layout.outputs]
         arrays = [points, *results]
         with self._lock, self.gpu.guard:
             in_pieces(

@@ -465,9 +465,9 @@ def test_device_arrays_look_like_arrays(gpu: Gpu) -> None:
             there.reshape(wrong)
     with pytest.raises(InputTypeError, match="no length"):
         len(DeviceArray.from_numpy(gpu, np.array(1)))
-    for action in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(InputTypeError, match="numpy"):
-            action(there)
+    with pytest.raises(InputTypeError, match="numpy"):
+        pickle.dumps(there)
+    np.testing.assert_array_equal(copy.deepcopy(there).numpy(), there.numpy())
     with pytest.raises(InputError, match="without a copy"):
         there.__array__(copy=False)
 

@@ -1,0 +1,341 @@
+"""Elementwise arithmetic, copies and reductions of arrays on a GPU, by small kernels that are kept.
+
+The arithmetic is the library's own: what a NumPy ufunc makes of expressions is traced, and emitted
+as every kernel is, so that ``x * y`` of arrays has the bits of ``x * y`` in a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr.node import reachable
+from symgrad.expr.simplify import inputs_of, simplify
+from symgrad.expr.trace import trace
+from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.schedule import bind
+from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.wgsl.definitions import Library
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.emit import Style, Writer
+from symgrad.wgsl.encoding import Step
+from symgrad.wgsl.expression import PRIMARY
+from symgrad.wgsl.memory import Once
+from symgrad.wgsl.strided import BYTES, View, bound, c_strides, collapsed, pieces
+
+GROUP: Final = 256
+"""Invocations of a workgroup."""
+
+ELEMENTS: Final = 4
+"""Elements that an invocation computes at least, where there are many."""
+
+SERIAL: Final = 64
+"""Elements that an invocation reduces one after another, which bounds the rounding errors."""
+
+KEPT_KERNELS: Final = 256
+"""Kernels that are kept."""
+
+MOST_NUMBERS: Final = 512
+"""Numbers in the block of a kernel: NumPy's 64 axes, for seven arrays."""
+
+MATH: Final = "accurate"
+
+IDENTITIES: Final[dict[np.ufunc, float]] = {
+    np.add: 0.0, np.multiply: 1.0, np.maximum: -math.inf, np.minimum: math.inf,
+}  # fmt: skip
+"""The ufuncs that arrays are reduced by, and what they begin with."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A ufunc of some arguments, of which some are constants: (position, value) each."""
+
+    ufunc: np.ufunc
+    constants: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def variables(self) -> int:
+        """The number of arguments that are none."""
+        return self.ufunc.nin - len(self.constants)
+
+    def __call__(self, variables: Sequence[Any]) -> Any:
+        """The ufunc of expressions."""
+        rest, given = iter(variables), dict(self.constants)
+        return self.ufunc(*(given[k] if k in given else next(rest) for k in range(self.ufunc.nin)))
+
+
+@lru_cache(KEPT_KERNELS)
+def definition(call: Call) -> tuple[str, ...]:
+    """The lines of a WGSL function ``apply(a0, ..)``, after those that it calls.
+
+    Raises:
+        TraceError: if the ufunc is not defined for expressions, or has a truth value.
+    """
+    traced = trace(call, call.variables)
+    if traced.structure.kind is not None:
+        raise TraceError(f"{call.ufunc.__name__} has a truth value as its result")
+    graph, roots = simplify(traced.graph, traced.outputs, True, inlined(MATH))
+    graph, (root,) = lower(graph, roots, MATH, "float32")
+    order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
+    library = Library(functions(MATH))
+    writer = Writer(graph, bind(graph, order, [root]), library.names, Style(comments=False))
+    names = [f"a{k}" for k in range(call.variables)]
+    writer.texts |= {i: (name, PRIMARY) for i, name in zip(inputs_of(graph), names, strict=True)}
+    lines = [line for i in order if (line := writer.write(i))]
+    arguments = ", ".join(f"{name}: f32" for name in names)
+    return (
+        *library.definitions(writer.used),
+        f"fn apply({arguments}) -> f32 {{", *lines, f"  return {writer.text(root)};", "}", "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Addressing:
+    """How kernels find the elements of views of one shape: numbers of a block, by their places."""
+
+    lengths: int
+    """The number of axes."""
+    dense: tuple[bool, ...]
+    """Which of the views are contiguous."""
+    first: int = 1
+    """The place of the first number."""
+
+    @property
+    def end(self) -> int:
+        """The place after the last number."""
+        strided = self.lengths * sum(not d for d in self.dense)
+        return self.first + self.lengths + len(self.dense) + strided
+
+    def numbers(self, views: Sequence[View]) -> list[int]:
+        """What stands in the block from ``first`` on: lengths, and for each view its place."""
+        found = list(views[0].shape)
+        for view, dense in zip(views, self.dense, strict=True):
+            found += [view.first, *(() if dense else view.strides)]
+        return found
+
+    def lines(self, index: str, tag: str) -> Iterator[str]:
+        """Statements that take an index in C order apart: one number for every axis."""
+        if all(self.dense):
+            return
+        rest = index
+        for axis in reversed(range(self.lengths)):
+            length = f"block[{self.first + axis}]"
+            last = axis == 0
+            yield f"    let {tag}{axis} = {rest}{'' if last else f' % {length}'};"
+            if not last:
+                yield f"    let {tag}_rest{axis} = {rest} / {length};"
+                rest = f"{tag}_rest{axis}"
+
+    def place(self, number: int, index: str, tag: str) -> str:
+        """Where a view has the element."""
+        at = self.first + self.lengths
+        for dense in self.dense[:number]:
+            at += 1 if dense else 1 + self.lengths
+        if self.dense[number]:
+            return f"block[{at}] + {index}"
+        steps = (f"{tag}{a} * block[{at + 1 + a}]" for a in range(self.lengths))
+        return " + ".join([f"block[{at}]", *steps])
+
+
+def _preamble(kinds: Sequence[str], kind: str, title: str) -> Iterator[str]:
+    yield f"// {title}"
+    yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
+    yield ""
+    yield "@group(0) @binding(0) var<uniform> params: Params;"
+    yield "@group(0) @binding(1) var<storage, read> block: array<u32>;  // sizes, places, numbers"
+    for k, each in enumerate(kinds):
+        yield f"@group(0) @binding({k + 2}) var<storage, read> x{k}: array<{each}>;"
+    yield f"@group(0) @binding({len(kinds) + 2}) var<storage, read_write> y: array<{kind}>;"
+    yield ""
+
+
+def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) -> str:
+    """The source of an elementwise kernel; without a call it copies bits."""
+    kind, count = ("f32" if call else "u32"), sum(arrays)
+    title = f"{call.ufunc.__name__}, elementwise" if call else "a copy of what stands apart"
+    values, array, number = [], 0, at.end
+    for is_array in arrays:
+        if is_array:
+            values.append(f"x{array}[{at.place(array, 'i', 'k')}]")
+            array += 1
+        else:
+            values.append(f"bitcast<f32>(block[{number}])")
+            number += 1
+    value = f"apply({', '.join(values)})" if call else values[0]
+    lines = [
+        *_preamble([kind] * count, kind, title),
+        *(definition(call) if call else ()),
+        f"@compute @workgroup_size({GROUP})",
+        "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
+        "        @builtin(num_workgroups) groups: vec3<u32>) {",
+        f"  for (var i = id.x; i < block[0]; i += groups.x * {GROUP}u) {{",
+        *at.lines("i", "k"),
+        f"    y[{at.place(count, 'i', 'k')}] = {value};",
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: bool) -> str:
+    """The source of a reduction: of each output by one invocation, or part by part by workgroups.
+
+    The block: outputs, addresses, then the length that is reduced, that of a part, the number of
+    parts, the identity and where y begins.
+    """
+    length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    reach = f"{kept.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
+    loop = [*reduced.lines("j", "r"), f"      sum = apply(sum, x0[{reach}]);"]
+    head = [
+        *_preamble(["f32"], "f32", f"{call.ufunc.__name__}.reduce"),
+        *definition(call),
+    ]
+    if not by_groups:
+        body = [
+            f"@compute @workgroup_size({GROUP})",
+            "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
+            "        @builtin(num_workgroups) groups: vec3<u32>) {",
+            f"  for (var o = id.x; o < block[0]; o += groups.x * {GROUP}u) {{",
+            *kept.lines("o", "k"),
+            f"    var sum = bitcast<f32>({identity});",
+            f"    for (var j = 0u; j < {length}; j++) {{", *loop, "    }",
+            f"    y[{y} + o] = sum;",
+            "  }",
+            "}",
+        ]  # fmt: skip
+        return "\n".join(head + body) + "\n"
+    body = [
+        f"var<workgroup> tile: array<f32, {GROUP}>;",
+        "",
+        f"@compute @workgroup_size({GROUP})",
+        "fn main(@builtin(workgroup_id) group: vec3<u32>,",
+        "        @builtin(num_workgroups) groups: vec3<u32>,",
+        "        @builtin(local_invocation_index) local: u32) {",
+        "  let number = group.y * groups.x + group.x;",
+        f"  let o = number / {parts};",
+        "  if (o >= block[0]) { return; }",
+        *kept.lines("o", "k"),
+        f"  let first = number % {parts} * {part};",
+        f"  let end = min(first + {part}, {length});",
+        f"  var sum = bitcast<f32>({identity});",
+        f"  for (var j = first + local; j < end; j += {GROUP}u) {{", *loop, "  }",
+        "  tile[local] = sum;",
+        f"  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{",
+        "    workgroupBarrier();",
+        "    if (local < half) { tile[local] = apply(tile[local], tile[local + half]); }",
+        "  }",
+        "  if (local == 0u) { y[" + y + " + number] = tile[0]; }",
+        "}",
+    ]  # fmt: skip
+    return "\n".join(head + body) + "\n"
+
+
+class Arithmetic:
+    """The small kernels of a GPU. Several threads may use it; they take turns."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._lock = threading.Lock()
+        self._pipelines: Once[Any, Any] = Once(KEPT_KERNELS)
+        self._block = gpu.storage(BYTES * MOST_NUMBERS)
+
+    def compute(self, call: Call | None, arguments: Sequence[View | float], y: View) -> None:
+        """Write the call of these arguments, of y's shape or numbers, to y; None copies bits."""
+        if not math.prod(y.shape):
+            return
+        arrays = tuple(isinstance(a, View) for a in arguments)
+        numbers = np.array([a for a in arguments if not isinstance(a, View)], np.float32)
+        views = [*(a for a in arguments if isinstance(a, View)), y]
+        most = self._gpu.max_binding // BYTES - 64
+        for part in pieces(views, most):
+            self._elementwise(call, arrays, numbers, collapsed(part))
+
+    def _elementwise(
+        self, call: Call | None, arrays: tuple[bool, ...], numbers: np.ndarray, views: list[View]
+    ) -> None:
+        moved, ranges = zip(*map(bound, views), strict=True)
+        at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
+        count = math.prod(moved[0].shape)
+        block = [count, *at.numbers(moved), *numbers.view(np.uint32).tolist()]
+        groups = min(-(-count // (GROUP * ELEMENTS)), MAX_WORKGROUPS)
+        self._run((call, arrays, at), _elementwise, block, ranges, groups, 1)
+
+    def reduce(self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View) -> None:
+        """Reduce some axes of x; y is contiguous and has the others."""
+        kept = [a for a in range(len(x.shape)) if a not in axes]
+        most = self._gpu.max_binding // BYTES - 64
+        low, high = x.window
+        if high - low > most:
+            self._reduce_halves(ufunc, x, axes, kept, y)
+            return
+        length = math.prod(x.shape[a] for a in axes)
+        by_groups = length > SERIAL
+        part = SERIAL * GROUP
+        parts = max(1, -(-length // part)) if by_groups else 1
+        target = y
+        if parts > 1:
+            between = self._gpu.storage(BYTES * parts * math.prod(y.shape))
+            shape = (math.prod(y.shape), parts)
+            target = View(between.buffer, 0, shape, c_strides(shape))
+        self._reduce(ufunc, x, kept, axes, target, (length, part, parts), by_groups)
+        if parts > 1:
+            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,))
+            self.reduce(ufunc, target, [1], flat)
+
+    def _reduce(
+        self, ufunc: np.ufunc, x: View, kept: Sequence[int], axes: Sequence[int], y: View,
+        sizes: tuple[int, int, int], by_groups: bool,
+    ) -> None:  # fmt: skip
+        (x, read), (y, written) = bound(x), bound(y)
+        (outer,) = collapsed([x.transposed(kept)])
+        (inner,) = collapsed([replace(x.transposed(axes), first=0)])
+        at = Addressing(len(outer.shape), (outer.is_contiguous,))
+        below = Addressing(len(inner.shape), (inner.is_contiguous,), at.end)
+        outputs = math.prod(outer.shape)
+        identity = int(np.float32(IDENTITIES[ufunc]).view(np.uint32))
+        block = [outputs, *at.numbers([outer]), *below.numbers([inner]), *sizes, identity, y.first]
+        groups = outputs * sizes[2] if by_groups else -(-outputs // GROUP)
+        across = min(groups, MAX_WORKGROUPS)
+        down = -(-groups // across) if by_groups else 1
+        key = Call(ufunc), at, below, by_groups
+        self._run(key, _reduction, block, [read, written], across, down)
+
+    def _reduce_halves(
+        self, ufunc: np.ufunc, x: View, axes: Sequence[int], kept: Sequence[int], y: View
+    ) -> None:
+        """A reduction of more than a binding holds, in halves."""
+        axis = next(a for a in (*kept, *axes) if x.shape[a] > 1)
+        middle = x.shape[axis] // 2
+        halves = [x.part(axis, 0, middle), x.part(axis, middle, x.shape[axis])]
+        if axis in kept:
+            place = kept.index(axis)
+            self.reduce(ufunc, halves[0], axes, y.part(place, 0, middle))
+            self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
+            return
+        rooms = [self._gpu.storage(BYTES * math.prod(y.shape)) for _ in halves]
+        views = [View(room.buffer, 0, y.shape, c_strides(y.shape)) for room in rooms]
+        for half, view in zip(halves, views, strict=True):
+            self.reduce(ufunc, half, axes, view)
+        self.compute(Call(ufunc), views, y)
+
+    def _run(
+        self, key: tuple[Any, ...], emit: Any, block: list[int], ranges: Sequence[Any],
+        across: int, down: int,
+    ) -> None:  # fmt: skip
+        gpu = self._gpu
+        numbers = np.array([n & 0xFFFFFFFF for n in block], np.uint32)
+        with self._lock, gpu.guard:
+            gpu.check()
+            readable = len(ranges)  # the block and all but the last
+            pipeline = self._pipelines.get(key, lambda: gpu.pipeline(emit(*key), 1, readable))
+            gpu.write(self._block.buffer, 0, numbers)
+            block_range = (self._block.buffer, 0, BYTES * MOST_NUMBERS)
+            bindings = gpu.bind(1, [block_range, *ranges], readable)
+            gpu.submit_unwaited([Step(pipeline, bindings, across, down)])
