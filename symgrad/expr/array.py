@@ -33,6 +33,13 @@ class ExprArray(np.ndarray):
                 located("which elements v[condition] has depends on values: use sg.where")
             ) from error
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, _as_elements(value))
+
+    def fill(self, value: Any) -> None:
+        """Put one expression, or number, everywhere."""
+        super().fill(_as_elements(value))
+
     def __bool__(self) -> bool:
         return bool(self.item()) if self.size == 1 else super().__bool__()
 
@@ -50,12 +57,30 @@ def array(values: Any) -> ExprArray:
         result = np.empty((), dtype=object)
         result[()] = values
         return result.view(ExprArray)
-    return np.asarray(values, dtype=object).view(ExprArray)
+    return _unpacked(np.asarray(values, dtype=object)).view(ExprArray)
 
 
 def plain(value: Any) -> Any:
     """As an ordinary object array, whose elements NumPy moves around without looking."""
-    return np.asarray(array(value)) if isinstance(value, Handle) else np.asarray(value)
+    if isinstance(value, Handle):
+        return np.asarray(array(value))
+    found = np.asarray(value)
+    return _unpacked(found) if found.dtype == object else found
+
+
+def _unpacked(a: np.ndarray) -> np.ndarray:
+    """Objects without arrays of no axes among them, as which NumPy keeps what stands in lists."""
+    if not any(isinstance(e, np.ndarray) for e in a.flat):
+        return a
+    result = np.empty(a.shape, dtype=object)
+    result.reshape(-1)[:] = [e[()] if isinstance(e, np.ndarray) else e for e in a.flat]
+    return result
+
+
+def _as_elements(value: Any) -> Any:
+    """What is put into an array: expressions and numbers, or arrays of them with axes."""
+    value = plain(value) if isinstance(value, (list, tuple, np.ndarray)) else value
+    return value[()] if isinstance(value, np.ndarray) else value
 
 
 def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -341,6 +341,8 @@ def operand(graph: Graph, value: Any, kind: str) -> int:
         if kind == "b" and type(value) is Expr:
             return (value != 0.0).id  # as NumPy's truth of a number
         return value.id
+    if isinstance(value, np.ndarray) and value.dtype == object and not value.ndim:
+        return operand(graph, value.item(), kind)
     if kind == "f":
         return graph.constant(real_number(value))
     if kind == "b":

@@ -18,6 +18,18 @@ _INSTEAD: Final = (
 )
 
 
+_NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
+"""A call of NumPy's, and whether it begins with a list."""
+
+
+def _list_given(part: str) -> str:
+    """What to do where NumPy's function was given a list, which it does not ask whose it is."""
+    found = _NUMPYS.search(part)
+    if not found or not found[2]:
+        return ""
+    return f"of a list NumPy makes an array of its own; use np.{found[1]}(sg.array([...]), ...)"
+
+
 def located(message: str) -> str:
     """The message with the user's line below it, and what to do where SciPy's code is at work."""
     found, name = caller(), scipy_function()
@@ -31,6 +43,8 @@ def refuse_bool() -> NoReturn:
     part = found[1] if found else ""
     if scipy_function():
         remedy = "SciPy's code asks"
+    elif _list_given(part):
+        remedy = _list_given(part)
     elif re.search(r"\b(min|max)\(", part):
         remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
     elif re.search(r"\b(sorted|sort|argsort)\(", part):
@@ -54,6 +68,11 @@ def refuse_number(kind: str) -> NoReturn:
     if called:
         name = MATH_NAMES.get(called[1], called[1])
         remedy = f"use sg.{name} instead of math.{called[1]}"
+    elif kind == "float" and _NUMPYS.search(part):
+        remedy = _list_given(part) or (
+            "an array of numbers cannot hold expressions; give NumPy one that can, as in "
+            "sg.array(np.zeros(3))"
+        )
     elif kind == "float" and found and re.search(r"\]\s*[-+*/]?=(?!=)", found[0].text):
         remedy = (
             "an array of numbers cannot hold expressions; begin with an array that can, as in "

@@ -23,6 +23,7 @@ from symgrad.expr.array import (
     accumulate,
     add_elements,
     array,
+    holds_expressions,
     map_elements,
     matmul,
     multiply_elements,
@@ -34,7 +35,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, real_number
 from symgrad.expr.numpy_choices import clip, heaviside
-from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
+from symgrad.expr.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.numpy_linear import vecdot
 from symgrad.expr.place import scipy_function
 from symgrad.expr.special import logsumexp
@@ -245,7 +246,9 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     if func in FUNCTIONS:
         return _called(func, args, _meant(FUNCTIONS[func], kwargs))
     if func in MOVES:
-        return _as_expressions(func(*_demote(args), **_demote(kwargs)))
+        moved = _demote if func in JOINS else _part
+        given = {k: moved(v) for k, v in kwargs.items()}
+        return _as_expressions(func(*map(moved, args), **given))
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
     remedy = f": {REMEDIES[family]}" if family else ""
@@ -271,19 +274,21 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _demote(value: Any) -> Any:
-    """The arguments with arrays of expressions as ordinary object arrays."""
-    if isinstance(value, Handle):
-        return np.asarray(array(value))
-    if isinstance(value, ExprArray):
-        return value.view(np.ndarray)
-    if isinstance(value, dict):
-        return {k: _demote(v) for k, v in value.items()}
-    return type(value)([_demote(v) for v in value]) if type(value) in (list, tuple) else value
+    """Arrays of expressions, and lists of them, as ordinary object arrays, and lists of these."""
+    if isinstance(value, (Handle, ExprArray)):
+        return plain(value)
+    return type(value)(map(_part, value)) if type(value) in (list, tuple) else value
+
+
+def _part(value: Any) -> Any:
+    """The same where a list of expressions is an array itself."""
+    is_array = type(value) in (list, tuple) and holds_expressions(value)
+    return plain(value) if is_array else _demote(value)
 
 
 def _as_expressions(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return value.view(ExprArray)
+        return array(value)
     return (
         type(value)([_as_expressions(v) for v in value]) if type(value) in (list, tuple) else value
     )
@@ -301,7 +306,7 @@ def _array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) ->
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Expr, *others: Any) -> Any:
+    def method(self: Any, *others: Any) -> Any:
         return function(self, *others)
 
     return method
@@ -310,14 +315,15 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Give NumPy's protocols to `ExprArray` and `Expr`.
 
-    `Expr` also gets the methods that NumPy's loops over objects look for.
+    They also get the methods that NumPy's loops over objects look for.
     """
     for kind in (ExprArray, Expr):
         kind.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
         kind.__array_function__ = _array_function  # type: ignore[attr-defined]
     for ufunc, function in UFUNCS.items():
-        if not hasattr(Expr, ufunc.__name__):
-            setattr(Expr, ufunc.__name__, _method(function))
+        for kind, method in ((Expr, function), (ExprArray, ufunc)):
+            if not hasattr(kind, ufunc.__name__):
+                setattr(kind, ufunc.__name__, _method(method))
 
 
 install()

@@ -251,7 +251,14 @@ def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: An
     return array(np.moveaxis(whole, -1, axis) if found[0].ndim else whole)[()]
 
 
+def _blocks(arrays: Any) -> Any:
+    """The blocks that np.block puts together: its lists are places, and no arrays themselves."""
+    nested = isinstance(arrays, list)
+    return [_blocks(a) for a in arrays] if nested else plain(arrays)
+
+
 FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+    np.block: lambda arrays: array(np.block(_blocks(arrays))),
     np.sum: _sum,
     np.prod: _prod,
     np.amax: _max,
@@ -321,16 +328,19 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
 }
 """What NumPy's functions are of expressions."""
 
-MOVES: Final = {
+JOINS: Final = {np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack}
+"""Functions that take a list of arrays."""
+
+MOVES: Final = JOINS | {
     np.reshape, np.ravel, np.transpose, np.swapaxes, np.moveaxis, np.squeeze, np.expand_dims,
-    np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack, np.block, np.split,
-    np.array_split, np.hsplit, np.vsplit, np.dsplit, np.atleast_1d, np.atleast_2d, np.atleast_3d,
-    np.tile, np.repeat, np.roll, np.flip, np.flipud, np.fliplr, np.rot90, np.diag, np.diagflat,
-    np.diagonal, np.take, np.take_along_axis, np.compress, np.choose, np.fill_diagonal,
+    np.split, np.put, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.atleast_1d, np.atleast_2d,
+    np.atleast_3d, np.tile, np.repeat, np.roll, np.flip, np.flipud, np.fliplr, np.rot90, np.diag,
+    np.diagflat, np.diagonal, np.take, np.take_along_axis, np.compress, np.choose, np.fill_diagonal,
     np.broadcast_to, np.broadcast_arrays, np.shape, np.ndim, np.size, np.copy, np.append,
     np.delete, np.insert, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.tril,
     np.triu, np.meshgrid, np.array_repr, np.array_str, np.array2string, np.result_type, np.rollaxis,
-    np.copyto, np.may_share_memory, np.shares_memory, np.resize, np.pad, np.linalg.diagonal,
-    np.linalg.matrix_transpose, np.matrix_transpose, np.iscomplexobj, np.isrealobj,
+    np.copyto, np.put_along_axis, np.putmask, np.may_share_memory, np.shares_memory, np.resize,
+    np.pad, np.linalg.diagonal, np.linalg.matrix_transpose, np.matrix_transpose, np.iscomplexobj,
+    np.isrealobj,
 }  # fmt: skip
 """Functions that only move elements, and so are right for any objects."""

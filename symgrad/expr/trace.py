@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import ExprArray
+from symgrad.expr.array import ExprArray, plain
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.node import Graph, Handle, real_number
 from symgrad.expr.place import describe, resolve_places
@@ -143,7 +143,7 @@ def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
     if isinstance(result, np.ndarray):
         if result.ndim == 0:
             return flatten_result(graph, result.item(), f)
-        return [_output(graph, r) for r in result.flat], Tree("array", result.shape)
+        return [_output(graph, r) for r in plain(result).flat], Tree("array", result.shape)
     if isinstance(result, (Mapping, list, tuple)):
         outer, parts = apart(result) or (Tree(), [])
         pairs = [flatten_result(graph, part, f) for part in parts]

@@ -414,6 +414,75 @@ def test_single_expressions_do_not_become_arrays() -> None:
     trace(f, 2)
 
 
+def put(a: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of an array after a change in place."""
+    made = a.copy()
+    change(made)
+    return made
+
+
+POINTS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "concatenate": lambda v, x, z: np.concatenate([[z], v, [x, 1.0], np.atleast_1d(z)]),
+    "concatenate axis": lambda v, x, z: np.concatenate([[[z, x]], [[x, 2.0]], M(v)[:, :2]]),
+    "stack": lambda v, x, z: np.stack([z, x, z]),
+    "stack of lists": lambda v, x, z: np.stack([[x, 1.0], [z, 2.0]]),
+    "hstack": lambda v, x, z: np.hstack([z, v, x, 1.0]),
+    "vstack": lambda v, x, z: np.vstack([z, [x]]),
+    "column_stack": lambda v, x, z: np.column_stack([[z, x], v[:2]]),
+    "append": lambda v, x, z: np.append(np.append(v, z), [x, z, 1.0]),
+    "insert": lambda v, x, z: np.insert(v, [0, 2], [z, x]),
+    "block": lambda v, x, z: np.block([[z, x], [1.0, z]]),
+    "block of arrays": lambda v, x, z: np.block([z, v]),
+    "r_": lambda v, x, z: np.r_[z, v, x, 1.0],
+    "c_": lambda v, x, z: np.c_[v, z * v],
+    "array": lambda v, x, z: np.array([z, x, 1.0]) * 2,
+    "array of rows": lambda v, x, z: np.array([[z, x], [x, z]]) @ v[:2],
+    "sin of a list": lambda v, x, z: np.sin([z, x]),
+    "where": lambda v, x, z: np.where(z > 0, z, v),
+    "where of lists": lambda v, x, z: np.where(v[:2] > z, [z, 1.0], [x, z]),
+    "select": lambda v, x, z: np.select([z > 2, z > 0], [x, z]),
+    "diag": lambda v, x, z: np.diag([z, x]),
+    "flip": lambda v, x, z: np.flip([z, x, 2.0]),
+    "take": lambda v, x, z: np.take([z, x, 2.0], [0, 1]),
+    "sums": lambda v, x, z: np.sum([z, x, 1.0]) + np.mean([z, v[1]]),
+    "dot": lambda v, x, z: np.dot([z, x, 1.0], v[:3]),
+    "cross": lambda v, x, z: np.cross([z, x, 0.0], v[:3]),
+    "solve": lambda v, x, z: np.linalg.solve([[z, 0.0], [0.5, x]], v[:2]),
+    "kron": lambda v, x, z: np.kron([z, 1.0], [x, 2.0]),
+    "pad": lambda v, x, z: np.pad(v, 1, constant_values=z),
+    "full": lambda v, x, z: np.full(3, z) * x,
+    "full_like": lambda v, x, z: np.full_like(v, z),
+    "item": lambda v, x, z: put(v, lambda a: operator.setitem(a, 0, z)),
+    "slice": lambda v, x, z: put(v, lambda a: operator.setitem(a, slice(2), [z, 2.0 * x])),
+    "mask": lambda v, x, z: put(v, lambda a: operator.setitem(a, V > 1, z)),
+    "fill": lambda v, x, z: put(v, lambda a: a.fill(z)),
+    "put": lambda v, x, z: put(v, lambda a: np.put(a, [0, 2], [z, x])),
+    "putmask": lambda v, x, z: put(v, lambda a: np.putmask(a, V > 1, z)),
+    "fill_diagonal": lambda v, x, z: put(np.outer(v, v), lambda a: np.fill_diagonal(a, z)),
+    "of an index": lambda v, x, z: np.stack([v[0, ...], np.squeeze(v[1:2])]),
+    "results": lambda v, x, z: np.array([z, x]),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_arrays_of_no_axes_are_what_they_hold(name: str) -> None:
+    f = POINTS[name]
+    traced = trace(lambda v: f(v, v[0], array(v[0])), 6)
+    want = np.asarray(f(V, V[0], np.array(V[0])), dtype=float)
+    assert traced.structure.keys == want.shape
+    given = {i: V[k : k + 1] for k, i in enumerate(traced.inputs)}
+    found = np.array(evaluate_graph(traced.graph, traced.outputs, given)).reshape(want.shape)
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+
+    def elements(v: Any) -> Any:
+        made = f(v, v[0], array(v[0]))
+        if isinstance(made, ExprArray):
+            assert not any(isinstance(e, np.ndarray) for e in made.flat)
+        return v[0]
+
+    trace(elements, 6)
+
+
 F = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
 STRUCTURAL: list[tuple[str, Callable[[Any], Any], int]] = [
     ("a product of a matrix and a vector", lambda v: F @ v[:3], 5),

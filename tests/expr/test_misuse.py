@@ -40,6 +40,18 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "complex": (lambda: sg.fused_forward(1, lambda v: complex(v[0])), "the imaginary part"),
     "1j": (lambda: sg.fused_forward(1, lambda v: 1j * v[0]), "the imaginary part"),
     "complex array": (lambda: sg.fused_forward(1, lambda v: v[0] * np.array([1j])), "imaginary"),
+    "max of a list": (
+        lambda: sg.fused_forward(2, lambda v: np.max([v[0], v[1]])),
+        r"np\.max\(sg\.array\(",
+    ),
+    "maximum of a list": (
+        lambda: sg.fused_forward(2, lambda v: np.maximum([v[0], v[1]], 0.5)),
+        r"np\.maximum\(sg\.array\(",
+    ),
+    "insert": (
+        lambda: sg.fused_forward(2, lambda v: np.insert(np.zeros(2), 1, v[0])),
+        r"give NumPy one that can, as in sg\.array\(np\.zeros",
+    ),
     "hessian of f": (lambda: VERBS.hessian(lambda v: v[0], [1.0]), r"sg\.fused_hessian\(n, f\)"),
     "jacobian of f": (lambda: VERBS.jacobian(lambda v: v, [1.0]), r"sg\.fused_jacobian\(n, f\)"),
     "grad of f": (lambda: VERBS.grad(lambda v: v, [1.0]), r"sg\.value_and_grad\(f\)"),

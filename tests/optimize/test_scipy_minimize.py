@@ -134,7 +134,7 @@ def test_x0_of_any_shape() -> None:
         {"waves": (0.0, 1.0), "level": (None, 1.0)},
         {"waves": scipy.optimize.Bounds(0.0, 1.0), "level": [(None, 1.0)]},
         ({"level": -np.inf, "waves": ZEROS}, {"level": 1.0, "waves": ZEROS + 1}),
-        scipy.optimize.Bounds([-np.inf, 0, 0, 0, 0], [1.0] * 5),
+        scipy.optimize.Bounds(*np.array([[-np.inf, 0, 0, 0, 0], [1.0] * 5])),
         [(None, 1), (0, 1), (0, 1), (0, 1), (0, 1)],
     ],
 )
