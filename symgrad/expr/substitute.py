@@ -13,5 +13,5 @@ def substitute(graph: Graph, root: int, replacements: Mapping[int, int]) -> int:
     for i in reachable(graph, [root], min(made, default=len(graph))):
         node = graph.nodes[i]
         if i not in made and node[0].arity:
-            made[i] = graph.add(node[0], *[made.get(a, a) for a in node[1:]])
+            made[i] = graph.add(node[0], *[made.get(a, a) for a in graph.args(i)])
     return made.get(root, root)
