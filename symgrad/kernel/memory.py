@@ -15,15 +15,21 @@ from typing import Any, Final
 import numpy as np
 
 ALIGNMENT: Final = 64
-LARGE: Final = 2**20
-"""Bytes from which memory is kept."""
+LARGE: Final = 2**17
+"""Bytes from which memory is kept: from here on the C library asks the system for pages."""
 
 MOST_KEPT: Final = 8
-"""Arrays that are kept, at most."""
+"""Arrays that are kept, at most, if they have more than `KEPT` bytes."""
+
+KEPT: Final = 2**24
+"""Bytes up to which arrays are kept however many they are."""
 
 
 class Pool:
-    """Memory that is handed out as arrays. Any number of threads may ask."""
+    """Memory that is handed out as arrays. Any number of threads may ask.
+
+    What was handed out longest ago is the first to be let go.
+    """
 
     def __init__(self) -> None:
         self._owners: list[np.ndarray] = []
@@ -57,10 +63,11 @@ class Pool:
             for k in range(len(owners)):
                 fits = size + ALIGNMENT <= owners[k].nbytes <= 2 * size
                 if fits and sys.getrefcount(owners[k]) == 2:  # the list's, and the call's own
-                    return owners[k]
-            if len(owners) >= MOST_KEPT:
-                del owners[0]  # lives on for as long as the user's arrays do
+                    owners.append(owners.pop(k))
+                    return owners[-1]
             owners.append(np.empty(size + ALIGNMENT, np.uint8))
+            while len(owners) > MOST_KEPT and sum(o.nbytes for o in owners) > KEPT:
+                del owners[0]  # lives on for as long as the user's arrays do
             return owners[-1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.kernel.memory import LARGE, MOST_KEPT, Pool, is_aligned
+from symgrad.kernel.memory import ALIGNMENT, KEPT, LARGE, MOST_KEPT, Pool, is_aligned
 
 SHAPE = (LARGE // 4 + 3, 1)
 FLOAT = np.dtype(np.float32)
@@ -25,7 +25,7 @@ def test_arrays_are_aligned_and_writable() -> None:
 
 def test_what_is_alive_is_not_given_twice() -> None:
     pool = Pool()
-    arrays = [pool.empty(SHAPE, FLOAT) for _ in range(2 * MOST_KEPT)]
+    arrays = [pool.empty(SHAPE, FLOAT) for _ in range(2 * KEPT // LARGE)]
     for k, array in enumerate(arrays):
         array[...] = k
     assert all(np.all(array == k) for k, array in enumerate(arrays))
@@ -65,3 +65,31 @@ def test_kept_memory_is_counted_and_let_go() -> None:
     assert pool.nbytes == 0
     pool.empty(SHAPE, FLOAT)[...] = 1.0
     assert np.all(first == 7.0)
+
+
+def test_a_steady_loop_has_the_same_memory_whatever_is_computed_between() -> None:
+    pool, large = Pool(), (KEPT // 4, 1)
+    first = pool.empty(large, FLOAT)
+    where = address(first)
+    del first
+    for _ in range(3 * MOST_KEPT):
+        held = [pool.empty(SHAPE, FLOAT) for _ in range(MOST_KEPT // 2)]
+        del held
+        assert address(pool.empty(large, FLOAT)) == where
+
+
+def test_many_arrays_are_kept_if_they_are_not_too_large() -> None:
+    pool = Pool()
+
+    def places(count: int, size: int) -> set[int]:
+        arrays = [pool.empty((size // 4, 1), FLOAT) for _ in range(count)]
+        return {address(a) for a in arrays}
+
+    few = KEPT // (LARGE + ALIGNMENT)
+    assert places(few, LARGE) == places(few, LARGE)
+    large = 2 * KEPT // MOST_KEPT
+    arrays = [pool.empty((large // 4, 1), FLOAT) for _ in range(2 * MOST_KEPT)]
+    last = {address(a) for a in arrays[MOST_KEPT:]}
+    del arrays
+    again = [pool.empty((large // 4, 1), FLOAT) for _ in range(MOST_KEPT)]
+    assert {address(a) for a in again} == last, "the most that are kept are the last"
