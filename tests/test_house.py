@@ -22,7 +22,7 @@ FACE = 5
 REQUIRED = {"numpy", "sympy", "mpmath", "cffi"}
 OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas"}
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
-DRIVER_ROOMS = ("device", "dispatch")
+DRIVER_ROOMS = ("device", "dispatch", "compiler")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,28 +14,37 @@ from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products
 from symgrad.mathlib.define import Function
 
 LONG = 2_000
-"""Operations from which a kernel is cut into functions that are compiled with little effort."""
+"""Operations from which a kernel is cut into functions, and compiled quickly at first."""
 
 LONG_BATCH = 800
-"""The same for vectors, whose compilation takes longer, and gains less."""
-
-LONG_ROW = 3_000
-"""The same for rows that are summed up, again and again: for them compiling with effort pays."""
+"""The same for vectors, whose compilation takes longer."""
 
 FUNCTION = 300
 """Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
+
+TOGETHER = 3
+"""How many of these are one where they are compiled thoroughly, in 200 to 1,000 us an operation: no
+more values cross the cuts then than if they are not."""
+
+HOT = 2e-4
+"""Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
+
+MOST_THOROUGH = 50_000
+"""Operations up to which that is done: it takes half a minute."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A module of LLVM; ``effort`` is the compiler's level of optimisation.
 
-    ``workspace`` is how many bytes of scratch memory one call of its function needs.
+    ``workspace`` is how many bytes of scratch memory one call of its function needs. After ``hot``
+    seconds of running it pays to write and compile it thoroughly.
     """
 
     text: str
     workspace: int
     effort: int
+    hot: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -61,14 +71,17 @@ class Body:
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
     lane: behind those places stands a copy for each use, so that none takes a register for long.
+
+    What is long is cut into short functions that are compiled quickly, or, if it is to be compiled
+    ``thorough``-ly, into longer ones. That changes no bit of any result.
     """
 
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Container[int] = (), masked: Masked | None = None,
+        single: Container[int] = (), masked: Masked | None = None, thorough: bool = False,
     ) -> None:  # fmt: skip
-        self.long = LONG_ROW if masked else LONG if shape.lanes == 1 else LONG_BATCH
+        self.thorough, self.long = thorough, LONG if shape.lanes == 1 else LONG_BATCH
         self.places, self.single, self.masked = places, single, masked
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
@@ -107,12 +120,20 @@ class Body:
         The second one makes vectors of short kernels 2 to 4 % faster, and takes 10 % longer.
         """
         if len(self.parts) > 1:
-            return 0
+            return 1 if self.thorough else 0
         return 2 if self.shape.lanes > 1 and len(self.order) <= LONG_BATCH else 1
+
+    @property
+    def hot(self) -> float:
+        """The seconds of running after which it pays to compile it thoroughly."""
+        count = len(self.order)
+        quick = len(self.parts) > 1 and not self.thorough and count <= MOST_THOROUGH
+        return HOT * count if quick else math.inf
 
     def _parts(self) -> list[Part]:
         order = self.order
-        length = FUNCTION if len(order) > self.long else max(1, len(order))
+        short = FUNCTION * (TOGETHER if self.thorough else 1)
+        length = short if len(order) > self.long else max(1, len(order))
         pieces = [order[k : k + length] for k in range(0, len(order), length)] or [[]]
         if len(pieces) == 1:
             return [Part(order, [])]
@@ -256,7 +277,7 @@ class PartWriter:
         return self.shape.types[letter], self._size if letter == "f" else 1
 
 
-def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
+def module(lines: Iterable[str], workspace: int, effort: int, hot: float = math.inf) -> Source:
     """The whole text of a module with these functions, and ``workspace`` bytes to work in.
 
     Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
@@ -267,4 +288,4 @@ def module(lines: Iterable[str], workspace: int, effort: int) -> Source:
         '"prefer-vector-width"="512" }',
         "!0 = !{i32 1}",
     ])  # fmt: skip
-    return Source(text + "\n", workspace, effort)
+    return Source(text + "\n", workspace, effort, hot)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import os
 import re
 import sys
@@ -15,13 +14,11 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from symgrad.llvm import compiler
 from symgrad.llvm.body import Source
 from symgrad.llvm.instruction import BITS, Shape
-
-HEADER: Final = b"symgrad's compiled code, format 2\n"
-"""How every file on disk begins; changes when what follows does: a SHA-256 and what it is of."""
 
 NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
 """The names of files on disk: a key, and a mark where the file is not finished yet."""
@@ -50,18 +47,9 @@ class Host:
 
 
 @functools.cache
-def _llvm() -> Any:
-    """LLVM, ready to compile for this machine; loaded when it is first needed."""
-    llvm = importlib.import_module("llvmlite.binding")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm
-
-
-@functools.cache
 def host() -> Host:
     """This machine's CPU."""
-    llvm = _llvm()
+    llvm = compiler.llvm()
     features = llvm.get_host_cpu_features()
     on = {name for name, has in features.items() if has}
     bits = 512 if "avx512f" in on else 256 if "avx" in on else 128
@@ -80,8 +68,9 @@ class Code:
     """Machine code in memory: ``address`` is that of its function ``run``."""
 
     def __init__(self, compiled: bytes) -> None:
-        llvm = _llvm()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        llvm, cpu = compiler.llvm(), host()
+        machine = compiler.target_machine(cpu.name, cpu.features)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(compiled))
         engine.finalize_object()
         self._engine = engine
@@ -89,48 +78,48 @@ class Code:
         assert self.address, "the module defines run"
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _kept: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 
 
 def compile_source(source: Source) -> Code:
     """The code of a module: from memory, from disk, or from the compiler."""
+    with _lock:  # so that no two threads compile the same
+        return find_code(source) or keep_code(source, _compiled(source))
+
+
+def find_code(source: Source) -> Code | None:
+    """The code of a module that is in memory or on disk."""
     key = _key(source)
     with _lock:
         code = _kept.get(key)
-        if code is None:
-            compiled = _read(key)
-            if compiled is None:
-                compiled = _compiled(source)
-                _write(key, compiled)
+        compiled = _read(key) if code is None else None
+        if compiled is not None:
             code = _kept[key] = Code(compiled)
         return code
 
 
-def _machine(effort: int = 0) -> Any:
-    """The target, made anew for each use: an engine takes possession of it."""
-    llvm, cpu = _llvm(), host()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(cpu=cpu.name, features=cpu.features, opt=effort, jit=True)
+def keep_code(source: Source, compiled: bytes) -> Code:
+    """The code of a module that has been compiled, from now on in memory and on disk."""
+    key = _key(source)
+    with _lock:
+        code = _kept.get(key)
+        if code is None:
+            _write(key, compiled)
+            code = _kept[key] = Code(compiled)
+        return code
 
 
 def _compiled(source: Source) -> bytes:
-    llvm = _llvm()
-    module = llvm.parse_assembly(source.text)
-    machine = _machine(source.effort)
-    if "alwaysinline" in source.text:
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(0))
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        passes.run(module, builder)
-    return bytes(machine.emit_object(module))
+    cpu = host()
+    return compiler.compiled(source.text, source.effort, cpu.name, cpu.features)
 
 
 # the disk -----------------------------------------------------------------------------------------
 
 
 def _key(source: Source) -> str:
-    llvm, cpu = _llvm(), host()
+    llvm, cpu = compiler.llvm(), host()
     version = ".".join(map(str, llvm.llvm_version_info))
     where = (version, llvm.get_process_triple(), cpu.name, cpu.features)
     parts = (*where, str(source.effort), source.text)
@@ -164,7 +153,7 @@ def _system_cache() -> Path:
 
 
 def _read(key: str) -> bytes | None:
-    """What is kept under a key, if it is whole: a broken object file would end the process."""
+    """What is kept under a key, if it is whole."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -173,11 +162,10 @@ def _read(key: str) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    compiled = content[len(HEADER) + 32 :]
-    if content != HEADER + hashlib.sha256(compiled).digest() + compiled:
-        return None
-    with contextlib.suppress(OSError):  # a disk that can only be read
-        os.utime(path)
+    compiled = compiler.unsealed(content)
+    if compiled is not None:
+        with contextlib.suppress(OSError):  # a disk that can only be read
+            os.utime(path)
     return compiled
 
 
@@ -186,7 +174,7 @@ def _write(key: str, compiled: bytes) -> None:
     folder = cache_folder()
     if folder is None:
         return
-    content = HEADER + hashlib.sha256(compiled).digest() + compiled
+    content = compiler.sealed(compiled)
     with contextlib.suppress(OSError):
         unfinished = _unfinished(folder, key, content)
         try:
@@ -247,4 +235,4 @@ def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
 def _is_written_here(path: str) -> bool:
     """Whether a file begins as those of this cache do."""
     with open(path, "rb") as file:
-        return file.read(len(HEADER)) == HEADER
+        return file.read(len(compiler.HEADER)) == compiler.HEADER

@@ -18,11 +18,12 @@ import numpy as np
 from symgrad.expr.node import Op
 from symgrad.kernel.memory import POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
-from symgrad.llvm.body import Source
-from symgrad.llvm.device import Code, compile_source, host
+from symgrad.llvm.device import host
 from symgrad.llvm.emit import emit
+from symgrad.llvm.recompile import Function
 from symgrad.llvm.reduce import emit_reduction
-from symgrad.mathlib.define import Function, double, rounding_functions
+from symgrad.mathlib.define import Function as Definition
+from symgrad.mathlib.define import double, rounding_functions
 
 STREAMED: Final = 2**23
 """Bytes of results from which they go past the cache."""
@@ -52,7 +53,12 @@ def _address(array: Any) -> Any:
     return _ffi.from_buffer(array)
 
 
-def definitions_for(math: str, dtype: str) -> Mapping[Op, Function]:
+def _scratch(nbytes: int) -> Any:
+    """Memory for one call to work in."""
+    return _address(POOL.empty((nbytes,), np.dtype(np.uint8))) if nbytes else _ffi.NULL
+
+
+def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
     """The library's functions for a dtype.
 
     The CPU has none of its own that work on vectors: "fast" is the same as "accurate" here.
@@ -74,18 +80,22 @@ class Program:
         self._weight = len(computation.graph) + self.dtype.itemsize * (
             len(computation.graph.names) + sum(self._columns)
         )
+        self._lanes = host().shape(dtype, True).lanes
         self._lock = threading.Lock()
-        self._compiled: dict[bool, _Function] = {}
+        self._compiled: dict[bool, Function] = {}
 
-    def function(self, batch: bool) -> _Function:
+    def function(self, batch: bool) -> Function:
         """The compiled function for batches, or for single points."""
         found = self._compiled.get(batch)
         if found is None:
             with self._lock:
                 start = time.perf_counter()
-                shape = host().shape(str(self.dtype), batch, self._math != "strict")
-                source = emit(self.computation, definitions_for(self._math, str(self.dtype)), shape)
-                found = _Function(source, shape.lanes, len(self._columns))
+                dtype, math = str(self.dtype), self._math
+                shape = host().shape(dtype, batch, math != "strict")
+                write = partial(emit, self.computation, definitions_for(math, dtype), shape)
+                arrays = ", ".join(["void *"] * (len(self._columns) + 2))
+                loop = ", int64_t, int64_t, bool" if batch else ""
+                found = Function(write, f"void (*)({arrays}{loop})")
                 self._compiled[batch] = found
                 self.seconds += time.perf_counter() - start
         return found
@@ -106,8 +116,8 @@ class Program:
         if len(points) != 1:
             return self._bind_batch(points, results)
         function = self.function(False)
-        pointer, workspace = function.pointer, function.workspace()
-        return partial(pointer, *[_address(a) for a in (points, *results)], workspace)
+        addresses = [_address(a) for a in (points, *results)]
+        return partial(function.call, *addresses, _scratch(function.workspace))
 
     # a batch -------------------------------------------------------------------------------------
 
@@ -123,7 +133,7 @@ class Program:
 
     def _bind_batch(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
         function, count, threads = self.function(True), len(points), host().threads
-        lanes, pointer, workspace = function.lanes, function.pointer, function.workspace
+        call, lanes, workspace = function.call, self._lanes, function.workspace
         if count < lanes:
             return lambda: self._run_few(points, results, lanes)
         addresses = [_address(a) for a in (points, *results)]
@@ -132,17 +142,17 @@ class Program:
         alone = threads == 1 or whole * self._weight < PARALLEL
 
         def work(first: int, end: int) -> None:
-            pointer(*addresses, workspace(), first, end, stream)
+            call(*addresses, _scratch(workspace), first, end, stream)
 
-        def call() -> None:
+        def run() -> None:
             if alone:
                 work(0, whole)
             else:
                 share_out(work, whole, lanes, threads)
             if whole < count:  # the last whole vector of points: some of them a second time
-                pointer(*addresses, workspace(), count - lanes, count, False)
+                call(*addresses, _scratch(workspace), count - lanes, count, False)
 
-        return call
+        return run
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray], lanes: int) -> None:
         """Fewer points than a vector has lanes, as a block of their own."""
@@ -161,18 +171,16 @@ class Sums:
         start = time.perf_counter()
         self.reduction, self.dtype = reduction, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
-        source = emit_reduction(reduction, definitions_for(math, dtype), shape)
+        write = partial(emit_reduction, reduction, definitions_for(math, dtype), shape)
         self.lanes = shape.lanes
         self.count = sum(len(o.nodes) for o in reduction.summed)
         """How many results are summed over all rows."""
         rows = PIECE // len(reduction.graph) // FEWEST_ROWS * FEWEST_ROWS
         self.rows = max(FEWEST_ROWS, min(ROWS, rows))
         """How many rows a piece has."""
-        self._code = compile_source(source)
-        self._bytes = source.workspace
         more = ", void *, void *" if reduction.lookups else ""
         kind = f"void (*)(void *, void *, void *, void *, int64_t, int64_t{more})"
-        self._pointer: Any = _ffi.cast(kind, self._code.address)
+        self._function = Function(write, kind)
         self.seconds = time.perf_counter() - start
 
     def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -209,7 +217,7 @@ class Sums:
         tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
     ) -> Callable[[int, int, int], None]:  # fmt: skip
         """A call that sums up some of the rows, in the line of ``sums`` that it is told."""
-        room = _address(POOL.empty((self._bytes,), np.dtype(np.uint8)))
+        room, run = _scratch(self._function.workspace), self._function.call
         p, x, to = _address(parameters), _address(rows), _address(sums)
         size = sums.itemsize * self.count
         more: list[Any] = []
@@ -219,7 +227,7 @@ class Sums:
             more = [_address(indices), _address(places)]
 
         def call(line: int, first: int, end: int) -> None:
-            self._pointer(p, x, to + line * size, room, first, end, *more)
+            run(p, x, to + line * size, room, first, end, *more)
 
         return call
 
@@ -296,25 +304,6 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     found = np.zeros((count, rows.shape[1]), rows.dtype)
     found[: len(rows)] = rows
     return found
-
-
-class _Function:
-    """A compiled function, as Python calls it without the interpreter's lock."""
-
-    def __init__(self, source: Source, lanes: int, outputs: int) -> None:
-        self.code: Code = compile_source(source)
-        self.lanes = lanes
-        arrays = ", ".join(["void *"] * (outputs + 2))
-        loop = ", int64_t, int64_t, bool" if lanes > 1 else ""
-        self.pointer: Any = _ffi.cast(f"void (*)({arrays}{loop})", self.code.address)
-        self._bytes = source.workspace
-
-    def workspace(self) -> Any:
-        """Scratch memory for one call."""
-        if not self._bytes:
-            return _ffi.NULL
-        room = POOL.empty((self._bytes,), np.dtype(np.uint8))
-        return _address(room)
 
 
 @dataclass(frozen=True)

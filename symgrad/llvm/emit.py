@@ -24,7 +24,9 @@ UNROLLED = 96
 
 
 @paused_gc()
-def emit(computation: Computation, functions: Mapping[Op, Function], shape: Shape) -> Source:
+def emit(
+    computation: Computation, functions: Mapping[Op, Function], shape: Shape, thorough: bool = False
+) -> Source:
     """The module whose function ``run`` computes a point, or with many lanes a batch.
 
     For a point, ``run(x, output, .., workspace)``; for a batch, ``run(x, output, .., workspace,
@@ -34,7 +36,7 @@ def emit(computation: Computation, functions: Mapping[Op, Function], shape: Shap
     nodes = computation.graph.nodes
     roots = [i for o in computation.outputs for i in o.nodes]
     order = [i for i in reachable(computation.graph, roots) if nodes[i][0].arity]
-    body = Body(computation, order, functions, shape)
+    body = Body(computation, order, functions, shape, thorough=thorough)
     outputs = ", ".join(f"ptr %o{k}" for k in range(len(computation.outputs)))
     if shape.lanes == 1:
         lines, vectors = _point(body, outputs)
@@ -43,7 +45,7 @@ def emit(computation: Computation, functions: Mapping[Op, Function], shape: Shap
     else:
         lines, vectors = _looped(body, outputs)
     workspace = vectors * shape.itemsize * shape.lanes
-    return module([*body.definitions(), *lines], workspace, body.effort)
+    return module([*body.definitions(), *lines], workspace, body.effort, body.hot)
 
 
 # one point ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import Stages, stages
-from symgrad.llvm.body import LONG_ROW, Body, Masked, Source, module, write_parts
+from symgrad.llvm.body import LONG_BATCH, Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
@@ -36,9 +36,15 @@ FEWEST = 4
 IN_REGISTERS = 24
 """Results up to which accumulators stay in registers."""
 
+LONG_ROW = 3_000
+"""Operations up to which they do, as these are one function then: `LONG_BATCH` of them if it is
+compiled quickly."""
+
 
 @paused_gc()
-def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape: Shape) -> Source:
+def emit_reduction(
+    reduction: Reduction, functions: Mapping[Op, Function], shape: Shape, thorough: bool = False
+) -> Source:
     """The module whose function ``run`` sums the results over rows.
 
     ``run(parameters, rows, sums, workspace, first, end)`` writes to ``sums`` (results,), float64,
@@ -49,18 +55,21 @@ def emit_reduction(reduction: Reduction, functions: Mapping[Op, Function], shape
     """
     assert shape.lanes > 1, "rows are summed in vectors"
     split = stages(reduction)
-    if len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS:
-        once = _Once(reduction, split, split.carried, functions, shape)
-        return _in_registers(reduction, Body(reduction, split.each, functions, shape), once)
-    products = products_of(reduction, split.each)
-    body = _kept(reduction, split, products, functions, shape)
+    few = len(split.each) <= LONG_ROW and len(reduction.factors) <= IN_REGISTERS
+    if few:
+        body = Body(reduction, split.each, functions, shape, thorough=thorough)
+        if thorough or len(body.order) <= LONG_BATCH:
+            once = _Once(reduction, split, split.carried, functions, shape)
+            return _in_registers(reduction, body, once)
+    products = Products({}, ()) if few else products_of(reduction, split.each)
+    body = _kept(reduction, split, products, functions, shape, thorough)
     once = _Once(reduction, split, [i for _, i in body.copies], functions, shape)
     return _in_memory(reduction, body, products, once)
 
 
 def _kept(
     reduction: Reduction, split: Stages, products: Products, functions: Mapping[Op, Function],
-    shape: Shape,
+    shape: Shape, thorough: bool,
 ) -> Body:  # fmt: skip
     """What is done for a block of rows in memory.
 
@@ -76,7 +85,7 @@ def _kept(
     places = {i: k for k, i in enumerate(reduction.row_inputs)}
     carried = set(split.carried)
     made = Computation(reduction.name, graph, tuple(outputs))
-    return Body(made, order, functions, shape, places, carried, Masked(columns))
+    return Body(made, order, functions, shape, places, carried, Masked(columns), thorough)
 
 
 class _Once:
@@ -191,7 +200,8 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     lines = _function(reduction, write, rooms, once.calls, block, blocks, others)
     parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
     parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
-    return module([*once.lines, *body.definitions(), *parts, *lines], rooms.size, body.effort)
+    text = [*once.lines, *body.definitions(), *parts, *lines]
+    return module(text, rooms.size, body.effort, body.hot)
 
 
 def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -> None:

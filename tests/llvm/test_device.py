@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symgrad.llvm import device
+from symgrad.llvm import compiler, device
 from symgrad.llvm.body import Source
 
 from .running import run
@@ -153,7 +153,7 @@ def test_what_was_killed_while_it_wrote_is_deleted_in_time(
 ) -> None:
     unfinished = kept(folder) / f"{0:064x}.a1_b2c3d.code"
     unfinished.parent.mkdir(parents=True)
-    unfinished.write_bytes(device.HEADER + bytes(3000))
+    unfinished.write_bytes(compiler.HEADER + bytes(3000))
     os.utime(unfinished, (0, 0))
     monkeypatch.setattr(device, "CACHE_BYTES", 3000)
     device.compile_source(SOURCE)
@@ -175,7 +175,7 @@ def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
     """Each reads what it wrote, while the others write and prune."""
     program = """
 import sys
-from symgrad.llvm import device
+from symgrad.llvm import compiler, device
 device.CACHE_BYTES = 3000
 keys = [f"{int(sys.argv[1]) * 100 + k:064x}" for k in range(40)]
 for key in keys:

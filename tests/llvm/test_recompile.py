@@ -1,0 +1,235 @@
+"""Hot kernels are compiled anew, in a process of their own, and give the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import cffi
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.kernel.plan import Computation
+from symgrad.llvm import body, compiler, device, recompile, reduce
+from symgrad.llvm.dispatch import definitions_for
+from symgrad.llvm.emit import emit
+from symgrad.llvm.recompile import Function, Job
+
+from .test_emit import ONE, chain
+
+FFI = cffi.FFI()
+
+
+@pytest.fixture(autouse=True)
+def hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of many functions, which are hot at once, and code that is nowhere."""
+    for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
+        monkeypatch.setattr(body, name, value)
+    monkeypatch.setattr(body, "HOT", 0.0)
+    monkeypatch.setattr(reduce, "LONG_BATCH", 100)
+    monkeypatch.setattr(device, "_read", lambda key: None)
+    monkeypatch.setattr(device, "_write", lambda key, compiled: None)
+
+
+def function(made: Computation) -> Function:
+    """One of a computation at a point."""
+    return Function(
+        lambda thorough: emit(made, definitions_for("accurate", "float32"), ONE, thorough),
+        "void (*)(void *, void *, void *, void *)",
+    )
+
+
+class Called:
+    """A function at a point, called."""
+
+    def __init__(self, seed: int = 0) -> None:
+        made = chain(250 + seed, 3)
+        self.function = function(made)
+        self.x = np.linspace(0.1, 1.0, 3, dtype=np.float32)
+        self.room = np.empty(self.function.workspace, np.uint8)
+
+    def bits(self) -> bytes:
+        """The results."""
+        y, z = np.full(1, np.nan, np.float32), np.full(4, np.nan, np.float32)
+        arrays: list[Any] = [self.x, y, z, self.room]
+        self.function.call(*[FFI.from_buffer(a) for a in arrays])
+        return y.tobytes() + z.tobytes()
+
+    @property
+    def codes(self) -> int:
+        """How often it has been compiled."""
+        return len(self.function._codes)  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def job(self) -> Job | None:
+        """What compiles it anew."""
+        return self.function._job  # pyright: ignore[reportPrivateUsage]
+
+    def until_compiled(self, first: bytes) -> None:
+        """Call it until it has been."""
+        end = time.monotonic() + 60
+        while self.codes < 2:
+            assert self.bits() == first
+            assert time.monotonic() < end, "nothing was compiled"
+        assert self.bits() == first
+
+
+def test_a_hot_function_is_compiled_anew_and_keeps_its_bits() -> None:
+    called = Called()
+    first = called.bits()
+    assert called.job is not None, "it is hot at once"
+    called.until_compiled(first)
+    assert called.job is None
+
+
+def test_a_function_called_once_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "HOT", 1.0)
+    called = Called(1)
+    called.bits()
+    assert called.job is None and called.codes == 1
+
+
+def test_short_code_is_compiled_once_and_for_all() -> None:
+    assert isinstance(function(chain(20, 3)).call, FFI.CData), "there is nothing between"
+
+
+def test_what_was_compiled_before_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, bytes] = {}
+    monkeypatch.setattr(device, "_read", kept.get)
+    monkeypatch.setattr(device, "_write", kept.__setitem__)
+    with monkeypatch.context() as now:
+        now.setattr(recompile, "find_code", device.compile_source)
+        called = Called(2)
+        called.bits()
+    assert len(kept) == 2
+    del called
+    monkeypatch.setattr(Job, "start", lambda source: pytest.fail("it was on disk"))
+    again = Called(2)
+    again.bits()
+    assert again.codes == 2
+
+
+@pytest.mark.parametrize("program", ["", "no such program", sys.executable + "x"])
+def test_where_no_process_starts_the_code_stays(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    called = Called(3)
+    first = called.bits()
+    for _ in range(100):
+        assert called.bits() == first
+    assert called.job is None and called.codes == 1
+
+
+def test_a_process_that_fails_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "__file__", os.devnull)
+    called = Called(4)
+    first, end = called.bits(), time.monotonic() + 60
+    while called.job is not None:
+        assert called.bits() == first
+        assert time.monotonic() < end
+    assert called.codes == 1
+
+
+def test_threads_share_what_is_compiled() -> None:
+    called = Called(5)
+    first, found = called.bits(), set[bytes]()
+
+    def work() -> None:
+        while called.codes < 2:
+            found.add(called.bits())
+        found.add(called.bits())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert found == {first}
+    assert called.codes == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_goes_on_with_what_it_has() -> None:
+    called = Called(6)
+    first = called.bits()
+    assert called.job is not None
+    child = os.fork()
+    if not child:
+        same = all(called.bits() == first for _ in range(2000))
+        os._exit(0 if same and called.codes == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    called.until_compiled(first)
+
+
+def test_the_process_of_a_function_that_is_gone_ends() -> None:
+    called = Called(7)
+    called.bits()
+    assert called.job is not None
+    process = called.job._process  # pyright: ignore[reportPrivateUsage]
+    del called
+    assert process.poll() is not None
+
+
+ENDING = """
+import numpy as np, symgrad as sg
+from symgrad.llvm import body
+body.LONG = body.LONG_BATCH = 100
+body.HOT = 0.0
+kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
+for _ in range(3):
+    kernel.run(np.ones(400, np.float32))
+[job] = [f._job for f in kernel._program._compiled.values()]
+print(job._process.pid)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "kill") or sys.platform == "win32", reason="asks for a process")
+def test_the_end_of_a_process_waits_for_nothing() -> None:
+    environment = {**os.environ, "SYMGRAD_CACHE": "", "PYTHONWARNINGS": "error"}
+    found = subprocess.run(
+        [sys.executable, "-c", ENDING], env=environment, capture_output=True, text=True, check=True
+    )
+    assert not found.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found.stdout), 0)
+
+
+# the same bits ------------------------------------------------------------------------------------
+
+
+def rows_loss(terms: int, k: int) -> Any:
+    """A loss of a row with many operations, of k parameters."""
+
+    def loss(p: Any, r: Any) -> Any:
+        return sum(
+            sg.sin(p[i % k] * r[0] + i) * sg.exp(-p[(i + 1) % k] * r[1]) for i in range(terms)
+        )
+
+    return loss
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("terms", "k"), [(40, 5), (300, 5), (40, 40)])
+@pytest.mark.parametrize("math", ["accurate", "strict"])
+def test_sums_have_the_same_bits(
+    terms: int, k: int, dtype: Any, math: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In registers or in memory, cut or whole, with a rest of rows."""
+    monkeypatch.setattr(recompile, "find_code", device.compile_source)
+    loss = rows_loss(terms, k)
+    kernel = sg.fused_forward_backward(k, loss, row=2, device="cpu", dtype=dtype, math=math)
+    draw = np.random.default_rng(0)
+    bound = kernel.bind(draw.random((531, 2)))
+    p = draw.random(k)
+    function: Function = kernel._sums._function  # pyright: ignore[reportPrivateUsage]
+    value, slopes = bound.run(p)
+    assert len(function._codes) == 2  # pyright: ignore[reportPrivateUsage]
+    found = bound.run(p)
+    assert found[0] == value
+    np.testing.assert_array_equal(found[1], slopes)
