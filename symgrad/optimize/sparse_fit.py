@@ -18,6 +18,9 @@ LEAST_DAMPING: Final = 1e-14
 ROUNDING: Final = 4.0
 """How many rounding errors of the loss a step must promise for the loss to tell of it."""
 
+WORN: Final = 0.9
+"""The part of what the last step promised from which steps improve no more."""
+
 MOST_DAMPING: Final = 1e16
 """A step damped so much is next to nothing."""
 
@@ -37,7 +40,7 @@ class State:
     """Parameters, their normal equations of ``count`` residuals, and what comes next.
 
     ``scales`` are the largest squares of J's columns met so far; ``growth`` is by how much a step
-    that fails raises the damping.
+    that fails raises the damping; ``promised`` is what the step that led here did.
     """
 
     x: np.ndarray
@@ -47,6 +50,7 @@ class State:
     count: int
     damping: float = 1e-3
     growth: float = 2.0
+    promised: float = np.inf
 
     @classmethod
     def at(cls, system: RowSystem, x: np.ndarray, box: Box) -> State:
@@ -78,12 +82,14 @@ class State:
         h = self.box.clip(self.x + h) - self.x
         return h, -float(h @ self.normal.gradient) - 0.5 * self.normal.square(h)
 
-    def moved(self, x: np.ndarray, normal: Normal, quality: float) -> State:
+    def moved(self, x: np.ndarray, normal: Normal, fall: float, promised: float) -> State:
         """After a step that lowered the loss: Nielsen's rule for the damping."""
-        turn = 2.0 * min(quality, 1.0) - 1.0
+        turn = 2.0 * min(fall / promised, 1.0) - 1.0
         damping = max(self.damping * max(0.1, 1.0 - turn**3), LEAST_DAMPING)
         scales = np.maximum(self.scales, normal.squares)
-        return replace(self, x=x, normal=normal, scales=scales, damping=damping, growth=2.0)
+        return replace(
+            self, x=x, normal=normal, scales=scales, damping=damping, growth=2.0, promised=promised
+        )
 
     def damped(self) -> State:
         """After a step that failed."""
@@ -155,7 +161,7 @@ def descend(system: RowSystem, x: np.ndarray, box: Box, limits: Limits, eps: flo
             if not status and state.is_orthogonal(limits.gtol):
                 status = 1
             if status:
-                flat = status > 0 and state.is_flat(eps)
+                flat = status != -2 and state.is_flat(eps)
                 return Ending(state, -3 if flat else status, step, evaluations)
             h, promised = state.step()
             if promised > 0.0:
@@ -172,13 +178,16 @@ def _judged(
     state: State, h: np.ndarray, promised: float, trial: Normal, limits: Limits, eps: float
 ) -> tuple[State, int]:
     """The state after a step, and the status if it is the last one."""
-    cost = state.normal.cost
+    cost, hidden = state.normal.cost, state.is_hidden(promised, eps)
     fall = cost - trial.cost
+    if hidden and state.is_hidden(abs(fall), eps):  # slopes have more digits: the trapezoidal rule
+        fall = -0.5 * float(h @ (state.normal.gradient + trial.gradient))
     lower = trial.is_finite and fall > 0.0
-    after = state.moved(state.x + h, trial, fall / promised) if lower else state.damped()
+    after = state.moved(state.x + h, trial, fall, promised) if lower else state.damped()
     level = max(limits.ftol, ROUNDING * eps)
     slight = after.is_slight(level, eps)
-    if state.is_hidden(promised, eps) and (slight or not lower):
+    worn = not lower or promised >= WORN * state.promised or after.is_flat(eps)
+    if hidden and (slight or worn):
         return after, 2 if slight else -1
     if lower and fall > 0.25 * promised and max(fall, promised) <= level * cost and slight:
         return after, 2
