@@ -36,6 +36,12 @@ ROUNDING: Final = 1.0
 BLIND: Final = 2.0
 """How many rounding errors of the sum of squares a step must promise for it to tell of the step."""
 
+CLOSE: Final = 8.0
+"""How many rounding errors of the loss a decrease may be that tells of its end."""
+
+KNOWN: Final = 4.0
+"""How many rounding errors of its terms a promise must be to be known."""
+
 SMALLEST: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
@@ -57,8 +63,10 @@ class LevenbergMarquardt(Method):
 
     A decrease of the loss, or a step, within its tolerance ends a fit where no column of the
     Jacobian could lower the loss by more than that tolerance, relative to it, or where the gradient
-    is not above what the rounding of the variables makes of it. Where the model has become flat,
-    as an exponential that underflows, every gradient is small: that is no success, but status -3.
+    is not above what the rounding of the variables makes of it. Where steps improve no more the
+    undamped one must promise no more than that either; if columns are so nearly the same that
+    rounding of JᵀJ hides what it promises, the status is -1. Where the model has become flat, as an
+    exponential that underflows, every gradient is small: that is no success, but status -3.
 
     Example:
         >>> import symgrad as sg
@@ -108,8 +116,9 @@ class LevenbergMarquardt(Method):
         diagonal = matrix.diagonal()
         safe = _larger(diagonal, [_least_scale(at.eps)] * len(scales))
         scales, floors = _larger(scales, safe), list(at.eps * safe)
-        trial, promised, cut = self._step(at, point, gradient, matrix, damping * scales, floors)
-        whole = True if cut is None else ~cut
+        added = _added(damping, scales, floors, at.eps)
+        trial, promised, spread, cut = self._step(at, point, gradient, matrix, added, floors)
+        known, whole = KNOWN * at.eps * spread <= promised, True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         held = at.bounds.held(point, gradient)
@@ -122,29 +131,35 @@ class LevenbergMarquardt(Method):
         ratio = promised * inverse
         good = blind | (lower & (quality > 0.25))
         worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
+        near = promised <= functions.maximum(CLOSE * at.eps * loss, at.eps**2 * size)
+        lost = worn & ~near & ~known
+        told = functions.isfinite(np.sum(squares)) & ~lost
         return Move(
             trial, memory, point, loss, _orthogonal(squares, diagonal, loss, promised, at.eps),
             settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
-            slight=_slight(squares, diagonal, loss, size, at.eps), solved=lambda _: gone,
-            stuck=damping > 1.0 / at.eps**2, worn=worn,
+            slight=_slight(squares, diagonal, loss, size, at.eps, told), solved=lambda _: gone,
+            stuck=lost | (damping > 1.0 / at.eps**2), worn=worn & near,
             flat=_flat(diagonal, scales, point, loss, held, at.eps),
-            onward=(promised > 0.0) & hidden(promised),
+            onward=(promised > 0.0) & hidden(promised) & known,
         )  # fmt: skip
 
     def _step(
         self, at: Evaluation, point: Any, gradient: Any, matrix: Normal, added: Any,
         floors: list[Any],
-    ) -> tuple[Any, Any, Any]:  # fmt: skip
+    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
         """The trial that the damped step of the free variables leads to, and its promise.
 
         ``added`` is the damping, times D; pivots below their ``floors`` are rounding errors of JᵀJ.
-        Where the step leaves the bounds it goes to them, and the others are solved for again; the
-        last result says where that is, None without bounds.
+        The third result is the size of the terms of the promise: what each variable's part of the
+        step would do to the squares alone. Where the step leaves the bounds it goes to them, and
+        the others are solved for again; the last result says where that is, None without bounds.
         """
+        diagonal = matrix.diagonal()
         held = at.bounds.held(point, gradient)
         back = matrix.solve(gradient, added, held, floors)
         if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
-            return point - back, 0.5 * (back @ (added * back + gradient)), None
+            promised = 0.5 * (back @ (added * back + gradient))
+            return point - back, promised, back @ (diagonal * back), None
         over, ahead = at.bounds.crossed(point - back), at.bounds.project(point - back)
         edge = released(ahead - point, [_not(c) for c in over])
         pulled = gradient + matrix @ edge
@@ -155,16 +170,28 @@ class LevenbergMarquardt(Method):
         trial = at.bounds.project(trial)
         step = trial - point
         promised = -(gradient @ step) - 0.5 * (step @ (matrix @ step))
-        return trial, promised, functools.reduce(operator.or_, [c for c in over if c is not None])
+        cut = functools.reduce(operator.or_, [c for c in over if c is not None])
+        return trial, promised, step @ (diagonal * step), cut
 
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""
-        return Tolerances(gradient=_gradient_unit(eps), loss=8.0 * eps, step=8.0 * eps)
+        return Tolerances(gradient=_gradient_unit(eps), loss=CLOSE * eps, step=CLOSE * eps)
 
 
 def _least_damping(eps: float) -> float:
     """Less than what rounding does to JᵀJ, as scales may be larger than its diagonal has become."""
     return eps**1.5
+
+
+def _added(damping: Any, scales: Any, rounding: Sequence[Any], eps: float) -> Any:
+    """What is added to the diagonal of JᵀJ: the damping times the scales.
+
+    The least damping is to be none: where scales are far larger than the diagonal has become, no
+    more is added than its ``rounding``.
+    """
+    added = damping * scales
+    none = [functions.minimum(a, r) for a, r in zip(added, rounding, strict=True)]
+    return choose(damping <= _least_damping(eps), array(none), added)
 
 
 def _least_scale(eps: float) -> float:
@@ -265,11 +292,12 @@ def _orthogonal(
 
 
 def _slight(
-    squares: Sequence[Any], diagonal: Any, loss: Any, size: Any, eps: float
+    squares: Sequence[Any], diagonal: Any, loss: Any, size: Any, eps: float, told: Any
 ) -> Callable[[float], Any]:
     """Whether a change of a single variable, by its column alone, would hardly lower the loss.
 
     It would by g**2 / 2d. Rounding of the variables moves the residuals by some |J| eps |x|.
+    ``told`` is where squares tell of it at all.
     """
 
     def within(tolerance: float) -> Any:
@@ -277,7 +305,7 @@ def _slight(
         scale = tolerance / _gradient_unit(eps) ** 2
         most = functions.maximum(2.0 * loss, part * size) * scale
         tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
-        return functools.reduce(operator.and_, tests)
+        return functools.reduce(operator.and_, tests, told)
 
     return within
 

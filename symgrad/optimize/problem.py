@@ -388,5 +388,5 @@ def _status(move: Move, loss: Any, count: Any, bounds: Bounds, stop: Tolerances,
     if move.bent is not False:
         status = where(move.bent, 0.0, status)
     if move.flat is not False:
-        status = where(move.flat & (status > 0.0), -3.0, status)
+        status = where(move.flat & (status != 0.0), -3.0, status)
     return where(finite, status, -2.0)

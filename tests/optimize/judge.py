@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+from optimize import held_out
 from optimize.losses import LOSSES, Loss
 from optimize.sums_of_squares import SQUARES, Squares
 
@@ -29,12 +30,13 @@ from symgrad.pipeline import DTypeName
 
 Problem = Squares | Loss
 PROBLEMS: dict[str, Problem] = {**SQUARES, **LOSSES}
+EVERY: dict[str, Problem] = {**PROBLEMS, **held_out.PROBLEMS}
 SPREADS = np.array([0.2, 0.2, 0.5, 0.5, 1.0, 1.0, 2.0])[:, None]
 
 
 def starts_of(name: str) -> np.ndarray:
     """The published start, and seven around it (8, n)."""
-    start = np.array(PROBLEMS[name].start)
+    start = np.array(EVERY[name].start)
     around = np.random.default_rng(zlib.crc32(name.encode())).uniform(-1, 1, (7, len(start)))
     return np.vstack([start, start + around * np.maximum(np.abs(start), 0.5) * SPREADS])
 
@@ -59,7 +61,7 @@ class Judge:
     """Judges the ends of runs on one problem."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.problem = name, PROBLEMS[name]
+        self.name, self.problem = name, EVERY[name]
         n = self.problem.n
         self._single = sg.fused_forward(n, self._loss, device="cpu")
         if isinstance(self.problem, Squares):

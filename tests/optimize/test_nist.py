@@ -18,8 +18,9 @@ ILL: Any = {("Lanczos3", 0): 0.5, ("Lanczos3", 1): 0.5, ("MGH17", 0): None}
 
 Lanczos3 has residuals of 3e-5 and a Jacobian of condition 1e4, so that JᵀJ has none of the digits
 that matter: data rounded to float32 alone leave four, values rounded to it three, or by chance
-hardly one. From its first start MGH17 leads into a valley where 122 times the difference of two
-exponentials is fitted, lost in the rounding of either.
+hardly one; and so does chance decide whether the fit ends by a loss of precision. From its first
+start MGH17 leads into a valley where 122 times the difference of two exponentials is fitted, lost
+in the rounding of either.
 """
 
 
@@ -48,7 +49,8 @@ def test_fit_many_in_float32(name: str, start: int, digits: float | None, device
     found = sg.fit_many(
         case.f, case.x, [case.y], case.starts[start], steps=500, device=device, dtype="float32"
     )
-    assert found.success[0] == (digits is not None)
+    lost = found.status[0] == -1
+    assert lost if digits is None else found.success[0] or (lost and (name, start) in ILL)
     assert digits is None or case.digits(found.x[0]) > digits
 
 

@@ -67,6 +67,33 @@ def test_successes_are_minima(method: Any, dtype: DTypeName, judges: dict[str, J
     assert total.successes >= 0.75 * total.runs
 
 
+VALLEYS = ["sine, slight", "decay, slight", "Lanczos3, start 2", "Beale",
+           "Powell, badly scaled, other starts"]  # fmt: skip
+"""Columns of the Jacobian become so nearly the same there that JᵀJ in float32 does not tell them
+apart, or far shorter than they were."""
+
+
+def test_least_squares_in_valleys_claim_no_more_than_float32_can_tell() -> None:
+    total = Counts(0, 0, 0, 0, 0, 0)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name in VALLEYS:
+            total += Judge(name).run(sg.LevenbergMarquardt(), "float32")
+    assert total.false == 0
+    assert total.missed <= 0.1 * total.runs
+    assert total.successes >= 0.5 * total.runs
+
+
+def test_a_model_that_became_flat_is_said_whatever_ended_the_steps() -> None:
+    """From there every exponential of Meyer's model underflows; steps went on to the last one."""
+    meyer = SQUARES["Meyer"]
+    found = sg.minimize_from(
+        meyer.residuals, 3, [starts_of("Meyer")[4]], sg.LevenbergMarquardt(), 1000,
+        shared=meyer.data, device="cpu",
+    )  # fmt: skip
+    assert found.status[0] == -3 and found.nit[0] < 1000
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
 def test_the_saddle_of_woods_function_is_no_success(method: Any, dtype: DTypeName) -> None:
