@@ -27,8 +27,8 @@ from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.expression import PRIMARY
-from symgrad.wgsl.memory import Once
-from symgrad.wgsl.strided import BYTES, View, bound, c_strides, collapsed, pieces
+from symgrad.wgsl.memory import Once, Storage
+from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, bound, c_strides, collapsed, pieces
 
 GROUP: Final = 256
 """Invocations of a workgroup."""
@@ -39,11 +39,8 @@ ELEMENTS: Final = 4
 SERIAL: Final = 64
 """Elements that an invocation reduces one after another, which bounds the rounding errors."""
 
-KEPT_KERNELS: Final = 256
-"""Kernels that are kept."""
-
-MOST_NUMBERS: Final = 512
-"""Numbers in the block of a kernel: NumPy's 64 axes, for seven arrays."""
+KEPT_PLANS: Final = 256
+"""Dispatches that are kept: for a function, shapes and places in buffers."""
 
 MATH: Final = "accurate"
 
@@ -71,7 +68,7 @@ class Call:
         return self.ufunc(*(given[k] if k in given else next(rest) for k in range(self.ufunc.nin)))
 
 
-@lru_cache(KEPT_KERNELS)
+@lru_cache(KEPT_PLANS)
 def definition(call: Call) -> tuple[str, ...]:
     """The lines of a WGSL function ``apply(a0, ..)``, after those that it calls.
 
@@ -237,64 +234,113 @@ def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: boo
     return "\n".join(head + body) + "\n"
 
 
+@dataclass
+class Planned:
+    """A dispatch but for its buffers: ``windows`` are first byte and bytes of what it binds."""
+
+    pipeline: Any
+    block: Storage
+    numbers: np.ndarray
+    """What stands in the block."""
+    windows: tuple[tuple[int, int], ...]
+    across: int
+    down: int
+
+
 class Arithmetic:
     """The small kernels of a GPU. Several threads may use it; they take turns."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._lock = threading.Lock()
-        self._pipelines: Once[Any, Any] = Once(KEPT_KERNELS)
-        self._block = gpu.storage(BYTES * MOST_NUMBERS)
+        self._plans: Once[Any, list[Planned]] = Once(KEPT_PLANS)
 
     def compute(self, call: Call | None, arguments: Sequence[View | float], y: View) -> None:
         """Write the call of these arguments, of y's shape or numbers, to y; None copies bits."""
-        if not math.prod(y.shape):
-            return
         arrays = tuple(isinstance(a, View) for a in arguments)
-        numbers = np.array([a for a in arguments if not isinstance(a, View)], np.float32)
         views = [*(a for a in arguments if isinstance(a, View)), y]
-        most = self._gpu.max_binding // BYTES - 64
-        for part in pieces(views, most):
-            self._elementwise(call, arrays, numbers, collapsed(part))
+        key = call, arrays, tuple([v.places for v in views])
+        plans = self._plans.get(key, lambda: self._planned(call, arrays, views))
+        numbers = np.array([a for a in arguments if not isinstance(a, View)], np.float32)
+        self._start(plans, [v.buffer for v in views], numbers.view(np.uint32))
 
-    def _elementwise(
-        self, call: Call | None, arrays: tuple[bool, ...], numbers: np.ndarray, views: list[View]
+    def _planned(
+        self, call: Call | None, arrays: tuple[bool, ...], views: list[View]
+    ) -> list[Planned]:
+        """The dispatches of an elementwise kernel, as many as bindings make necessary."""
+        plans: list[Planned] = []
+        for part in pieces(views, self._most):
+            moved, windows = zip(*map(bound, collapsed(part)), strict=True)
+            at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
+            count = math.prod(moved[0].shape)
+            block = [count, *at.numbers(moved), *[0] * arrays.count(False)]
+            groups = min(-(-count // (GROUP * ELEMENTS)), MAX_WORKGROUPS)
+            plans.append(self._plan(_elementwise(call, arrays, at), block, windows, groups))
+        return plans
+
+    @property
+    def _most(self) -> int:
+        """Elements that a binding has room for, wherever in its first bytes they begin."""
+        return (self._gpu.max_binding - ALIGNMENT) // BYTES
+
+    def _plan(
+        self, source: str, block: list[int], windows: Any, across: int, down: int = 1
+    ) -> Planned:
+        numbers = np.array([n & 0xFFFFFFFF for n in block], np.uint32)
+        storage = self._gpu.storage(numbers.nbytes)
+        with self._gpu.guard:
+            self._gpu.write(storage.buffer, 0, numbers)
+        pipeline = self._gpu.pipeline(source, 1, len(windows))  # the block, and all but the last
+        return Planned(pipeline, storage, numbers, windows, across, down)
+
+    def _start(
+        self, plans: list[Planned], buffers: Sequence[Any], numbers: np.ndarray | None = None
     ) -> None:
-        moved, ranges = zip(*map(bound, views), strict=True)
-        at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
-        count = math.prod(moved[0].shape)
-        block = [count, *at.numbers(moved), *numbers.view(np.uint32).tolist()]
-        groups = min(-(-count // (GROUP * ELEMENTS)), MAX_WORKGROUPS)
-        self._run((call, arrays, at), _elementwise, block, ranges, groups, 1)
+        """Start dispatches with these buffers, and these numbers at the end of the block."""
+        gpu = self._gpu
+        with self._lock, gpu.guard:
+            gpu.check()
+            for p in plans:
+                if numbers is not None and numbers.size:
+                    last = p.numbers[-numbers.size :]
+                    if not np.array_equal(last, numbers):
+                        last[...] = numbers
+                        gpu.write(p.block.buffer, 0, p.numbers)
+                ranges = [(b, *w) for b, w in zip(buffers, p.windows, strict=True)]
+                block = (p.block.buffer, 0, p.numbers.nbytes)
+                bindings = gpu.bind(1, [block, *ranges], len(ranges))
+                gpu.submit_unwaited([Step(p.pipeline, bindings, p.across, p.down)])
 
     def reduce(self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View) -> None:
         """Reduce some axes of x; y is contiguous and has the others."""
         kept = [a for a in range(len(x.shape)) if a not in axes]
-        most = self._gpu.max_binding // BYTES - 64
         low, high = x.window
-        if high - low > most:
+        if high - low > self._most:
             self._reduce_halves(ufunc, x, axes, kept, y)
             return
         length = math.prod(x.shape[a] for a in axes)
-        by_groups = length > SERIAL
         part = SERIAL * GROUP
-        parts = max(1, -(-length // part)) if by_groups else 1
+        parts = max(1, -(-length // part)) if length > SERIAL else 1
         target = y
         if parts > 1:
             between = self._gpu.storage(BYTES * parts * math.prod(y.shape))
             shape = (math.prod(y.shape), parts)
             target = View(between.buffer, 0, shape, c_strides(shape))
-        self._reduce(ufunc, x, kept, axes, target, (length, part, parts), by_groups)
+        key = ufunc, x.places, tuple(axes), target.first
+        sizes = length, part, parts
+        plans = self._plans.get(key, lambda: [self._reducing(ufunc, x, axes, target, sizes)])
+        self._start(plans, [x.buffer, target.buffer])
         if parts > 1:
             flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,))
             self.reduce(ufunc, target, [1], flat)
 
-    def _reduce(
-        self, ufunc: np.ufunc, x: View, kept: Sequence[int], axes: Sequence[int], y: View,
-        sizes: tuple[int, int, int], by_groups: bool,
-    ) -> None:  # fmt: skip
+    def _reducing(
+        self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View, sizes: tuple[int, int, int]
+    ) -> Planned:
+        """The dispatch that reduces the axes, or parts of them, of these sizes."""
+        by_groups = sizes[0] > SERIAL
         (x, read), (y, written) = bound(x), bound(y)
-        (outer,) = collapsed([x.transposed(kept)])
+        (outer,) = collapsed([x.transposed([a for a in range(len(x.shape)) if a not in axes])])
         (inner,) = collapsed([replace(x.transposed(axes), first=0)])
         at = Addressing(len(outer.shape), (outer.is_contiguous,))
         below = Addressing(len(inner.shape), (inner.is_contiguous,), at.end)
@@ -304,8 +350,8 @@ class Arithmetic:
         groups = outputs * sizes[2] if by_groups else -(-outputs // GROUP)
         across = min(groups, MAX_WORKGROUPS)
         down = -(-groups // across) if by_groups else 1
-        key = Call(ufunc), at, below, by_groups
-        self._run(key, _reduction, block, [read, written], across, down)
+        source = _reduction(Call(ufunc), at, below, by_groups)
+        return self._plan(source, block, (read, written), across, down)
 
     def _reduce_halves(
         self, ufunc: np.ufunc, x: View, axes: Sequence[int], kept: Sequence[int], y: View
@@ -324,18 +370,3 @@ class Arithmetic:
         for half, view in zip(halves, views, strict=True):
             self.reduce(ufunc, half, axes, view)
         self.compute(Call(ufunc), views, y)
-
-    def _run(
-        self, key: tuple[Any, ...], emit: Any, block: list[int], ranges: Sequence[Any],
-        across: int, down: int,
-    ) -> None:  # fmt: skip
-        gpu = self._gpu
-        numbers = np.array([n & 0xFFFFFFFF for n in block], np.uint32)
-        with self._lock, gpu.guard:
-            gpu.check()
-            readable = len(ranges)  # the block and all but the last
-            pipeline = self._pipelines.get(key, lambda: gpu.pipeline(emit(*key), 1, readable))
-            gpu.write(self._block.buffer, 0, numbers)
-            block_range = (self._block.buffer, 0, BYTES * MOST_NUMBERS)
-            bindings = gpu.bind(1, [block_range, *ranges], readable)
-            gpu.submit_unwaited([Step(pipeline, bindings, across, down)])

@@ -30,6 +30,11 @@ class View:
     strides: Shape
 
     @property
+    def places(self) -> tuple[int, Shape, Shape]:
+        """Where the elements stand, in whatever buffer."""
+        return self.first, self.shape, self.strides
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether the elements stand one after another, in C order."""
         return all(
@@ -56,6 +61,8 @@ class View:
 
     def broadcast(self, shape: Shape) -> View:
         """The view in a larger shape, to which NumPy would broadcast it."""
+        if shape == self.shape:
+            return self
         more = len(shape) - len(self.shape)
         strides = [
             0 if n == 1 != wanted else s
@@ -158,11 +165,8 @@ def pieces(views: Sequence[View], most: int) -> Iterator[list[View]]:
         yield from pieces([v.part(axis, start, stop) for v in views], most)
 
 
-def bound(view: View) -> tuple[View, tuple[Any, int, int]]:
-    """The view from the start of what is bound, and that: a buffer, its first byte, how many."""
+def bound(view: View) -> tuple[View, tuple[int, int]]:
+    """The view from the start of what is bound of its buffer, and that: first byte, how many."""
     low, high = view.window
     start = low * BYTES // ALIGNMENT * ALIGNMENT
-    return (
-        replace(view, first=view.first - start // BYTES),
-        (view.buffer, start, high * BYTES - start),
-    )
+    return replace(view, first=view.first - start // BYTES), (start, high * BYTES - start)
