@@ -26,7 +26,18 @@ from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace
 from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, shared
-from symgrad.keywords import Function, OfNamed, OfRows, OfSums, asked_of_rows, penalty_of
+from symgrad.keywords import (
+    Function,
+    Jacobian,
+    MatrixOfRows,
+    MatrixOfSums,
+    OfLosses,
+    OfNamed,
+    OfRows,
+    OfSums,
+    asked_of_rows,
+    penalty_of,
+)
 from symgrad.mathlib.define import Math
 from symgrad.parameters import variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, size
@@ -43,13 +54,9 @@ from symgrad.wrt import chosen
 @overload
 def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
 @overload
-def fused_forward_backward(
-    n: Sizes, f: Function, *, reduce: Reduce = "sum", **options: Unpack[OfSums]
-) -> DataKernel: ...
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> DataKernel: ...
 @overload
-def fused_forward_backward(
-    n: Sizes, f: Function, *, reduce: None, **options: Unpack[OfRows]
-) -> RowsKernel: ...
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_forward_backward(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: Reduce | None = "sum", weights: str | int | None = None,
@@ -145,13 +152,9 @@ def fused_least_squares(
 @overload
 def fused_forward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
 @overload
-def fused_forward(
-    n: Sizes, f: Function, *, reduce: Reduce = "sum", **options: Unpack[OfRows]
-) -> SumsKernel: ...
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfSums]) -> SumsKernel: ...
 @overload
-def fused_forward(
-    n: Sizes, f: Function, *, reduce: None, **options: Unpack[OfRows]
-) -> RowsKernel: ...
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_forward(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: Reduce | None = "sum", weights: str | int | None = None,
@@ -188,35 +191,11 @@ def fused_forward(
 
 
 @overload
-def fused_jacobian(
-    n: Sizes,
-    f: Function,
-    *,
-    mode: Mode = "auto",
-    sparse: bool = False,
-    wrt: Any = None,
-    **options: Unpack[OfNamed],
-) -> Kernel: ...
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[Jacobian]) -> Kernel: ...
 @overload
-def fused_jacobian(
-    n: Sizes,
-    f: Function,
-    *,
-    mode: Mode = "auto",
-    sparse: bool = False,
-    reduce: Reduce = "sum",
-    **options: Unpack[OfRows],
-) -> SumsKernel: ...
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfSums]) -> SumsKernel: ...
 @overload
-def fused_jacobian(
-    n: Sizes,
-    f: Function,
-    *,
-    mode: Mode = "auto",
-    sparse: bool = False,
-    reduce: None,
-    **options: Unpack[OfRows],
-) -> RowsKernel: ...
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
 def fused_jacobian(
     n: Sizes, f: Function, *, wrt: Any = None, mode: Mode = "auto", sparse: bool = False,
     row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",

@@ -22,7 +22,17 @@ from symgrad.expr.simplify import Level
 from symgrad.expr.trace import Trace, require_feasible, scalar
 from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel, assemble
-from symgrad.keywords import Function, OfNamed, OfPoints, OfRows, OfSums, asked_of_rows, penalty_of
+from symgrad.keywords import (
+    Function,
+    MatrixOfLosses,
+    MatrixOfPoints,
+    MatrixOfRows,
+    OfLosses,
+    OfPoints,
+    OfRows,
+    asked_of_rows,
+    penalty_of,
+)
 from symgrad.mathlib.define import Math
 from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, build, size
@@ -37,29 +47,13 @@ from symgrad.wgsl.names import unique
 
 
 @overload
-def fused_hessian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False, **options: Unpack[OfNamed]
-) -> Kernel: ...
+def fused_hessian(n: Sizes, f: Function, **options: Unpack[MatrixOfPoints]) -> Kernel: ...
 @overload
 def fused_hessian(
-    n: Sizes,
-    f: Function,
-    *,
-    mode: Mode = "auto",
-    sparse: bool = False,
-    reduce: Reduce = "sum",
-    **options: Unpack[OfSums],
+    n: Sizes, f: Function, **options: Unpack[MatrixOfLosses]
 ) -> SumsKernel | RowsKernel: ...
 @overload
-def fused_hessian(
-    n: Sizes,
-    f: Function,
-    *,
-    mode: Mode = "auto",
-    sparse: bool = False,
-    reduce: None,
-    **options: Unpack[OfRows],
-) -> RowsKernel: ...
+def fused_hessian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
 def fused_hessian(
     n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
     row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",
@@ -110,11 +104,9 @@ def fused_hvp(  # pyright: ignore[reportOverlappingOverload]: without rows it is
     n: Sizes, f: Function, **options: Unpack[OfPoints]
 ) -> Kernel: ...
 @overload
-def fused_hvp(
-    n: Sizes, f: Function, *, reduce: Reduce = "sum", **options: Unpack[OfSums]
-) -> SumsKernel: ...
+def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> SumsKernel: ...
 @overload
-def fused_hvp(n: Sizes, f: Function, *, reduce: None, **options: Unpack[OfRows]) -> RowsKernel: ...
+def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_hvp(
     n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
     reduce: Reduce | None = "sum", weights: str | int | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 from symgrad.errors import InputError
+from symgrad.expr.accumulate import Mode
 from symgrad.expr.simplify import Level
 from symgrad.expr.tree import Sizes
 from symgrad.kernels import Kernel
@@ -29,6 +30,13 @@ class Common(TypedDict, total=False):
     comments: bool
 
 
+class Matrix(TypedDict, total=False):
+    """What matrices of derivatives take: see `fused_jacobian`."""
+
+    mode: Mode
+    sparse: bool
+
+
 class OfPoints(Common, total=False):
     """What makes a kernel one of points: there are no rows."""
 
@@ -42,7 +50,7 @@ class OfNamed(OfPoints, total=False):
     names: Sequence[str] | None
 
 
-class OfRows(Common, total=False):
+class OfTable(Common, total=False):
     """What kernels over data take besides, ``row`` or ``columns`` at least."""
 
     row: int | None
@@ -51,10 +59,44 @@ class OfRows(Common, total=False):
     nan_policy: NanPolicy
 
 
-class OfSums(OfRows, total=False):
-    """What sums of losses over rows take besides."""
+class OfRows(OfTable):
+    """What makes a kernel over data one of a result for each row."""
+
+    reduce: None
+
+
+class OfSums(OfTable, total=False):
+    """What sums over rows take besides."""
+
+    reduce: Reduce
+
+
+class OfLosses(OfSums, total=False):
+    """What sums of losses take besides."""
 
     regularizer: Function | None
+
+
+class MatrixOfPoints(OfNamed, Matrix):
+    """What matrices of derivatives at points take."""
+
+
+class MatrixOfSums(OfSums, Matrix):
+    """What sums of matrices over rows take."""
+
+
+class MatrixOfLosses(OfLosses, Matrix):
+    """What sums of second derivatives over rows take."""
+
+
+class MatrixOfRows(OfRows, Matrix):
+    """What matrices of each row take."""
+
+
+class Jacobian(MatrixOfPoints, total=False):
+    """What Jacobians at points take besides."""
+
+    wrt: Any
 
 
 def asked_of_rows(

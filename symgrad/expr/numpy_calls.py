@@ -100,9 +100,9 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.signbit: lambda x: ops.copysign(1.0, x) < 0.0,
 }
 
-SEVERAL: Final[dict[Any, Callable[..., tuple[Any, ...]]]] = {
-    np.divmod: lambda a, b: (a // b, a % b),
-    np.modf: lambda x: (x - ops.trunc(x), ops.trunc(x)),
+SEVERAL: Final[dict[Any, tuple[Callable[..., Any], ...]]] = {
+    np.divmod: (operator.floordiv, operator.mod),
+    np.modf: (lambda x: x - ops.trunc(x), ops.trunc),
 }
 """Ufuncs with several results."""
 
@@ -130,6 +130,14 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
 
 OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 """Python functions of scipy.special for which symgrad has its own."""
+
+WHOLE: Final[dict[str, Callable[..., Any]]] = {
+    "matmul": matmul,
+    "vecdot": vecdot,
+    "clip": clip,  # what the method v.clip calls
+    "real": lambda x: x,  # what .real is, as v.var calls it
+}
+"""What ufuncs of whole arrays are, by their names: NumPy does not export all of them."""
 
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
@@ -162,37 +170,42 @@ def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """What the ufunc, or its method, makes of expressions."""
-    match method:
-        case "reduce" if ufunc is np.logaddexp:
-            return _logaddexp_reduced(*inputs, **options)
-        case "reduce" if ufunc in REDUCTIONS:
-            begun = {"initial": ufunc.identity} if ufunc in LOGICAL else {}
-            return reduce(REDUCTIONS[ufunc], *inputs, **begun | dict(options))
-        case "accumulate" if ufunc in REDUCTIONS:
-            return accumulate(REDUCTIONS[ufunc], *inputs, **options)
-        case "outer" if _function(ufunc):
-            a, b = (plain(v) for v in inputs)
-            apart = a.reshape(a.shape + (1,) * b.ndim)
-            return map_elements(functools.partial(_apply, ufunc), apart, b)
-        case "__call__" if ufunc is np.matmul:
-            return matmul(*inputs)
-        case "__call__" if ufunc is np.vecdot:
-            return vecdot(*inputs, **options)
-        case "__call__" if ufunc in SEVERAL:
-            found = [map_elements(lambda *a, k=k: SEVERAL[ufunc](*a)[k], *inputs) for k in (0, 1)]
-            return tuple(found)
-        case "__call__" if ufunc in STRUCTURAL and not any(map(_is_number, inputs)):
-            return map_elements(STRUCTURAL[ufunc], *inputs)
-        case "__call__" if _function(ufunc):
-            return map_elements(functools.partial(_apply, ufunc), *inputs)
-        case "__call__" if ufunc.__name__ == "clip":  # what the method v.clip calls
-            return clip(*inputs)
-        case "__call__" if ufunc.__name__ == "real":  # what .real is, as v.var calls it
-            return inputs[0]
+    function = METHODS[method](ufunc) if method in METHODS else None
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
-    home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"
-    raise TraceError(located(f"{home}.{called} is not defined for expressions"))
+    if function is None:
+        scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+        home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"
+        raise TraceError(located(f"{home}.{called} is not defined for expressions"))
+    return _bound(called, function, inputs, options)
+
+
+def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What calling the ufunc does to arrays of expressions."""
+    if ufunc.__name__ in WHOLE:
+        return WHOLE[ufunc.__name__]
+    if ufunc in SEVERAL:
+        return lambda *inputs, **_: tuple(map_elements(f, *inputs) for f in SEVERAL[ufunc])
+    if not _function(ufunc):
+        return None
+    apply, structural = functools.partial(_apply, ufunc), STRUCTURAL.get(ufunc)
+
+    def call(*inputs: Any, **_: Any) -> Any:
+        if structural is None or any(map(_is_number, inputs)):
+            return map_elements(apply, *inputs)
+        return map_elements(structural, *inputs)
+
+    return call
+
+
+def _outer_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What ``ufunc.outer`` does to two arrays of expressions."""
+
+    def outer(a: Any, b: Any) -> Any:
+        a, b = plain(a), plain(b)
+        apart = a.reshape(a.shape + (1,) * b.ndim)
+        return map_elements(functools.partial(_apply, ufunc), apart, b)
+
+    return outer if _function(ufunc) else None
 
 
 def _logaddexp_reduced(
@@ -244,7 +257,8 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     if scipy_function() in OWN:
         raise TraceError(located("SciPy computes with the values of expressions"))
     if func in FUNCTIONS:
-        return _called(func, args, _meant(FUNCTIONS[func], kwargs))
+        function = FUNCTIONS[func]
+        return _bound(func.__name__, function, args, _meant(function, kwargs))
     if func in MOVES:
         moved = _demote if func in JOINS else _part
         given = {k: moved(v) for k, v in kwargs.items()}
@@ -265,12 +279,13 @@ def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str,
     }  # fmt: skip
 
 
-def _called(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The function of these arguments, if it has them."""
     try:
-        inspect.signature(FUNCTIONS[func]).bind(*args, **kwargs)
+        inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise TraceError(located(f"np.{func.__name__} of expressions: {error}")) from error
-    return FUNCTIONS[func](*args, **kwargs)
+        raise TraceError(located(f"np.{name} of expressions: {error}")) from error
+    return function(*args, **kwargs)
 
 
 def _demote(value: Any) -> Any:
@@ -292,6 +307,24 @@ def _as_expressions(value: Any) -> Any:
     return (
         type(value)([_as_expressions(v) for v in value]) if type(value) in (list, tuple) else value
     )
+
+
+REDUCE: Final[dict[Any, Callable[..., Any]]] = {
+    ufunc: functools.partial(reduce, f, **{"initial": ufunc.identity} if ufunc in LOGICAL else {})
+    for ufunc, f in REDUCTIONS.items()
+} | {np.logaddexp: _logaddexp_reduced}
+"""What the method reduce of ufuncs does to arrays of expressions."""
+
+ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in REDUCTIONS.items()}
+"""What their method accumulate does."""
+
+METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {
+    "__call__": _call_of,
+    "outer": _outer_of,
+    "reduce": REDUCE.get,
+    "accumulate": ACCUMULATE.get,
+}
+"""What ufuncs and their methods do, if that is known."""
 
 
 # --- arrays and single expressions take part ------------------------------------------------------
