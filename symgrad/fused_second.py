@@ -9,6 +9,7 @@ from typing import Unpack, overload
 
 from symgrad.data import DataKernel
 from symgrad.deriving import (
+    Maker,
     dense,
     kernel_of,
     matrix_of,
@@ -35,7 +36,7 @@ from symgrad.keywords import (
 )
 from symgrad.mathlib.define import Math
 from symgrad.parameters import of_row, variables_of
-from symgrad.pipeline import Derivation, DType, Wanted, build, size
+from symgrad.pipeline import Derivation, DType, Options, Wanted, build, size
 from symgrad.points import Inputs
 from symgrad.results import Scalar, derivatives
 from symgrad.row_loss import Request
@@ -80,6 +81,17 @@ def fused_hessian(
         penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
         request = Request(f, n, *over, options, mode, penalty)
         return rows_kernel(request, "hessian", device, sparse)
+    return hessian_kernel(n, f, options, device, mode, sparse, names)
+
+
+def hessian_kernel(
+    n: Sizes, f: Function, options: Options, device: DeviceChoice, mode: Mode = "auto",
+    sparse: bool = False, names: Sequence[str] | None = None, make: Maker = assemble,
+) -> Kernel:  # fmt: skip
+    """The kernel of a loss of n variables, its gradient and its Hessian.
+
+    ``make`` is as for `gradient_kernel`.
+    """
     tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
@@ -96,7 +108,8 @@ def fused_hessian(
         ]
 
     derivation = Derivation(("hessian", tree, sparse, mode), derive)
-    return kernel_of(f, tree, derivation, "loss, gradient and Hessian", options, device, names)
+    what = "loss, gradient and Hessian"
+    return kernel_of(f, tree, derivation, what, options, device, names, make=make)
 
 
 @overload

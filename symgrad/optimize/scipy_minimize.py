@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.deriving import gradient_kernel, options_of
 from symgrad.errors import InputTypeError
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tree import Tree
-from symgrad.fused import fused_forward_backward
-from symgrad.fused_second import fused_hessian
-from symgrad.kernels import Kernel
+from symgrad.fused_second import hessian_kernel
+from symgrad.kernels import Kernel, shared
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.nesting import nesting_of
 from symgrad.optimize.result import as_scipy, scipy_optimize
@@ -40,8 +40,8 @@ def minimize(
 
     Args:
         f: gets an array of n variables, or what is nested as x0, and ``args``, and returns one
-            scalar; it is traced at every call, and what it reads from elsewhere is what it is then:
-            `value_and_grad`.
+            scalar; it is traced at every call, and what it reads from elsewhere is what it is then.
+            Equal traces share their kernels: see `value_and_grad`.
         x0: where to start: (n,), an array of any shape, or dicts, dataclasses, and lists and tuples
             of such and of arrays. Your other functions get x nested likewise, and the result's
             ``x`` and ``jac`` are; matrices are those of all variables in a row.
@@ -79,14 +79,16 @@ def minimize(
     _require_scipys(tree, method)
     args = args if isinstance(args, tuple) else (args,)
     target = choose(device if device is not None else "cpu")
-    chosen = {"device": target, "dtype": dtype or ("float32" if target.is_gpu else "float64")}
+    kind: DType = dtype or ("float32" if target.is_gpu else "float64")
     name = method.lower() if isinstance(method, str) else ""
     loss = _loss_of(f, args, with_gradient=jac is True)
-    fun = as_scipy(fused_forward_backward(tree, loss, **chosen))
+    compiled = options_of(f, None, "accurate", kind, True, comments=True)
+    fun = as_scipy(gradient_kernel(tree, loss, None, compiled, target, make=shared))
     jac, hess = (asked.function(_with_args(g, args)) for g in (jac, hess))
     hessp = asked.function(_with_args(hessp, args), vectors=2)
     if not callable(hess) and hessp is None and name in SECOND:
-        hess = _hessian(fused_hessian(tree.size, of_row(loss, tree), **chosen))
+        flat = of_row(loss, tree)
+        hess = _hessian(hessian_kernel(tree.size, flat, compiled, target, make=shared))
     derivatives = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
     given = {} if name in WITHOUT else derivatives
     value = fun if given.get("jac") is True else lambda x: fun(x)[0]

@@ -13,6 +13,8 @@ import scipy.optimize
 from optimize.problems import rosenbrock
 
 import symgrad as sg
+from symgrad import kernels
+from symgrad.kernels import assemble
 from symgrad.optimize.result import as_scipy
 
 START = [-1.2, 1.0, 0.5]
@@ -39,6 +41,30 @@ def test_derivatives_are_exact() -> None:
     )  # fmt: skip
     assert (found.nit, found.nhev) == (want.nit, want.nhev)
     np.testing.assert_allclose(found.x, want.x, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["BFGS", "trust-exact"])
+def test_equal_traces_share_kernels_and_others_do_not(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(*given: Any) -> Any:
+        made.append(method)
+        return assemble(*given)
+
+    monkeypatch.setattr(kernels, "assemble", counted)
+    wanted = 1.5 if method == "BFGS" else 2.5
+
+    def bowl(v: Any) -> Any:
+        return (v[0] - wanted) ** 2 + np.cosh(v[1])
+
+    ends = [sg.minimize(bowl, [0.0, 1.0], method=method).x[0] for _ in range(3)]
+    first = len(made)
+    assert ends == pytest.approx([wanted] * 3, abs=1e-4) and first == (1 if method == "BFGS" else 2)
+    wanted += 2.0
+    assert sg.minimize(bowl, [0.0, 1.0], method=method).x[0] == pytest.approx(wanted, abs=1e-4)
+    assert len(made) == 2 * first
 
 
 def test_args_bounds_constraints_and_callback() -> None:
