@@ -38,6 +38,7 @@ from symgrad.optimize.states import (
     States,
     Task,
     streamed,
+    streamed_through,
 )
 from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
@@ -45,6 +46,7 @@ from symgrad.rows import Reduce
 from symgrad.screen import open_screen
 from symgrad.targets import Device, DeviceChoice, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.solve import fits
@@ -158,8 +160,9 @@ def minimize_from(
     told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
     stages = [(make(made), count) for made, count in planned]
     shown = partial(_shown, told, begin)
-    if not (target.is_gpu or runner or watched or progress or memory):
-        return shown(streamed(task, stages, begin.rows, data), {})
+    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.own))
+    if not (runner or watched or progress or memory or there):
+        return shown(_streamed(task, stages, begin.rows, data, target), {})
     states = _states(task, stages, begin.rows, data, target)
     losses, ended = _run(states, stages, _asked(callback, shown), every, progress)
     kept = _kept(states if memory else None, losses if every else None)
@@ -182,6 +185,13 @@ def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
         return _loops.get((made, options.math, owner), lambda: gpu.Loop(owner, made, options.math))
     math, dtype = options.math, options.dtype
     return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
+
+
+def _streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data, target: Device) -> Ends:
+    """All steps of problems on the host, block by block."""
+    if target.is_gpu:
+        return streamed_through(task, stages, starts, data, target)
+    return streamed(task, stages, starts, data)
 
 
 def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device) -> States:

@@ -8,9 +8,11 @@ GPU in its memory, by a kernel that spreads starts into states and one that gath
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -38,6 +40,13 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.memory import Once
+from symgrad.wgsl.transfer import Download
+
+BLOCK_BYTES: Final = 1 << 25
+"""Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
+
+BLOCK_PROBLEMS: Final = 1 << 16
+"""Problems of a block, at least, which keep a GPU busy."""
 
 Stages = Sequence[tuple[Any, int]]
 """Runners with the steps that each is to do; all but the first do what ends a run."""
@@ -207,6 +216,7 @@ class DeviceStates:
 
     def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data, device: Device) -> None:
         self.layout, self._stays = task.layout, isinstance(starts, DeviceArray)
+        self._gpu = lead.gpu
         if not isinstance(starts, DeviceArray):
             starts = DeviceArray.from_numpy(lead.gpu, starts)
         spread = _spread(lead.gpu, device, self.layout.n, tuple(task.first.tolist()), task.bounds)
@@ -216,7 +226,7 @@ class DeviceStates:
 
     def advance(self, runner: gpu.Loop, steps: int) -> None:
         """Have a runner do some steps."""
-        self.state = runner.run_bound(self.state, steps, self._data)
+        runner.advance(self.state, steps, self._data)
 
     def active(self) -> bool:
         """Whether any problem is not done."""
@@ -224,16 +234,67 @@ class DeviceStates:
 
     def ends(self) -> Ends:
         """What the result is now."""
-        x, *others, _ = self._gather.run_on_device(self.state)
-        fun, nit, status, success = (a.reshape(-1) for a in others)
         if self._stays:
-            return Ends(x, fun, nit, status, success)
-        nit, status = (a.numpy().astype(np.int32) for a in (nit, status))
-        return Ends(x.numpy(), fun.numpy(), nit, status, status > 0)
+            x, *others, _ = self._gather.run_on_device(self.state)
+            return Ends(x, *(a.reshape(-1) for a in others))
+        found = _Collected(len(self.state), self.layout.n, np.dtype(np.float32))
+        with self._gpu.guard, self._gpu.transfers.download() as down:
+            self.fetch(slice(None), found, down)
+        return found.ends()
+
+    def fetch(self, part: slice, found: _Collected, down: Download) -> None:
+        """Have a part of what is collected filled with these results, when the transfer ends."""
+        x, fun, nit, status, *_ = self._gather.run_on_device(self.state)
+        x.fetch(found.x[part], down)
+        for array, target in ((fun, found.fun), (nit, found.nit), (status, found.status)):
+            array.reshape(-1).fetch(target[part], down)
 
     def memory(self) -> tuple[np.ndarray, ...]:
         """What the method keeps now, each part (S, ...)."""
         return self.layout.split(self.state.numpy())[1]
+
+
+def streamed_through(
+    task: Task, stages: Stages, starts: np.ndarray, data: Data, device: Device
+) -> Ends:
+    """All steps on a GPU, for some problems while others are on their way there or back."""
+    lead: gpu.Loop = stages[0][0]
+    owner, count, n = lead.gpu, len(starts), task.problem.n
+    found = _Collected(count, n, np.dtype(np.float32))
+    shared = _there(owner, data.shared)
+    width = 2 * n + 3 + (0 if data.own is None else math.prod(data.own.shape[1:]))
+    with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
+
+        def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
+            states = DeviceStates(task, lead, starts, Data(shared, own), device)
+            for runner, steps in stages:
+                states.advance(runner, steps)
+            states.fetch(part, found, down)
+
+        there: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
+        for part in _blocks(count, 4 * width):
+            own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
+            there.append((part, DeviceArray.sent(owner, starts[part], up), own))
+            if len(there) > 1:  # threads copy this block meanwhile
+                run(*there.popleft())
+            up.flush()
+        while there:
+            run(*there.popleft())
+    return found.ends()
+
+
+def _there(owner: Gpu, array: Any) -> DeviceArray | None:
+    """An array on a device, wherever it was, if there is one."""
+    if array is None or isinstance(array, DeviceArray):
+        return array
+    return DeviceArray.from_numpy(owner, array)
+
+
+def _blocks(count: int, nbytes: int) -> Iterator[slice]:
+    """Equal shares of so many problems, of so many bytes each."""
+    number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
+    size = -(-count // number) or 1
+    return (slice(k, k + size) for k in range(0, count, size))
 
 
 _programs: Once[Any, Program] = Once(32)

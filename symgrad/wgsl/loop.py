@@ -21,7 +21,7 @@ from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
@@ -91,8 +91,8 @@ class Chunk:
 
     start: int
     count: int
-    own: tuple[Any, int, int]
-    keep: Storage | None
+    own: Range
+    keep: Storage | DeviceArray | None
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class Data:
 
     sizes: Problems
     form: Form
-    shared: Storage
-    shared_bytes: int
+    shared: DeviceArray
     chunks: tuple[Chunk, ...]
 
 
@@ -148,7 +147,7 @@ class Loop:
             self.gpu.check()
             kept = self._stored(shared)
             chunks = tuple(self._chunks(sizes, form, own))
-        return Data(sizes, form, kept, max(4, 4 * sizes.rows * it.shared), chunks)
+        return Data(sizes, form, kept, chunks)
 
     def form(self, sizes: Problems) -> Form:
         """What suits problems of these sizes."""
@@ -157,20 +156,17 @@ class Loop:
         few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= TOTALS
         return Form(few or self._turns(Form(False), sizes.rows) > TURNS)
 
-    def _stored(self, array: np.ndarray | DeviceArray | None) -> Storage:
-        if isinstance(array, DeviceArray):
-            array = array.numpy()
+    def _stored(self, array: np.ndarray | DeviceArray | None) -> DeviceArray:
+        """Shared data on the device; something to bind if there are none."""
         if array is None or not array.size:
-            return self.gpu.storage(4)
-        data = np.ascontiguousarray(array, np.float32)
-        if data.nbytes > self.gpu.max_binding:
+            return DeviceArray.empty(self.gpu, (1, 1))
+        if 4 * array.size > self.gpu.max_binding:
             raise DeviceError(
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
-                f'for shared data of {data.nbytes:,}: use device="cpu"'
+                f'for shared data of {4 * array.size:,}: use device="cpu"'
             )
-        storage = self.gpu.storage(data.nbytes)
-        self.gpu.upload(storage, data)
-        return storage
+        there = isinstance(array, DeviceArray)
+        return array if there else DeviceArray.from_numpy(self.gpu, array)
 
     def _chunks(
         self, sizes: Problems, form: Form, own: np.ndarray | DeviceArray | None
@@ -185,11 +181,9 @@ class Loop:
             elif isinstance(own, DeviceArray):
                 yield self._on_device(start, count, own.rows(start, count), form)
             else:
-                part = np.ascontiguousarray(own[start : start + count], np.float32)
-                storage = self.gpu.storage(part.nbytes)
-                self.gpu.upload(storage, part)
-                chunk = self._on_device(start, count, (storage.buffer, 0, part.nbytes), form)
-                yield Chunk(start, count, chunk.own, chunk.keep or storage)
+                part = DeviceArray.from_numpy(self.gpu, own[start : start + count])
+                chunk = self._on_device(start, count, part.rows(0, count), form)
+                yield Chunk(start, count, chunk.own, chunk.keep or part)
 
     def _chunk(self, width: int, form: Form) -> int:
         """Problems whose arrays fit in bindings, and that one grid takes."""
@@ -202,7 +196,7 @@ class Loop:
             )
         return min(fit, GRID * form.lanes if form.workgroup or not width else TURNED)
 
-    def _on_device(self, start: int, count: int, own: tuple[Any, int, int], form: Form) -> Chunk:
+    def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
         """A chunk whose data are on the device as rows of problems."""
         if form.workgroup:
             return Chunk(start, count, own, None)
@@ -236,38 +230,40 @@ class Loop:
                 f"a state of shape {state.shape}: expected "
                 f"({data.sizes.count}, {self.iteration.state})"
             )
-        on_device = isinstance(state, DeviceArray)
-        result = DeviceArray.empty(self.gpu, state.shape) if on_device else np.empty(
-            state.shape, np.float32
-        )  # fmt: skip
+        if not isinstance(state, DeviceArray):
+            there = DeviceArray.from_numpy(self.gpu, state)
+            self.advance(there, steps, data)
+            return there.numpy()
+        result = DeviceArray.empty(self.gpu, state.shape)
+        with self._lock, self.gpu.guard:
+            for chunk in data.chunks:
+                target, place, nbytes = result.rows(chunk.start, chunk.count)
+                source, first, _ = state.rows(chunk.start, chunk.count)
+                self.gpu.submit([], [Copy(source, first, target, place, nbytes)])
+        self.advance(result, steps, data)
+        return result
+
+    def advance(self, state: DeviceArray, steps: int, data: Data) -> None:
+        """Do steps of states that nobody else has: they are changed, if not yet on return."""
         with self._lock, self.gpu.guard:
             self.gpu.check()
             for chunk in data.chunks:
-                self._run_chunk(state, result, steps, data, chunk)
-        return result
+                self._advance(state.rows(chunk.start, chunk.count), steps, data, chunk)
 
-    def _run_chunk(self, state: Any, result: Any, steps: int, data: Data, chunk: Chunk) -> None:
-        width, part = 4 * self.iteration.state, slice(chunk.start, chunk.start + chunk.count)
-        nbytes = chunk.count * width
-        if isinstance(result, DeviceArray):
-            states = result.rows(chunk.start, chunk.count)
-            source, first, _ = state.rows(chunk.start, chunk.count)
-            self.gpu.submit([], [Copy(source, first, states[0], states[1], nbytes)])
-            self._advance(states, steps, data, chunk)
-            return
-        storage = self.gpu.storage(nbytes)
-        self.gpu.upload(storage, np.ascontiguousarray(state[part], np.float32))
-        self._advance((storage.buffer, 0, nbytes), steps, data, chunk)
-        self.gpu.download(storage, result[part].reshape(-1))
+    def _advance(self, states: Range, steps: int, data: Data, chunk: Chunk) -> None:
+        """Dispatches, until all steps are done or no problem is active.
 
-    def _advance(self, states: tuple[Any, int, int], steps: int, data: Data, chunk: Chunk) -> None:
-        """Dispatches, until all steps are done or no problem is active."""
+        A single one that does all of them is not waited for.
+        """
         rows, form = data.sizes.rows, data.form
         weight = self._weight(rows)
         most = self._most(form, rows)
         now = max(1, int(SECONDS * self._speed / (weight * chunk.count)))
         while steps > 0:
             now = min(now, most, steps, 2**32 // chunk.count)
+            if now == steps:
+                self.gpu.submit_unwaited([self._step(states, steps, data, chunk)])
+                return
             took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
             steps -= _even(now, steps)
             if not active:
@@ -295,21 +291,25 @@ class Loop:
         mine = -(-rows // WORKGROUP) if form.workgroup else rows
         return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
 
+    def _step(self, states: Range, steps: int, data: Data, chunk: Chunk) -> Step:
+        """The dispatch of some steps, next to be submitted."""
+        gpu = self.gpu
+        shared = data.shared.rows(0, len(data.shared))
+        progress = (self._progress.buffer, 0, 4 * PROGRESS)
+        bindings = gpu.bind(steps, [chunk.own, states, progress, shared])
+        gpu.write(self._progress.buffer, 0, np.array([0, 0, data.sizes.rows], np.uint32))
+        groups = -(-chunk.count // data.form.lanes)
+        return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+
     def _dispatch(
-        self, states: tuple[Any, int, int], steps: int, data: Data, chunk: Chunk
+        self, states: Range, steps: int, data: Data, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all problems, and those active."""
-        gpu, nbytes = self.gpu, 4 * PROGRESS
-        shared = (data.shared.buffer, 0, data.shared_bytes)
-        progress = (self._progress.buffer, 0, nbytes)
-        bindings = gpu.bind(steps, [chunk.own, states, progress, shared])
-        pipeline = self._pipeline(data.form)
-        gpu.write(self._progress.buffer, 0, np.array([0, 0, data.sizes.rows], np.uint32))
+        nbytes = 4 * PROGRESS
+        step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
-        groups = -(-chunk.count // data.form.lanes)
-        step = Step(pipeline, bindings, min(groups, GRID), -(-groups // GRID))
-        gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
+        self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
         found = np.empty(PROGRESS, np.float32)
         self._staging.read(nbytes, [(0, found)])
         done, active, _ = found.view(np.uint32).tolist()

@@ -16,6 +16,7 @@ from symgrad.wgsl.elementwise import Arithmetic
 from symgrad.wgsl.encoding import Copy
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, c_strides
+from symgrad.wgsl.transfer import Download, Upload
 
 FLOAT: Final = np.dtype(np.float32)
 
@@ -41,10 +42,17 @@ class StoredArray:
 
     @classmethod
     def from_numpy(cls, gpu: Gpu, array: np.ndarray, dtype: np.dtype[Any] = FLOAT) -> Self:
-        """A copy of ``array`` on the GPU."""
+        """A copy of ``array`` on the GPU, which may be changed when this returns."""
+        gpu.check()
+        with gpu.guard, gpu.transfers.upload() as up:
+            return cls.sent(gpu, array, up, dtype)
+
+    @classmethod
+    def sent(cls, gpu: Gpu, array: np.ndarray, up: Upload, dtype: np.dtype[Any] = FLOAT) -> Self:
+        """A copy that is on its way, for what is submitted after `Upload.flush`."""
         result = cls.empty(gpu, array.shape, dtype)
         if result._storage is not None:
-            gpu.upload(result._storage, array, dtype)
+            up.put(array, result._storage.buffer, dtype=dtype)
         return result
 
     @classmethod
@@ -117,6 +125,11 @@ class StoredArray:
         if self._storage is not None:
             self.gpu.download(self._storage, result, self._first, self.dtype)
         return result
+
+    def fetch(self, target: np.ndarray, down: Download) -> None:
+        """Have an array of this shape filled, with elements of its dtype, when a transfer ends."""
+        if self._storage is not None:
+            down.get(target, self._storage.buffer, self._first, self.dtype)
 
     def item(self) -> float | int:
         """The only element, as a number."""

@@ -222,8 +222,7 @@ class Upload(_Transfer):
     ) -> None:
         """Copy an array to a buffer, as numbers of a dtype, its own if there is none.
 
-        Pieces may still be read from the array when this returns; none when the context has ended.
-        What is submitted after that finds all of them.
+        Pieces may still be read from the array when this returns, and are not yet on their way.
         """
         dtype = dtype or array.dtype
         if array.size * dtype.itemsize <= WRITTEN:
@@ -259,9 +258,13 @@ class Upload(_Transfer):
             slot.started = self._mapper.start(slot.buffer, PIECE, write=True)
         self._flying.extend(sent)
 
-    def _end(self) -> None:
+    def flush(self) -> None:
+        """Send all pieces: nothing more is read from arrays, and what comes after finds them."""
         while self._copying:
             self._send()
+
+    def _end(self) -> None:
+        self.flush()
         while self._flying:
             self._shelf.give(self._flying.popleft())
 

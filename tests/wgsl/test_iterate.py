@@ -44,13 +44,13 @@ def loop_of(gpu: Gpu, iteration: Iteration, form: Form | None = None) -> Loop:
 def counted(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps of each dispatch to come."""
     steps: list[int] = []
-    dispatch = loop._dispatch
+    step = loop._step
 
     def count(states: Any, now: int, *rest: Any) -> Any:
         steps.append(now)
-        return dispatch(states, now, *rest)
+        return step(states, now, *rest)
 
-    monkeypatch.setattr(loop, "_dispatch", count)
+    monkeypatch.setattr(loop, "_step", count)
     return steps
 
 
@@ -223,7 +223,7 @@ def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch
         return loop.run(made.state, 50, made.shared, made.own)
 
     want = run()
-    for name, value in (("SERIAL", 1), ("TURNED", 64), ("GRID", 2)):
+    for name, value in (("SERIAL", 1), ("TURNED", 64), ("GRID", 64)):
         monkeypatch.setattr(running, name, value)
         np.testing.assert_array_equal(run(), want)
 

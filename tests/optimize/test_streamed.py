@@ -1,0 +1,158 @@
+"""Problems that go through a GPU block by block end as they do all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.optimize import states
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import list_gpus
+from symgrad.wgsl.loop import Loop
+
+if not list_gpus():
+    pytest.skip("no GPU and no software Vulkan driver here", allow_module_level=True)
+
+COUNT = 333
+
+
+def bowl(v: Any) -> Any:
+    return (v[0] - 1) ** 2 + 3 * (v[1] + v[0]) ** 2 + sg.cos(v[1])
+
+
+def line(p: Any, row: Any) -> Any:
+    x, y = row
+    return p[0] * sg.exp(-p[1] * x) - y
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Makes blocks of a hundred problems; the sizes of those to come."""
+    sizes: list[int] = []
+    fetch = states.DeviceStates.fetch
+
+    def counted(self: Any, part: slice, *rest: Any) -> None:
+        sizes.append(len(self.state))
+        fetch(self, part, *rest)
+
+    monkeypatch.setattr(states, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(states, "BLOCK_PROBLEMS", 100)
+    monkeypatch.setattr(states.DeviceStates, "fetch", counted)
+    return sizes
+
+
+def curves() -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(0, 3, 12)
+    rates = np.linspace(0.3, 2, COUNT)
+    return x, np.exp(-np.outer(rates, x)) * np.linspace(1, 2, COUNT)[:, None]
+
+
+def same(found: Any, want: Any) -> None:
+    for name in ("x", "fun", "nit", "status", "success"):
+        np.testing.assert_array_equal(found[name], want[name])
+        assert found[name].dtype == want[name].dtype
+    assert list(found.message) == list(want.message) and found.best == want.best
+
+
+@pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LBFGS(), sg.Newton()], ids=repr)
+def test_starts(blocks: list[int], monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
+    starts = np.random.default_rng(0).normal(size=(COUNT, 2))
+
+    def run(starts: Any) -> Any:
+        return sg.minimize_from(bowl, 2, starts, method, 40, device="gpu")
+
+    found = run(starts)
+    assert blocks == [111, 111, 111]
+    same(run(np.asfortranarray(starts).astype(">f8")), found)
+    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    same(run(starts.astype(np.float32)), found)
+    assert len(blocks) == 7
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", ">f4", "float16"])
+def test_data_of_each(blocks: list[int], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    x, seen = curves()
+    seen = seen.astype(np.float16).astype(kind)
+
+    def run(seen: Any) -> Any:
+        model = lambda x, a, b: a * sg.exp(-b * x)  # noqa: E731
+        return sg.fit_many(model, x, seen, [1.0, 1.0], device="gpu")
+
+    found = run(seen)
+    assert blocks == [111, 111, 111]
+    np.testing.assert_allclose(found.x[:, 1], np.linspace(0.3, 2, COUNT), rtol=1e-2)
+    same(run(np.asfortranarray(seen)), found)
+    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    same(run(seen.astype(np.float32)), found)
+
+
+def test_a_device_that_is_slow_is_waited_for(
+    blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, seen = curves()
+    own = np.stack([np.broadcast_to(x, seen.shape), seen], axis=-1)
+
+    def run() -> Any:
+        return sg.minimize_from(
+            line, 2, np.ones((COUNT, 2)), sg.LevenbergMarquardt(), 30, own=own, device="gpu"
+        )
+
+    found = run()
+    dispatch, dispatches = Loop._dispatch, []
+
+    def counted(self: Loop, *rest: Any) -> Any:
+        dispatches.append(rest[1])
+        return dispatch(self, *rest)
+
+    monkeypatch.setattr(Loop, "_dispatch", counted)
+    monkeypatch.setattr("symgrad.wgsl.loop.SECONDS", 1e-9)
+    same(run(), found)
+    assert len(dispatches) > 6 and set(dispatches) == {1}
+
+
+def test_shared_data_may_be_on_the_device(blocks: list[int]) -> None:
+    x, seen = curves()
+    shared = np.stack([x, seen[7]], axis=1)
+    starts = np.random.default_rng(1).uniform(0.5, 1.5, (COUNT, 2))
+
+    def run(shared: Any) -> Any:
+        return sg.minimize_from(
+            line, 2, starts, sg.LevenbergMarquardt(), 30, shared=shared, device="gpu"
+        )
+
+    found = run(shared)
+    assert blocks == [111, 111, 111]
+    same(run(sg.device_array(shared, "gpu")), found)
+
+
+def test_arrays_may_be_changed_after_the_call(blocks: list[int]) -> None:
+    starts = np.random.default_rng(2).normal(size=(COUNT, 2))
+    want = sg.minimize_from(bowl, 2, starts.copy(), sg.LBFGS(), 40, device="gpu")
+    found = sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
+    starts[:] = np.nan
+    same(found, want)
+
+
+def test_after_an_interrupt(blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = np.random.default_rng(3).normal(size=(COUNT, 2))
+    want = sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
+    sent, calls = DeviceArray.sent, iter(range(99))
+
+    def interrupted(*given: Any) -> Any:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return sent(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceArray, "sent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
+    same(sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu"), want)
+
+
+def test_no_problems(blocks: list[int]) -> None:
+    found = sg.minimize_from(bowl, 2, np.empty((0, 2)), sg.LBFGS(), 40, device="gpu")
+    assert found.x.shape == (0, 2) and found.fun.shape == (0,) and found.best is None
