@@ -17,6 +17,12 @@ def cut(x: Any) -> Any:
     return mp.sign(x) * mp.floor(abs(x))
 
 
+def leading(x: Any, digits: int) -> Any:
+    """x cut to so many binary digits."""
+    fraction, exponent = mp.frexp(x)
+    return mp.ldexp(cut(mp.ldexp(fraction, digits)), exponent - digits)
+
+
 def sinc_ratio(x: Any) -> Any:
     """j1(z)/z of the spherical Bessel function j1, z = pi x."""
     return (
@@ -120,5 +126,6 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "tangent": lambda a, q: mp.tan(a + mp.pi / 2 * (q - 12582912)),
     "scalb": lambda x, k: x * mpf(2) ** k, "exponent": lambda x: mp.floor(mp.log(abs(x), 2)),
     "significand": lambda x: x / mpf(2) ** mp.floor(mp.log(abs(x), 2)),
-    "upper": lambda x: mp.ldexp(cut(mp.ldexp(mp.frexp(x)[0], 26)), mp.frexp(x)[1] - 26),
+    "first_digits": lambda x: leading(x if abs(x) < 2 else x * (1 - mpf(2) ** -55), 13),
+    "upper": lambda x: leading(x, 26),
 }  # fmt: skip

@@ -16,9 +16,12 @@ SPARE = 1.1
 MORE = {
     "two Gaussian peaks": "quotients of the loss keep their rounding beside reciprocals",
     "regression with Student's t": "NaN outside of the domain of a logarithm",
-    "three Lennard-Jones atoms": "negative powers keep their rounding",
+    "three Lennard-Jones atoms": "x**-6 is within 4 ULP, where the products by hand are 8 off",
 }
 """Losses whose kernels have more, and why."""
+
+MOST = {"three Lennard-Jones atoms": 1.69}
+"""Operations of kernels for each one by hand, where these are more than 1.25."""
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -38,4 +41,13 @@ def test_a_kernel_has_hardly_more_operations(name: str, level: Any) -> None:
     derived = sg.fused_forward_backward(n, loss, device="cpu", simplify=level).stats
     written = sg.fused_forward(n, by_hand, device="cpu", simplify=False).stats
     assert (derived.operations <= SPARE * written.operations) != (name in MORE)
+    assert derived.operations <= MOST.get(name, 1.25) * written.operations
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_fast_kernel_has_hardly_more_operations(name: str) -> None:
+    """Also of powers, and one division for each denominator, as by hand."""
+    n, loss, by_hand = BY_HAND[name]
+    derived = sg.fused_forward_backward(n, loss, device="cpu", math="fast").stats
+    written = sg.fused_forward(n, by_hand, device="cpu", simplify=False).stats
     assert derived.operations <= 1.25 * written.operations

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr.integer_powers import is_product, power_product
+
 Array = Any
 
 
@@ -55,33 +57,16 @@ def normal_cdf(x: Array) -> Array:
     return np.where(np.abs(wide) < 30.0, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
 
 
-def is_chain(k: int) -> bool:
-    """Whether x**k is a product of a few squares; else they are so many that errors add up.
-
-    Exponents that float32 does not have are products too, for their parity.
-    """
-    return abs(k) <= 8 or abs(k) > 2**24
-
-
 def integer_power(x: Array, exponent: Array) -> Array:
-    """x**k as kernels compute it: by repeated squaring, or as a power."""
+    """x**k as kernels compute it: by products, or as a power."""
     k = int(exponent)
-    if not is_chain(k):
-        return np.power(x, np.asarray(x).dtype.type(k))
-    chain = power_chain(np.asarray(x), abs(k))
-    return np.reciprocal(chain) if k < 0 else chain
-
-
-def power_chain(x: Any, k: int) -> Any:
-    """x**k for k >= 1 by repeated squaring: k = 13 is (x * x**4) * x**8."""
-    product, square = None, x
-    while k:
-        if k & 1:
-            product = square if product is None else product * square
-        k >>= 1
-        if k:
-            square = square * square
-    return product if product is not None else np.ones_like(x)
+    x = np.asarray(x)
+    if not is_product(k):
+        return np.power(x, x.dtype.type(k))
+    if k == 0:
+        return np.ones_like(x)
+    product = power_product(x, k, first_digits)
+    return np.reciprocal(product) if k < 0 else product
 
 
 def sigmoid(x: Array) -> Array:
@@ -354,6 +339,15 @@ def upper(x: Array) -> Array:
     word, digits, _ = _layout(x)
     dropped = 27 if digits == 52 else 12
     return (x.view(word) & ~word(2**dropped - 1)).view(x.dtype)
+
+
+def first_digits(x: Array) -> Array:
+    """x with a quarter of its digits, 13 of 53 bits or 6 of 24; from 2 on always less than x."""
+    x = np.asarray(x)
+    word, digits, _ = _layout(x)
+    bits, dropped = x.view(word), digits + 1 - (digits + 1) // 4
+    less = (bits >> word(8 * x.itemsize - 2)) & word(1)
+    return ((bits - less) & ~word(2**dropped - 1)).view(x.dtype)
 
 
 def _layout(x: Any) -> tuple[Any, int, int]:

@@ -17,7 +17,18 @@ from symgrad.expr.facts import Facts
 from symgrad.expr.law import Guard, Law, Pattern
 from symgrad.expr.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.match import Matcher, matchers
-from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Op, flags, float_bits, reachable
+from symgrad.expr.node import (
+    CONST,
+    INPUT,
+    INTEGER,
+    TRUTH,
+    Graph,
+    Node,
+    Op,
+    flags,
+    float_bits,
+    reachable,
+)
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -100,6 +111,7 @@ class Rewriter:
         self.definitions = definitions
         self._laws = laws
         self._regroup = regroup
+        self.expanded: dict[Node, int] = {}
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
@@ -127,13 +139,24 @@ class Rewriter:
     def make_derived(self, op: Op, *args: int) -> int:
         """The id of a node that means ``op(*args)``, a derivative, whose rounding nobody wrote.
 
-        A product takes its constant factors together, and a product that is there already.
+        A product takes its constant factors together, and a product that is there already. So does
+        a power 1/x**k.
         """
+        if op is ops.integer_pow and (power := self._next_power(*args)) is not None:
+            return power
         if op is ops.mul:
             found = self._regrouped(*args) or self._regrouped(*reversed(args))
             if found is not None:
                 return self.make(op, *found)
         return self.make(op, *args)
+
+    def _next_power(self, x: int, exponent: int) -> int | None:
+        """x**k, k < -2, as x**(k + 1), where that is there, times 1/x: all such powers share it."""
+        k: int = self._nodes[exponent][1]
+        known = None
+        if self._regroup and k < -2:
+            known = self.expanded.get((ops.integer_pow, x, self.graph.intern((INTEGER, k + 1))))
+        return None if known is None else self.make(ops.mul, known, self.make(ops.reciprocal, x))
 
     def _regrouped(self, a: int, product: int) -> tuple[int, int] | None:
         """The factors of ``a * (b * c)`` as ``a * b``, known to be of use, and ``c``."""
@@ -218,4 +241,6 @@ def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     ordered = (
         sorted(args) if op.commutative else args
     )  # so that what f(a, b), f(b, a) are is shared
-    return rewriter.definitions[op](rewriter, *ordered)
+    made = rewriter.definitions[op](rewriter, *ordered)
+    rewriter.expanded[(op, *ordered)] = made
+    return made

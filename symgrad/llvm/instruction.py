@@ -88,6 +88,8 @@ class Shape:
             "one_word": self.word(bias << digits),
             "unscaled": self.word(((1 << (digits + 1)) - 1) ^ (1 << digits) | (1 << (bits - 1))),
             "leading": self.word((1 << bits) - (1 << (digits // 2 + 1))),
+            "quarter": self.word((1 << bits) - (1 << (digits + 1 - (digits + 1) // 4))),
+            "second": self.word(bits - 2), "unit": self.word(1),
             "biased": self.number(1.5 * 2.0**digits + bias),
             "whole": self.word((bias + digits) << digits),
             "whole_bias": self.number(2.0**digits + bias),

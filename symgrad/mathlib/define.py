@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
+from operator import mul
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
+from symgrad.expr.integer_powers import is_product, power_chain, power_product
 from symgrad.expr.node import Graph, Node, Op, reachable
-from symgrad.expr.reference import is_chain, power_chain
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
     bessel,
@@ -204,7 +205,7 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
     return MappingProxyType(
         {
             **expanded,
-            ops.integer_pow: _expand_integer_pow,
+            ops.integer_pow: _expand_fast_integer_pow if math == "fast" else _expand_integer_pow,
             ops.pow: _expand_pow,
             ops.pow_times: _expand_pow_times,
         }
@@ -287,14 +288,23 @@ def _formula_steps(formula: Formula) -> Steps:
 
 
 def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
-    """x**k by the products of `power_chain`, a reciprocal at the end if k < 0; or as a power."""
+    """x**k by the products of `power_product`, a reciprocal at the end if k < 0; or as a power."""
     k: int = rewriter.graph.nodes[exponent][1]
     if k == 0:
         return rewriter.constant(1.0)
-    if not is_chain(k):
+    if not is_product(k):
         return rewriter.make(ops.pow, x, rewriter.constant(float(k)))
-    power = _replay(_power(abs(k)), rewriter, (x,))
+    power = _replay(_accurate_power(k), rewriter, (x,))
     return rewriter.make(ops.reciprocal, power) if k < 0 else power
+
+
+def _expand_fast_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
+    """x**k, and 1/x to the k, by repeated squaring: all powers of x share their products."""
+    k: int = rewriter.graph.nodes[exponent][1]
+    if k == 0 or not is_product(k):
+        return _expand_integer_pow(rewriter, x, exponent)
+    base = rewriter.make(ops.reciprocal, x) if k < 0 else x
+    return _replay(_fast_power(abs(k)), rewriter, (base,))
 
 
 def _expand_pow(rewriter: Rewriter, x: int, exponent: int) -> int:
@@ -314,10 +324,19 @@ Steps = tuple[Node, ...]
 
 
 @cache
-def _power(k: int) -> Steps:
+def _accurate_power(k: int) -> Steps:
+    return _steps_of_power(lambda x: power_product(x, k, ops.first_digits))
+
+
+@cache
+def _fast_power(k: int) -> Steps:
+    return _steps_of_power(lambda x: power_chain(x, k, mul))
+
+
+def _steps_of_power(power: Callable[[Expr], Expr]) -> Steps:
     graph = Graph()
     graph.tracing = False
-    return _steps(graph, power_chain(Expr(graph, graph.input("x")), k).id)
+    return _steps(graph, power(Expr(graph, graph.input("x"))).id)
 
 
 @cache

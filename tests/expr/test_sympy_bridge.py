@@ -35,7 +35,7 @@ BITS: Final = {
     "saturate", "wide_div", "ratio", "root", "decay_between",
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
     "far_sin", "far_cos", "far_tan", "sin_turns", "cos_turns",
-    "scalb", "exponent", "significand", "upper",
+    "scalb", "exponent", "significand", "upper", "first_digits",
 }  # fmt: skip
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES and op.name not in BITS]
 FINITE: Final = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 import symgrad as sg
 from symgrad.expr import ops, verbs
@@ -173,3 +174,39 @@ def test_angles_of_subnormals(point: tuple[float, float]) -> None:
     with np.errstate(over="ignore"):
         want = np.array([x / (y * y + x * x), -y / (y * y + x * x)]).astype(np.float32)
     np.testing.assert_allclose(slopes, want, rtol=2.0**-16)
+
+
+POWERS = [k for k in range(-15, 19) if abs(k) > 1]
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"), [("cpu", "float32"), ("cpu", "float64"), (0, "float32")]
+)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_derivatives_of_all_integer_powers(device: Any, dtype: Any, order: int) -> None:
+    """Those of x**-k may be x**-k times 1/x: two roundings more, and one of the factor k."""
+    if device == 0 and not any(d.is_gpu for d in sg.devices()):
+        pytest.skip("no GPU and no software Vulkan driver here")
+
+    def derivatives(v: Any) -> list[Any]:
+        found = []
+        for k in POWERS:
+            y = v[0] ** k
+            for _ in range(order):
+                y = sg.grad(y, v[0])
+            found.append([v[0] ** k, y])
+        return found
+
+    random = np.random.default_rng(5)
+    x = (random.uniform(0.5, 2.0, 300) * random.choice([-1.0, 1.0], 300)).astype(dtype)
+    found = sg.fused_forward(1, derivatives, device=device, dtype=dtype).run(x[:, None])
+    for k, (_, slopes) in zip(POWERS, found, strict=True):
+        factor = math.prod(k - i for i in range(order))
+        with mp.workdps(40):
+            true = [factor * mp.mpf(float(v)) ** (k - order) for v in x]
+            spacing = np.spacing(np.abs(np.array(true, dtype=float)).astype(dtype))
+            errors = [
+                float(abs(mp.mpf(float(f)) - t) / mp.mpf(float(s)))
+                for f, t, s in zip(np.broadcast_to(slopes, x.shape), true, spacing, strict=True)
+            ]
+        assert max(errors) <= 5.1, (k, max(errors))

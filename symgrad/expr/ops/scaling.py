@@ -36,3 +36,12 @@ upper = Op(
     llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
     wgsl="bitcast<f32>(bitcast<u32>({0}) & 0xfffff000u)", points=((1.5,), (-40.0 - 2.0**-40,)),
 )  # fmt: skip
+first_digits = Op(
+    name="first_digits", signature="f->f", reference=reference.first_digits, cost=3,
+    meaning="x cut to a quarter of its digits, 13 of 53 bits (float32: 6 of 24): its fourth power "
+    "is exact", edges="where |x| >= 2 it is less than |x|, also for inf: something is left of x",
+    llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {second}; o = and {w} {s}, {unit}; "
+    "d = sub {w} {x}, {o}; h = and {w} {d}, {quarter}; bitcast {w} {h} to {f}",
+    wgsl="bitcast<f32>((bitcast<u32>({0}) - ((bitcast<u32>({0}) >> 30u) & 1u)) & 0xfffc0000u)",
+    points=((1.5,), (-40.0 - 2.0**-40,), (2.0,)),
+)  # fmt: skip
