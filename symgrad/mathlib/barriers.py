@@ -55,13 +55,14 @@ def with_barriers(
     """
     order, nodes = reachable(graph, roots), graph.nodes
     rules = _rules(graph, {nodes[i][0] for i in order}, math, variable)
-    hidden = {i: {k for rule in rules for k in rule(*nodes[i])} for i in order if nodes[i][0].arity}
-    changed = {i for i, found in hidden.items() if found or _of_itself(nodes[i])}
+    concerned = [i for i in order if nodes[i][0] in rules]
+    hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
+    changed = {i for i in order if hidden.get(i) or _of_itself(nodes[i])}
     if not changed:
         return graph, list(roots)
 
     def build(target: Graph, i: int, *args: int) -> int:
-        op, found = nodes[i][0], hidden[i]
+        op, found = nodes[i][0], hidden.get(i, ())
         made = [target.add(ops.opaque, a) if k in found else a for k, a in enumerate(args)]
         if _of_itself(nodes[i]):
             return OF_ITSELF[op](Expr(target, made[0])).id
@@ -70,16 +71,19 @@ def with_barriers(
     return rebuilt(graph, roots, order, changed, build)
 
 
-def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> list[Rule]:
-    """The rules for a graph of these operations."""
+def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> dict[Op, list[Rule]]:
+    """The rules for a graph of these operations, by the operations that they concern."""
+    every = {op for op in heads if op.arity}
+    rules: list[tuple[Set[Op], Rule]] = [(DIVISIONS, _divisors(graph, variable))]
     if math == "strict":
-        return [_divisors(graph, variable), _everything(graph)]
-    rules = [_divisors(graph, variable)] if heads & DIVISIONS else []
-    if variable and heads & ORDER:
-        rules += [_choices(graph), _certainties(graph)]
-    if math == "accurate" and variable and heads & ROUNDINGS:
-        rules.append(_remainders(graph))
-    return rules
+        rules.append((every, _everything(graph)))
+    elif variable:
+        if heads & ORDER:
+            rules += [({ops.where}, _choices(graph)), (ORDER, _certainties(graph))]
+        if math == "accurate" and heads & ROUNDINGS:
+            rules.append((every - UNMIXED, _remainders(graph)))
+    found = {op: [rule for concerned, rule in rules if op in concerned] for op in every}
+    return {op: chosen for op, chosen in found.items() if chosen}
 
 
 def _of_itself(node: Node) -> bool:
@@ -92,8 +96,8 @@ def _divisors(graph: Graph, variable: bool) -> Rule:
     vanishing = Vanishing(graph, variable)
 
     def rule(op: Op, *args: int) -> Iterable[int]:
-        divides = op in DIVISIONS and graph.nodes[args[-1]][0] is not ops.opaque
-        return (len(args) - 1,) if divides and vanishing.possible(args[-1]) else ()
+        seen = graph.nodes[args[-1]][0] is not ops.opaque
+        return (len(args) - 1,) if seen and vanishing.possible(args[-1]) else ()
 
     return rule
 
@@ -112,7 +116,7 @@ def _remainders(graph: Graph) -> Rule:
         return op in SUMS and any(map(whole, args))
 
     def rule(op: Op, *args: int) -> Iterable[int]:
-        return () if op in UNMIXED else [k for k, a in enumerate(args) if remains(a)]
+        return [k for k, a in enumerate(args) if remains(a)]
 
     return rule
 
@@ -122,8 +126,6 @@ def _choices(graph: Graph) -> Rule:
     nodes = graph.nodes
 
     def rule(op: Op, *args: int) -> Iterable[int]:
-        if op is not ops.where:
-            return ()
         condition, *branches = args
         node = nodes[condition]
         node = nodes[node[1]] if node[0] is ops.logical_not else node
@@ -138,7 +140,7 @@ def _certainties(graph: Graph) -> Rule:
     facts, nodes = Facts(graph), graph.nodes
 
     def rule(op: Op, *args: int) -> Iterable[int]:
-        if op not in ORDER or facts.interval(args[0])[1] > facts.interval(args[1])[0]:
+        if facts.interval(args[0])[1] > facts.interval(args[1])[0]:
             return ()
         return [k for k, a in enumerate(args) if nodes[a][0].arity]
 

@@ -58,13 +58,15 @@ class Vanishing:
 
     def _find_vanishing(self, i: int, depth: int) -> bool:
         op, *args = self.graph.nodes[i]
+        if op in _SUMS and depth <= DEPTH and self._apart(args, depth + 1):
+            return False
         low, high = self.facts.interval(i)
         if low > 0.0 or high < 0.0:
             return False
         if depth > DEPTH or op is CONST:
             return True
         if op in _SUMS:
-            return not self._stays(op, args, depth + 1)
+            return not self._of_one_sign(op, args, depth + 1)
         if op in _PRODUCTS:
             zero = any(self._vanishes(a, depth + 1) for a in args[: 2 if op is ops.mul else 1])
             return zero or self._underflow(i, depth) < UNDERFLOW
@@ -72,10 +74,8 @@ class Vanishing:
             return any(self._vanishes(a, depth + 1) for a in args[-2:])
         return not self._varies(i, depth)
 
-    def _stays(self, op: Op, args: list[int], depth: int) -> bool:
-        """Whether a sum is not 0: nothing cancels in it, or both terms have one sign."""
-        if self._apart(args, depth):
-            return True
+    def _of_one_sign(self, op: Op, args: list[int], depth: int) -> bool:
+        """Whether a sum is not 0, as both of its terms have one sign."""
         (low, high), (first, last) = (self.facts.interval(a) for a in args)
         first, last = (-last, -first) if op is ops.sub else (first, last)
         alike = min(low, first) >= 0.0 or max(high, last) <= 0.0
