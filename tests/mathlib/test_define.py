@@ -130,8 +130,8 @@ def test_integer_powers_are_the_products_of_the_reference(k: int) -> None:
 
 @pytest.mark.parametrize("k", [*range(-14, 0), *range(2, 17)])
 def test_products_are_within_4_ulp_for_all_significands(k: int) -> None:
-    """Powers of 2 go through a product unchanged: these are all of a stretch, and every 29th."""
-    steps = np.concatenate([np.arange(2**15), np.arange(0, 2**23, 29)]).astype(np.uint32)
+    """Powers of 2 go through a product unchanged: these are all of a stretch, and every 11th."""
+    steps = np.concatenate([np.arange(2**15), np.arange(0, 2**23, 11)]).astype(np.uint32)
     x = (steps + np.uint32(0x3F800000)).view(np.float32)
     found, true = ops.integer_pow.reference(x, k), x.astype(np.float64) ** k
     errors = np.abs(found.astype(np.float64) - true) / np.spacing(true.astype(np.float32))
@@ -161,7 +161,7 @@ def test_integer_powers_are_within_4_ulp(device: Any, dtype: DTypeName) -> None:
         pytest.skip("no GPU and no software Vulkan driver here")
     kernel = sg.fused_forward(1, lambda v: [v[0] ** k for k in powers], device=device, dtype=dtype)
     random = np.random.default_rng(3)
-    sizes = np.concatenate([random.uniform(0.5, 2.0, 2000), np.exp(random.uniform(-30, 30, 500))])
+    sizes = np.concatenate([random.uniform(0.5, 2.0, 700), np.exp(random.uniform(-30, 30, 300))])
     x = (sizes * random.choice([-1.0, 1.0], len(sizes))).astype(dtype)
     limits = np.finfo(x.dtype)
     for k, found in zip(powers, kernel.run(x[:, None]), strict=True):
