@@ -38,7 +38,7 @@ def power_product(x: Any, k: int, first_digits: Callable[[Any], Any]) -> Any:
     """
     size = abs(k)
     if not is_split(k):
-        return power_chain(x, size, operator.mul)
+        return power_chain(x, size)
     h = first_digits(x)
     given = (h, h - x, x)
     one, other = (
@@ -47,7 +47,7 @@ def power_product(x: Any, k: int, first_digits: Callable[[Any], Any]) -> Any:
     return one[2] * other[2]
 
 
-def power_chain(x: Any, k: int, times: Callable[[Any, Any], Any]) -> Any:
+def power_chain(x: Any, k: int, times: Callable[[Any, Any], Any] = operator.mul) -> Any:
     """x**k for k >= 1 by repeated squaring: k = 13 is (x * x**4) * x**8."""
     product, square = None, x
     while k:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
-from operator import mul
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
@@ -330,7 +329,7 @@ def _accurate_power(k: int) -> Steps:
 
 @cache
 def _fast_power(k: int) -> Steps:
-    return _steps_of_power(lambda x: power_chain(x, k, mul))
+    return _steps_of_power(lambda x: power_chain(x, k))
 
 
 def _steps_of_power(power: Callable[[Expr], Expr]) -> Steps:

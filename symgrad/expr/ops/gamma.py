@@ -10,11 +10,11 @@ import numpy as np
 import sympy
 
 from symgrad.expr import special_reference as reference
+from symgrad.expr.integer_powers import power_chain
 from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.rounding import round
 from symgrad.expr.ops.trigonometric import cos, sin
-from symgrad.expr.reference import power_chain
 
 _mp: Final[Any] = mpmath
 _sp: Final[Any] = sympy
