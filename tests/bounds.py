@@ -46,8 +46,11 @@ POSITIVE: Final = {
 }  # fmt: skip
 """What has poles for negative arguments, and roots between them at which its terms cancel."""
 
-WAVES: Final = {ops.sinc: 1.4, ops.sinc_ratio: 0.5}
-"""What goes up and down, and how steeply at most."""
+WAVES: Final = {
+    ops.sinc: (1.4, 1.0), ops.sinc_ratio: (0.5, 2.0), ops.j0: (0.6, 0.5), ops.j1: (0.5, 0.5),
+    ops.j1_ratio: (0.2, 1.5),
+}  # fmt: skip
+"""What goes up and down: how steeply at most, and the power of 1/|x| with which it falls off."""
 
 COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
 TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
@@ -154,8 +157,9 @@ def _turned(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
 
 def _waved(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
     """The range with what the value may change by, and the rounding of the terms that cancel."""
+    steepness, power = WAVES[op]
     away = np.abs(x.low)
-    lost = WAVES[op] * (x.high - x.low) + ULPS * 2.0**-23 / (1.0 + away * away)
+    lost = steepness * (x.high - x.low) + ULPS * 2.0**-23 / (1.0 + away) ** power
     return low - lost, high + lost
 
 

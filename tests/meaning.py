@@ -76,6 +76,8 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "gammaln": lambda x: mp.log(abs(mp.gamma(x))), "digamma": lambda x: mp.psi(0, x),
     "trigamma": lambda x: mp.psi(1, x), "tetragamma": lambda x: mp.psi(2, x),
     "pentagamma": lambda x: mp.psi(3, x), "sinc": mp.sincpi, "sinc_ratio": lambda x: sinc_ratio(x),
+    "j0": lambda x: mp.besselj(0, x), "j1": lambda x: mp.besselj(1, x),
+    "j1_ratio": lambda x: mp.hyp0f1(2, -x * x / 4) / 2,
     "exp_neg_square": lambda x: mp.exp(-x * x), "erf": mp.erf, "erfc": mp.erfc,
     "logistic": lambda x: mp.exp(-x) / (1 + mp.exp(-x)) ** 2,
     "decay_between": lambda a, b: mp.exp(-abs(a - b)),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import mpmath as mp
@@ -196,6 +197,47 @@ def _bessel(f: Real, power: float) -> Real:
     return g
 
 
+def _about_zero(n: int, k: int, low: float, high: float, degree: int) -> Target:
+    """P for J_n(z + d) = d P(d), z the k-th zero, low <= z + d <= high."""
+    z = mp.besseljzero(n, k)
+    return Target(lambda d: mp.besselj(n, z + d) / d, float(low - z), float(high - z), degree, _one)
+
+
+def _about_0(n: int) -> Real:
+    """P for J_n(x) = (x/2)**n (1 + x**2 P(x**2))."""
+
+    def f(s: Number) -> Number:
+        x = mp.sqrt(s)
+        return (mp.besselj(n, x) / (x / 2) ** n - 1) / s
+
+    return f
+
+
+def _about_0_share(n: int) -> Real:
+    return lambda s: 1 - (mp.sqrt(s) / 2) ** n / mp.besselj(n, mp.sqrt(s))
+
+
+@cache
+def _hankel(n: int, u: Number) -> tuple[Number, Number]:
+    """p, q of J_n(x) = sqrt(2/(pi x)) (p cos(t) - q sin(t)), t = x - (n + 1/2) pi/2, x**-2 = u."""
+    x = 1 / mp.sqrt(u)
+    t = x - (n + mp.mpf(1) / 2) * mp.pi / 2
+    j, y, root = mp.besselj(n, x), mp.bessely(n, x), mp.sqrt(mp.pi * x / 2)
+    return root * (j * mp.cos(t) + y * mp.sin(t)), root * (y * mp.cos(t) - j * mp.sin(t))
+
+
+def _even(n: int, end: float, degree: int) -> Target:
+    """P for p = 1 + u P(u)."""
+    return Target(lambda u: (_hankel(n, u)[0] - 1) / u, SMALL, end**-2, degree,
+                  lambda u: _hankel(n, u)[0] - 1)  # fmt: skip
+
+
+def _odd(n: int, end: float, degree: int) -> Target:
+    """P for q = P(u)/x."""
+    return Target(lambda u: _hankel(n, u)[1] / mp.sqrt(u), SMALL, end**-2, degree,
+                  lambda u: _hankel(n, u)[1])  # fmt: skip
+
+
 def _hazard_share(t: Number) -> Number:
     return _hazard(t) / (_hazard(t) + mp.mpf(3) / 2)
 
@@ -260,6 +302,16 @@ TARGETS = {
     "INVERSE_MIDDLE": Target(_inverse_middle, -3.125, 3.125, 10, _one),
     "INVERSE_TAIL": Target(_inverse_tail(2.5), -0.0021, 0.61, 8, _one),
     "SINC": Target(_sinc, SMALL, 0.25, 4, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
+    "J0_SERIES": Target(_about_0(0), SMALL, 1.0, 3, _about_0_share(0)),
+    "J0_FIRST": _about_zero(0, 1, 1.0, 3.5, 9),
+    "J0_SECOND": _about_zero(0, 2, 3.5, 7.0, 9),
+    "J0_EVEN": _even(0, 7.0, 2),
+    "J0_ODD": _odd(0, 7.0, 2),
+    "J1_SERIES": Target(_about_0(1), SMALL, 4.0, 4, _about_0_share(1)),
+    "J1_FIRST": _about_zero(1, 1, 2.0, 5.4, 9),
+    "J1_SECOND": _about_zero(1, 2, 5.4, 8.6, 9),
+    "J1_EVEN": _even(1, 8.6, 2),
+    "J1_ODD": _odd(1, 8.6, 2),
 }  # fmt: skip
 
 
@@ -402,6 +454,16 @@ DOUBLE = {
     "HAZARD": Target(_hazard, -1.0, 0.9999, 30, _hazard_share),
     "INVERSE_TAIL": Target(_inverse_tail(5.0), -0.336, 0.692, 9, _one),
     "SINC": Target(_sinc, SMALL, 0.25, 8, lambda s: s * _sinc(s) / (1 + s * _sinc(s))),
+    "J0_SERIES": Target(_about_0(0), SMALL, 1.0, 7, _about_0_share(0)),
+    "J0_FIRST": _about_zero(0, 1, 1.0, 3.5, 18),
+    "J0_SECOND": _about_zero(0, 2, 3.5, 7.0, 18),
+    "J0_EVEN": _even(0, 7.0, 12),
+    "J0_ODD": _odd(0, 7.0, 12),
+    "J1_SERIES": Target(_about_0(1), SMALL, 4.0, 9, _about_0_share(1)),
+    "J1_FIRST": _about_zero(1, 1, 2.0, 5.4, 18),
+    "J1_SECOND": _about_zero(1, 2, 5.4, 8.6, 18),
+    "J1_EVEN": _even(1, 8.6, 10),
+    "J1_ODD": _odd(1, 8.6, 11),
 }  # fmt: skip
 """The polynomials of symgrad.mathlib.double."""
 

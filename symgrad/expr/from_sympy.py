@@ -82,6 +82,15 @@ def _sinc(x: Any) -> Any:
     return _apply(ops.sinc, _apply(ops.div, x, math.pi))
 
 
+def _first_kind(n: Any, x: Any) -> Any:
+    """The Bessel function J_n(x), n being 0 or 1."""
+    if isinstance(n, Handle) or n not in (0, 1):
+        raise InputTypeError(
+            located(f"SymPy's besselj({n}, x) has no counterpart but for n 0 or 1")
+        )
+    return _apply(ops.j1 if n else ops.j0, x)
+
+
 def _power(base: Any, exponent: Any) -> Any:
     if exponent == -1 if not isinstance(exponent, Handle) else False:
         return _apply(ops.reciprocal, base)
@@ -111,6 +120,7 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "sinc": _sinc,
     "loggamma": _of(ops.gammaln),
     "polygamma": polygamma,
+    "besselj": _first_kind,
     **{op.name: _of(op) for op in ops.TABLE.values() if op.exact and not op.sympy},
     "sec": _inverse_of(ops.cos),
     "csc": _inverse_of(ops.sin),

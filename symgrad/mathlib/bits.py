@@ -25,6 +25,13 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return value
 
 
+def quotient(a: Expr, b: Expr) -> Expr:
+    """a/b, mended by a Newton step where a device does not round it correctly."""
+    inverse = ops.reciprocal(b)
+    ratio = ops.opaque(a * inverse)
+    return ratio - inverse * (ratio * b - a)
+
+
 def leading(x: Expr) -> Expr:
     """x cut to its 12 leading bits: the product of two such numbers is exact in float32."""
     return ops.bits_float(ops.word_and(ops.float_bits(x), 0xFFFFF000))

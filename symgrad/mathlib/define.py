@@ -18,6 +18,7 @@ from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib import (
     bessel,
     circular,
+    cylinder,
     error_function,
     exponential,
     gamma,
@@ -69,7 +70,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
     error_function.erf, error_function.erfc, error_function.normal_cdf,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
-    waves.sinc, waves.sinc_ratio,
+    waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
 )  # fmt: skip
 """The definitions, each named as its operation."""

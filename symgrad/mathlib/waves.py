@@ -8,7 +8,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.bits import keep_nan, polynomial, quotient
 
 SINC: Final = (
     -1.644934, 0.8117422, -0.19074796, 0.026117546, -0.0022371497,
@@ -33,13 +33,6 @@ def sine_share(
     return keep_nan(ops.where(near, 1.0 + square * polynomial(square, coefficients), far), x)
 
 
-def _divide(a: Expr, b: Expr) -> Expr:
-    """a/b, mended by a Newton step, as devices need not round it correctly."""
-    inverse = ops.reciprocal(b)
-    quotient = ops.opaque(a * inverse)
-    return quotient - inverse * (quotient * b - a)
-
-
 def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) -> Expr:
     """(sine/(pi x) - cosine)/(pi x)**2; for |x| < 3/4 a polynomial."""
     near = ops.abs(x) < 0.75
@@ -50,7 +43,7 @@ def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) ->
 
 def sinc(x: Expr) -> Expr:
     """sin(pi x)/(pi x), the sine that of turns; for |x| < 1/2 a polynomial."""
-    return sine_share(x, ops.sin_turns(0.5 * x), SINC, _divide)
+    return sine_share(x, ops.sin_turns(0.5 * x), SINC, quotient)
 
 
 def sinc_ratio(x: Expr) -> Expr:

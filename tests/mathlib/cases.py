@@ -55,13 +55,14 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),
     "log1mexp": (3.5, 3.5), "gammaln": (3, 3), "digamma": (3.2, 3.2), "trigamma": (3, 3),
     "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
+    "j0": (3, 3.6), "j1": (3.2, 3.8), "j1_ratio": (3.8, 4),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
 
 INEXACT: Final[dict[str, float]] = {
     "cbrt": 1.2, "hypot": 1.4, "asin": 2.6, "acos": 1.6, "atan": 2.8,
     "logistic": 5.1, "logistic_difference": 5.3, "direction": 2.6, "real_reciprocal_square": 7,
-    "pentagamma": 4.5, "inverse_mills": 4.1,
+    "pentagamma": 4.5, "inverse_mills": 4.1, "j1_ratio": 4.6,
 }  # fmt: skip
 """Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
 
@@ -153,6 +154,10 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 """Where values are normal, and no sums or waves that pass through 0, if not everywhere."""
 
 
+CALM: Final = {"j0": 7.0, "j1": 8.6, "j1_ratio": 8.6}
+"""Up to where errors are small beside values, next to zeros too; beyond, beside the amplitude."""
+
+
 REFLECTED: Final = ("gammaln", "digamma", "tetragamma")
 """Functions whose values below 0 are differences from those above."""
 
@@ -193,6 +198,8 @@ def cancelling(name: str, arguments: Sequence[Array]) -> Array:
     Those of logaddexp are its larger argument, if negative, and the logarithm that is added to it:
     both are rounded, so that near its zeros only errors relative to them are small.
     """
+    if name in CALM:
+        return amplitude(name, arguments[0])
     if name in REFLECTED:
         return np.where(arguments[0] < 0, np.abs(truth(name, 1.0 - arguments[0])), 0.0)
     if name != "logaddexp":
@@ -202,6 +209,14 @@ def cancelling(name: str, arguments: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
         logarithm = np.log1p(np.exp(-np.abs(a - b)))
         return np.where(most < 0.0, np.fmin(np.fmax(-most, logarithm), np.finfo(np.float32).max), 0)
+
+
+def amplitude(name: str, x: Array) -> Array:
+    """Of the waves that a function of `CALM` is for a large |x|; 0 before."""
+    a = np.abs(np.float64(x))
+    with np.errstate(all="ignore"):
+        size = np.sqrt(2.0 / np.pi) / np.sqrt(a) / (a if name == "j1_ratio" else 1.0)
+    return np.where(a >= CALM[name], size, 0.0)
 
 
 def ulps(got: Array, want: Array, unit: Array | float = 0.0) -> Array:

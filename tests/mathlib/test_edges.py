@@ -61,6 +61,9 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("ndtri", (-0.1,), NAN), ("ndtri_slope", (0.0,), INF),
     ("log1mexp", (INF,), -0.0), ("log1mexp", (-1.0,), NAN), ("sinc", (0.0,), 1.0),
     ("sinc", (INF,), NAN), ("sinc_ratio", (0.0,), 1 / 3),
+    ("j0", (0.0,), 1.0), ("j0", (INF,), 0.0), ("j0", (-INF,), 0.0), ("j0", (1e-30,), 1.0),
+    ("j1", (0.0,), 0.0), ("j1", (-0.0,), -0.0), ("j1", (INF,), 0.0), ("j1", (-INF,), -0.0),
+    ("j1", (-1e-30,), -5e-31), ("j1_ratio", (-0.0,), 0.5), ("j1_ratio", (-INF,), 0.0),
 ]  # fmt: skip
 
 

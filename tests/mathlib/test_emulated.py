@@ -22,7 +22,7 @@ NAMES = [
     "normal_cdf", "gelu", "gelu_tanh", "sigmoid", "softplus", "logaddexp", "silu", "cbrt", "pow",
     "sqrt", "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
     "xlogy", "xlog1py", "logit", "log1mexp", "gammaln", "digamma", "trigamma",
-    "tetragamma", "pentagamma", "sinc",
+    "tetragamma", "pentagamma", "sinc", "j0", "j1", "j1_ratio",
 ]  # fmt: skip
 SMALL = 2.0**-120
 """Results below it may be 0 where subnormals are."""
@@ -38,10 +38,10 @@ SHARES: dict[str, Any] = {
 }  # fmt: skip
 """Of derivatives that have a root below 0, the smaller one of the two terms left of it."""
 
-VALUES = {"pentagamma": 4.5}
+VALUES = {"pentagamma": 4.5, "j1": 4.1, "j1_ratio": 4.6}
 """Bounds of values where quotients are off that are larger than 4 ULP."""
 
-WAVES = {"sinc"}
+WAVES = {"sinc", "j0", "j1", "j1_ratio"}
 """Functions whose derivatives pass through 0 again and again."""
 
 H200 = [Emulated(off=1.4), Emulated(off=1.4, fuses=1), Emulated(off=1.4, fuses=2)]

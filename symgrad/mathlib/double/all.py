@@ -8,6 +8,7 @@ from typing import Any, Final
 from symgrad.mathlib import order
 from symgrad.mathlib.double import (
     activation,
+    cylinder,
     error_function,
     exponential,
     gamma,
@@ -40,6 +41,6 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     plane.real_reciprocal, plane.real_reciprocal_square, plane.direction,
     activation.silu, activation.silu_slope, activation.gelu_tanh, activation.gelu_tanh_slope,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
-    waves.sinc, waves.sinc_ratio,
+    waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
 )  # fmt: skip

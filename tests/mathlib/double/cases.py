@@ -17,6 +17,8 @@ from symgrad.expr.node import INPUT, Graph, reachable
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
 from symgrad.mathlib.double.all import FORMULAS
 
+from ..cases import CALM, amplitude
+
 Array = Any
 PARTS: Final = ("modulus", "far_modulus")
 """What remainders are composed of: tested with them."""
@@ -42,13 +44,14 @@ BOUNDS: Final[dict[str, float]] = {
     "silu": 0.64, "silu_slope": 0.82, "gelu_tanh": 0.65, "gelu_tanh_slope": 0.85,
     "gammaln": 3.2, "digamma": 2.6, "trigamma": 2.3, "tetragamma": 2.8, "pentagamma": 4.0,
     "sinc": 2.2, "sinc_ratio": 3.8,
+    "j0": 2.5, "j1": 2.4, "j1_ratio": 3.7,
     "log_ndtr": 3.8, "mills_excess": 3, "erfinv": 3.8, "ndtri": 3.8,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
 
 SPECIAL: Final = (
     "gammaln", "digamma", "trigamma", "tetragamma", "pentagamma", "sinc", "sinc_ratio",
-    "log_ndtr", "mills_excess", "erfinv", "ndtri",
+    "log_ndtr", "mills_excess", "erfinv", "ndtri", "j0", "j1", "j1_ratio",
 )  # fmt: skip
 """Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
 
@@ -265,6 +268,8 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "trigamma": lambda x: CONTEXT.psi(1, x), "tetragamma": lambda x: CONTEXT.psi(2, x),
     "pentagamma": lambda x: CONTEXT.psi(3, x), "sinc": lambda x: CONTEXT.sincpi(x),
     "sinc_ratio": lambda x: _sinc_ratio(x),
+    "j0": lambda x: CONTEXT.besselj(0, x), "j1": lambda x: CONTEXT.besselj(1, x),
+    "j1_ratio": lambda x: CONTEXT.besselj(1, x) / x if x else CONTEXT.mpf(0.5),
     "log_ndtr": lambda x: _log_normal(x), "mills_excess": lambda x: _mills_excess(x),
     "erfinv": lambda x: _inverse_erf(x), "ndtri": lambda p: _quantile(p),
     **{
@@ -285,21 +290,24 @@ def errors(name: str, *arguments: Array, fuse: bool = False) -> Array:
 
 def errors_of(name: str, values: Array, *arguments: Array) -> Array:
     """The errors of these values of the function, in the same units."""
+    waves = amplitude(name, arguments[0]) if name in CALM else np.zeros(len(values))
     return np.array(
         [
-            _error(g, TRUE[name](*map(CONTEXT.mpf, a)))
-            for g, *a in zip(values.tolist(), *[v.tolist() for v in arguments], strict=True)
+            _error(g, TRUE[name](*map(CONTEXT.mpf, a)), u)
+            for g, u, *a in zip(
+                values.tolist(), waves, *[v.tolist() for v in arguments], strict=True
+            )
         ]
     )
 
 
-def _error(got: float, want: Any) -> float:
+def _error(got: float, want: Any, unit: float) -> float:
     nearest = float(want)
     if not np.isfinite(nearest):
         return 0.0 if got == nearest else INF
     if not np.isfinite(got):
         return INF if abs(nearest) < 1.797693134862315e308 else 0.0
-    last = np.spacing(abs(nearest))
+    last = np.spacing(max(abs(nearest), unit))
     if abs(nearest) < TINY:
         return 0.0 if abs(CONTEXT.mpf(got) - want) <= 2 * last else INF
     return float(abs(CONTEXT.mpf(got) - want) / last)

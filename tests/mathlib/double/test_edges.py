@@ -144,6 +144,9 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("erfinv", (1e-300,), math.sqrt(math.pi) / 2 * 1e-300), ("ndtri", (0.5,), 0.0),
     ("ndtri", (0.0,), -INF), ("ndtri", (1.0,), INF), ("ndtri", (-0.1,), NAN),
     ("ndtri", (1.1,), NAN), ("ndtri", (SMALLEST,), -38.467405617144344),
+    ("j0", (0.0,), 1.0), ("j0", (-INF,), 0.0), ("j0", (1e-200,), 1.0),
+    ("j1", (-0.0,), -0.0), ("j1", (INF,), 0.0), ("j1", (-1e-300,), -5e-301),
+    ("j1_ratio", (-0.0,), 0.5), ("j1_ratio", (INF,), 0.0), ("j1_ratio", (SMALLEST,), 0.5),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from symgrad.expr.ops import quantile as quantile_rows
 from symgrad.mathlib import bessel
 from symgrad.mathlib.double import (
     activation,
+    cylinder,
     error_function,
     exponential,
     gamma,
@@ -38,6 +39,7 @@ MODULES: dict[str, ModuleType] = {
     "GELU_ROOT": normal, "DENSITY": normal, "LOG_GAMMA_1": gamma, "LOG_GAMMA_2": gamma,
     "STIRLING": gamma, "DIGAMMA": gamma, "HARMONIC": gamma, "SINC": waves, "SINC_RATIO": waves,
     "HAZARD": quantile, "INVERSE_TAIL": quantile,
+    **{name: cylinder for name in vars(cylinder) if name.startswith(("J0_", "J1_"))},
 }  # fmt: skip
 
 SMOOTH = (bessel, bessel_rows, quantile_rows)
@@ -46,7 +48,8 @@ SMOOTH = (bessel, bessel_rows, quantile_rows)
 STARTS = ("INVERSE_CBRT", "INVERSE_TAIL")
 """What an iteration begins with."""
 
-ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO", "HAZARD")
+ROUGH = ("LOG_GAMMA_1", "LOG_GAMMA_2", "DIGAMMA", "SINC_RATIO", "HAZARD",
+         "J0_FIRST", "J0_SECOND", "J1_FIRST", "J1_SECOND")  # fmt: skip
 """Those that are factors of a function, whose first coefficient is not exact."""
 
 
