@@ -102,7 +102,7 @@ class Kernel:
         program = self._program or self._compiled()
         if isinstance(x, DeviceArray):
             return self._run_on_device(program, x)
-        points, batch = self._inputs.pack(arrays, self._options.dtype)
+        points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
         if not batch and not self.device.is_gpu:
             return self._run_point(points[0])
         return self._returned(program.run(points), batch)
@@ -139,14 +139,18 @@ class Kernel:
         if len(arrays) == 1 and isinstance(arrays[0], DeviceArray):
             self._run_on_device(program, arrays[0], given)
             return out
-        points, batch = self._inputs.pack(arrays, self._options.dtype)
+        points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
         rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
         plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
         shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
-        if self.device.is_gpu or shared or not plain:
+        if shared or not plain:
             self._copy(program.run(points), batch, rooms)
             return out
-        call = program.bind(points, [room.reshape(len(points), -1) for (room,) in rooms])
+        flat = [room.reshape(len(points), -1) for (room,) in rooms]
+        if self.device.is_gpu:
+            program.run_into(points, flat)
+            return out
+        call = program.bind(points, flat)
         call()
         # x was taken as it is, and out is what it was: a list may hold other arrays next time
         fixed = isinstance(out, (tuple, np.ndarray))

@@ -29,16 +29,23 @@ class Inputs:
         """The numbers that a point consists of."""
         return sum(tree.size for tree in self.trees)
 
-    def pack(self, arrays: Sequence[Any], dtype: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        """The points (B, total), C-contiguous in the kernel's dtype, and the shape of the batch."""
+    def pack(
+        self, arrays: Sequence[Any], dtype: str, convert: bool = True
+    ) -> tuple[np.ndarray, tuple[int, ...]]:
+        """The points (B, total), C-contiguous in the kernel's dtype, and the shape of the batch.
+
+        A single array need not be converted, for what runs the kernel to do it on the way.
+        """
         if len(arrays) != len(self.trees):
             wanted = ", ".join(self.names)
             raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
-        with np.errstate(over="ignore"):
-            values = [
-                np.ascontiguousarray(rows_of(tree, a, name), dtype=dtype)
-                for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
-            ]
+        values = [
+            rows_of(tree, a, name)
+            for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
+        ]
+        if convert or len(values) > 1:
+            with np.errstate(over="ignore"):
+                values = [np.ascontiguousarray(v, dtype=dtype) for v in values]
         if len(values) == 1:
             batch = values[0].shape[:-1]
             return values[0].reshape(math.prod(batch), self.total), batch

@@ -1,14 +1,15 @@
 """Runs compiled kernels: host arrays or arrays on the device in, the same kind out.
 
-A call costs one write, one submit and one wait. Batches that no dispatch or binding can hold are
-cut into chunks of whole workgroups, with the results in order.
+A small call costs one write, one submit and one wait. A large one goes through in chunks, which are
+computed while other points and results are on their way; so do batches that no dispatch or binding
+can hold. Chunks are of whole workgroups, with the results in order.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,14 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.memory import Once, Storage, in_pieces
+from symgrad.wgsl.stored import FLOAT
+from symgrad.wgsl.transfer import WRITTEN, Download, Upload, converted
 
 HOST_BYTES = 1 << 26
-"""Device memory that host runs of one Program may take; larger batches go through it in turn."""
+"""Device memory that rows of data on the host may take; more of them go through it in turn."""
+
+STREAMED = 1 << 24
+"""Device memory that points on the host and their results may take, which go through in turn."""
 
 SCRATCH_BYTES = 1 << 30
 """Scratch memory that runs on the device may take; larger batches go through it in turn."""
@@ -84,27 +90,42 @@ class Program:
         self.seconds = time.perf_counter() - start
 
     def run(self, points: np.ndarray) -> list[np.ndarray]:
-        """Results (B, k) of C-contiguous float32 points (B, n_inputs); fresh, writable arrays."""
+        """Results (B, k) of points (B, n_inputs), which are rounded; fresh, writable arrays."""
         batch = self._batch(points.shape)
-        assert points.dtype == np.float32 and points.flags.c_contiguous, "not float32 in C order"
-        dtype = np.dtype(np.float32)
-        results = [POOL.empty((batch, k), dtype, aligned=False) for k in self.layout.outputs]
+        results = [POOL.empty((batch, k), FLOAT, aligned=False) for k in self.layout.outputs]
         self.run_into(points, results)
         return results
 
     def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
-        """Write the results of points (B, n_inputs) to arrays (B, k)."""
+        """Write the results of points (B, n_inputs) to arrays (B, k).
+
+        Up to a few MiB a call is one write, one submit and one wait; more is computed while other
+        points and results are on their way.
+        """
         batch = len(points)
         if not batch:
             return
         self.gpu.check()
-        step = self._step(HOST_BYTES, 4 * self.layout.n_inputs + 4 * sum(self.layout.outputs))
-
-        def run(start: int, end: int) -> None:
-            self._run_chunk(points[start:end], [result[start:end] for result in results])
-
+        row = 4 * (self.layout.n_inputs + sum(self.layout.outputs))
         with self._lock, self.gpu.guard:
-            in_pieces(batch, step, WORKGROUP, run)
+            if row * batch <= WRITTEN:
+                step = self._step(WRITTEN, row)
+                in_pieces(batch, step, WORKGROUP, self._in_turn(points, results))
+                return
+            with self.gpu.transfers.upload() as up, self.gpu.transfers.download() as down:
+                run = self._in_turn(points, results, up, down)
+                in_pieces(batch, self._step(STREAMED, row), WORKGROUP, run)
+
+    def _in_turn(
+        self, points: np.ndarray, results: Sequence[np.ndarray], *transfers: Any
+    ) -> Callable[[int, int], None]:
+        """What runs some of the points, by these transfers if there are any."""
+        run = self._stream_chunk if transfers else self._run_chunk
+
+        def some(start: int, end: int) -> None:
+            run(points[start:end], [result[start:end] for result in results], *transfers)
+
+        return some
 
     def run_on_device(
         self, points: DeviceArray, into: Sequence[DeviceArray] | None = None
@@ -147,12 +168,25 @@ class Program:
         count = len(points)
         space = self._reserve(count)
         frame = space.frames.get(count, lambda: self._make_frame(space, count))
-        self.gpu.write(space.points.buffer, 0, points)
+        self.gpu.write(space.points.buffer, 0, converted(points, FLOAT))
         target = space.staging.claim(frame.nbytes)
         copy = Copy(space.results.buffer, 0, target, 0, frame.nbytes)
         self.gpu.submit(self._steps(count, frame.bindings), [copy])
         floats = (start // 4 for start in frame.starts)
         space.staging.read(frame.nbytes, zip(floats, results, strict=True))
+
+    def _stream_chunk(
+        self, points: np.ndarray, results: list[np.ndarray], up: Upload, down: Download
+    ) -> None:
+        """Points go up, are computed, and results come down when the transfer has time for them."""
+        count = len(points)
+        space = self._reserve(count)
+        frame = space.frames.get(count, lambda: self._make_frame(space, count))
+        up.put(points, space.points.buffer, dtype=FLOAT)
+        up.flush()
+        self.gpu.submit(self._steps(count, frame.bindings))
+        for start, result in zip(frame.starts, results, strict=True):
+            down.get(result, space.results.buffer, start, FLOAT)
 
     def _reserve(self, count: int) -> _Workspace:
         """A workspace for ``count`` points; it doubles, so a growing batch costs little."""

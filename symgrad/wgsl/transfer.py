@@ -66,6 +66,14 @@ def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
             yield from [array[k : k + step]] if step else divided(array[k], most)
 
 
+def converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """The array in C order, its numbers rounded to a dtype; itself if it is so."""
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(array, dtype)
+
+
 class Slot:
     """A mappable buffer, and the map that was asked for last."""
 
@@ -226,8 +234,7 @@ class Upload(_Transfer):
         """
         dtype = dtype or array.dtype
         if array.size * dtype.itemsize <= WRITTEN:
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._encoder.write(buffer, start, np.ascontiguousarray(array, dtype))
+            self._encoder.write(buffer, start, converted(array, dtype))
             self._encoder.submit([], [])
             return
         for part, place, nbytes in _moves(array, dtype, start):

@@ -133,10 +133,29 @@ def test_device_arrays_beyond_one_binding(tiny: Program, poison: Poison, batch: 
 
 
 def test_batches_beyond_the_host_memory(squares: Program, poison: Poison, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dispatch, "HOST_BYTES", 200 * 28)
+    monkeypatch.setattr(dispatch, "STREAMED", 200 * 28)
+    monkeypatch.setattr(dispatch, "WRITTEN", 0)
     poison(squares, 192)
     check(draw(1000), squares.run(draw(1000)))
     assert squares._workspace and squares._workspace.capacity == 192
+
+
+@pytest.mark.parametrize("written", [0, 1 << 20])
+@pytest.mark.parametrize("kind", ["float64", ">f4", "int16", "float16"])
+def test_points_are_rounded_on_the_way(
+    squares: Program, monkeypatch: Any, kind: str, written: int
+) -> None:
+    monkeypatch.setattr(dispatch, "STREAMED", 200 * 28)
+    monkeypatch.setattr(dispatch, "WRITTEN", written)
+    points = (8 * draw(1000)).astype(kind)
+    for given in (points, np.asfortranarray(points), points[::-1][::-1]):
+        check(points.astype(np.float32), squares.run(given))
+    given.flags.writeable = False
+    results = [np.zeros((1000, 2)), np.zeros((1000, 6))]
+    into = [results[0][:, :1], results[1][:, ::2]]
+    squares.run_into(given, into)
+    check(points.astype(np.float32), into)
+    assert not results[0][:, 1].any() and not results[1][:, 1::2].any()
 
 
 def test_more_workgroups_than_one_dispatch_has(gpu: Gpu) -> None:
