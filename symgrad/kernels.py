@@ -126,8 +126,8 @@ class Kernel:
         return room.x, room.call, [result.reader(columns) for result, columns in pairs]
 
     def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
-        found = tuple(r.of(c, batch) for r, c in zip(self._results, columns, strict=True))
-        return found[0] if self._single else found
+        found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
+        return found[0] if self._single else tuple(found)
 
     def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
         bound = self._bound
@@ -171,13 +171,12 @@ class Kernel:
     def _run_on_device(self, program: Any, x: DeviceArray, out: Sequence[Any] = ()) -> Any:
         if not self.device.is_gpu:
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
-        n = self._inputs.total
-        if len(x.shape) == 0 or x.shape[-1] != n:
+        n, batch = self._inputs.total, x.shape[:-1]
+        if x.shape[-1:] != (n,):
             raise InputError(f"expected an array of shape (..., {n}), got {x.shape}")
-        batch = x.shape[:-1]
         rooms = out and rooms_on_device(x, program.layout.outputs, self.outputs, out)
-        found = program.run_on_device(x.reshape(math.prod(batch), n), rooms)
-        return self._returned(found, batch)
+        points = x if len(batch) == 1 else x.reshape(math.prod(batch), n)
+        return self._returned(program.run_on_device(points, rooms), batch)
 
     def _compiled(self) -> Any:
         with self._lock:

@@ -14,7 +14,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,9 @@ STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 
 MAX_IN_FLIGHT = 128
 """Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
+
+KEPT_BINDINGS = 1024
+"""Bind groups that are kept; when there are more, it starts anew."""
 
 IDLE_PIPELINES = 32
 """Pipelines that are kept though no kernel may have them: in llvmpipe one takes half a MiB."""
@@ -115,9 +118,10 @@ def _adapters() -> Adapters:
 def _enumerate() -> Adapters:
     """Ask wgpu for its adapters: none when it cannot be loaded, or finds no driver."""
     try:
-        wgpu = importlib.import_module("wgpu")
-        _leave_out_opengl()
-        return choose(wgpu.gpu.enumerate_adapters_sync())
+        with _without_desktop():
+            wgpu = importlib.import_module("wgpu")
+            _leave_out_opengl()
+            return choose(wgpu.gpu.enumerate_adapters_sync())
     except Exception as error:  # a missing package, library or driver fails in many ways
         _process.trouble = f"{type(error).__name__}: {error}"
         return ()
@@ -128,6 +132,24 @@ def _leave_out_opengl() -> None:
     with contextlib.suppress(Exception):
         extras = importlib.import_module("wgpu.backends.wgpu_native.extras")
         extras.set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
+
+
+@contextlib.contextmanager
+def _without_desktop() -> Generator[None]:
+    """Where no desktop runs, keep Mesa's Vulkan layer from asking one for its favourite GPU.
+
+    It would complain on the terminal, several times, that XDG_RUNTIME_DIR is not set.
+    """
+    names = "MESA_VK_DEVICE_SELECT", "DRI_PRIME", "NODEVICE_SELECT"
+    desktop = os.environ.get("XDG_RUNTIME_DIR", "").startswith("/")
+    if desktop or any(name in os.environ for name in names):
+        yield
+        return
+    os.environ["NODEVICE_SELECT"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["NODEVICE_SELECT"]
 
 
 def _native() -> Any:
@@ -330,9 +352,13 @@ class Gpu:
         The first ``readable`` arrays are only read. It is kept, since the pool hands out the same
         buffers again and again.
         """
-        places = tuple((id(buffer), start, nbytes) for buffer, start, nbytes in arrays)
-        key = count, readable, places
-        return self._bindings.get(key, lambda: self._make_bindings(count, arrays, readable))
+        key = count, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
+        found = self._bindings.get(key)
+        if found is None:
+            if len(self._bindings) >= KEPT_BINDINGS:
+                self._forget_bindings()
+            found = self._bindings[key] = self._make_bindings(count, arrays, readable)
+        return found
 
     def _make_bindings(self, count: int, arrays: Sequence[Range], readable: int) -> Any:
         ranges = [(self._params.get(count, lambda: self._make_params(count)), 0, 16), *arrays]
@@ -345,7 +371,7 @@ class Gpu:
 
     def _forget_bindings(self) -> None:
         """Start anew, because a bind group keeps its buffers, and their ids may come again."""
-        self._bindings: Once[Any, Any] = Once(256)
+        self._bindings: dict[tuple[Any, ...], Any] = {}
 
     def _make_params(self, count: int) -> Any:
         """The uniform block (count, zero, infinity, nan)."""

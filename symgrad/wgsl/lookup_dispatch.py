@@ -23,6 +23,9 @@ from symgrad.wgsl.memory import Storage
 ENOUGH: Final = 4096
 """Runs whose sums may come back whatever there are of lines: more are added on the device."""
 
+NOTHING: Final = np.empty(0, np.uint32)
+"""The words of no tables."""
+
 Pipelines = Callable[[int, Place | None], Any]
 """The pipeline that adds up runs of so many quads, and writes the sums at a place."""
 
@@ -285,6 +288,8 @@ def index_words(reduction: Reduction, indices: np.ndarray) -> np.ndarray:
 
 def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarray:
     """The tables as a row's kernel reads them, one after another behind their places."""
+    if not (reduction.lookups or tables):
+        return NOTHING
     widths = [lookup.width for lookup in reduction.lookups]
     shapes = [t.shape for t in tables]
     if len(tables) != len(widths) or any(

@@ -8,6 +8,7 @@ order.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import time
@@ -238,6 +239,7 @@ def _watch(pool: weakref.ref[Pool]) -> None:
         del found
 
 
+@functools.lru_cache(256)
 def rounded(nbytes: int) -> int:
     """A size for ``nbytes``: at most an eighth more, so that few sizes serve many arrays."""
     return -(-max(nbytes, 1) // _step(nbytes)) * _step(nbytes)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from symgrad.expr.node import Graph, Op
@@ -64,12 +65,12 @@ class Summation:
     slopes: range = range(0)
     """The numbers of the quads of slopes that it writes for every row."""
 
-    @property
+    @cached_property
     def fixed(self) -> tuple[int, ...]:
         """The results that no row changes."""
         return tuple(k for k in self.results if k not in self.summed)
 
-    @property
+    @cached_property
     def head(self) -> int:
         """Numbers before the partial sums."""
         return len(self.results) + len(self.fixed)

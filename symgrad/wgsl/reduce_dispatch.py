@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ class Sums:
         gpu.hold(self)
         self.seconds = time.perf_counter() - start
 
-    @property
+    @cached_property
     def results(self) -> int:
         """The number of sums."""
         return sum(len(o.nodes) for o in self.reduction.summed)
@@ -184,6 +185,7 @@ class BoundSums:
         counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
         self._blocks = [(n, gpu.storage(_padded(n * columns))) for n in counts]
         self._parameters = gpu.storage(self._parameter_bytes)
+        self._padded = np.zeros(self._parameter_bytes // 4, np.float32)
         self._parts = list(self._planned())
         end = max((part.end for part in self._parts), default=0)
         self._lookups: Lookups | None = None
@@ -255,24 +257,25 @@ class BoundSums:
         """All that the dispatches write: one submit, one wait."""
         gpu = self.sums.gpu
         numbers = np.empty(self._nbytes // 4, np.float32)
-        padded = np.zeros(self._parameter_bytes // 4, np.float32)
-        padded[: len(parameters)] = parameters
-        gpu.write(self._parameters.buffer, 0, padded)
+        self._padded[: len(parameters)] = parameters
+        gpu.write(self._parameters.buffer, 0, self._padded)
         moved = self._lookups.load(words) if self._lookups else False
         if moved or not self._steps:
             self._steps = list(self._planned_steps())
         target = self._staging.claim(self._nbytes)
-        gpu.submit(self._steps, list(self._copies(target)))
+        gpu.submit(self._steps, self._copies(target))
         self._staging.read(self._nbytes, [(0, numbers)])
         return numbers
 
-    def _copies(self, target: Any) -> Iterator[Copy]:
+    def _copies(self, target: Any) -> list[Copy]:
         """The results, and what stands before partial sums that were added up."""
-        yield Copy(self._results.buffer, 0, target, 0, self._nbytes)
-        for part in self._parts:
-            if part.partials:
-                place = 4 * (part.first + part.pairs)
-                yield Copy(part.partials.buffer, 0, target, place, 4 * part.module.head)
+        return [Copy(self._results.buffer, 0, target, 0, self._nbytes)] + [
+            Copy(
+                part.partials.buffer, 0, target, 4 * (part.first + part.pairs), 4 * part.module.head
+            )
+            for part in self._parts
+            if part.partials
+        ]
 
     def _planned_steps(self) -> Iterator[Step]:
         """Block by block what is computed at its rows, and then what is added to lines."""

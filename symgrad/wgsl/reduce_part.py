@@ -39,12 +39,12 @@ class Part:
         """Numbers that the module writes."""
         return self.module.size(self.groups)
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Numbers that those of the sums become."""
         return 2 * len(self.module.summed)
 
-    @property
+    @cached_property
     def end(self) -> int:
         """The float of the results at which others may begin."""
         size = self.pairs + self.module.head if self.partials else self.size

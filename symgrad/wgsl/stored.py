@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, cast
 
 import numpy as np
 
@@ -166,11 +167,13 @@ class StoredArray:
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in another shape, of which one length may be -1; nothing is copied."""
-        wanted = tuple(np.array(shape, int).ravel().tolist())
-        known = math.prod(length for length in wanted if length != -1)
-        rest = self.size // known if known else 0
-        lengths = tuple(rest if length == -1 else length for length in wanted)
-        if wanted.count(-1) > 1 or min(lengths, default=0) < 0 or math.prod(lengths) != self.size:
+        given = shape[0] if len(shape) == 1 and hasattr(shape[0], "__len__") else shape
+        lengths = wanted = tuple(map(operator.index, cast(Sequence[int], given)))
+        if -1 in wanted:
+            known = math.prod(length for length in wanted if length != -1)
+            rest = self.size // known if known else 0
+            lengths = tuple(rest if length == -1 else length for length in wanted)
+        if math.prod(lengths) != self.size or wanted.count(-1) > 1 or min(lengths, default=0) < 0:
             raise InputError(f"an array of shape {self.shape} has no shape {wanted}")
         return type(self)(self.gpu, lengths, self._storage, self.dtype, self._first)
 

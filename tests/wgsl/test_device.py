@@ -140,6 +140,37 @@ except device.DeviceError as error:
     assert "ModuleNotFoundError" in done.stdout and "device=" in done.stdout, done.stderr
 
 
+def test_drivers_say_nothing_on_the_terminal(gpu: Gpu) -> None:
+    code = """
+import os
+import symgrad as sg
+print(sg.fused_forward(1, lambda v: v[0] + 1, device="gpu").run([1.0]))
+assert "NODEVICE_SELECT" not in os.environ
+"""
+    done = python(code, XDG_RUNTIME_DIR="")
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
+def test_gpus_are_looked_for_once(gpu: Gpu) -> None:
+    code = """
+import symgrad as sg
+fit = lambda x, a, b: a * sg.exp(-b * x)
+sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu").run([1.0, 2.0])
+sg.fit_many(fit, [0.0, 1.0, 2.0], [[3.0, 2.0, 1.0]], [1.0, 1.0], device="cpu")
+import sys
+assert "wgpu" not in sys.modules
+from symgrad.wgsl import device
+found, asked = device._enumerate, []
+device._enumerate = lambda: asked.append(1) or found()
+for _ in range(3):
+    sg.devices()
+    sg.fused_forward(1, lambda v: v[0] + 1).run([1.0])
+print(len(asked))
+"""
+    done = python(code)
+    assert done.stdout == "1\n", done.stderr
+
+
 def test_importing_loads_no_wgpu() -> None:
     done = python("import symgrad.wgsl.dispatch, sys; assert 'wgpu' not in sys.modules")
     assert done.returncode == 0, done.stderr
