@@ -39,7 +39,7 @@ from symgrad.keywords import (
     penalty_of,
 )
 from symgrad.mathlib.define import Math
-from symgrad.parameters import variables_of
+from symgrad.parameters import in_a_row, of_row, variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, size
 from symgrad.results import Array, derivatives, nested_result
 from symgrad.row_loss import Request
@@ -263,7 +263,8 @@ def forward_backward(f: Function, x: Any) -> Any:
     """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
 
     f is traced at every call, so that it always computes what it does now. A kernel is compiled
-    where the trace is new: see `value_and_grad`.
+    where the trace is new: see `value_and_grad`. x may also be dicts, dataclasses, and lists and
+    tuples of such and of arrays; f is given them, and the gradient is nested likewise.
 
     Example:
         >>> import symgrad as sg
@@ -272,6 +273,12 @@ def forward_backward(f: Function, x: Any) -> Any:
         >>> sg.forward_backward(square, [3.0, 4.0])[0]
         25.0
     """
-    n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
     options = options_of(f, None, "accurate", "float32", True, comments=True)
-    return gradient_kernel(n, f, None, options, None, make=shared).run(x)
+    nested = in_a_row(x, "x")
+    if nested is None:
+        n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
+        return gradient_kernel(n, f, None, options, None, make=shared).run(x)
+    tree, row = nested
+    kernel = gradient_kernel(tree.size, of_row(f, tree), None, options, None, make=shared)
+    loss, gradient = kernel.run(row)
+    return loss, tree.arrays(gradient)

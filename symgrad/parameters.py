@@ -13,7 +13,7 @@ from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.trace import checked_count
-from symgrad.expr.tree import Block, Tree, tree_of
+from symgrad.expr.tree import Block, Tree, apart, flatten, tree_of
 
 
 def variables_of(n: Any) -> Tree:
@@ -31,6 +31,28 @@ def of_row(f: Callable[..., Any], tree: Tree) -> Callable[..., Any]:
         return f(tree.nest((block.of(v)[()] for block in tree.blocks), Blocks), *more)
 
     return row
+
+
+def in_a_row(x: Any, name: str) -> tuple[Tree, np.ndarray] | None:
+    """How a container of arrays is nested, and all its numbers in a row; None of an array.
+
+    Lists and tuples are arrays, unless there is a container among them or an array with axes.
+
+    Raises:
+        InputTypeError: for what holds no real numbers; errors call it by its name.
+    """
+    if not _is_container(x):
+        return None
+    arrays = [real_numbers(leaf, name) for leaf in flatten(x)[0]]
+    shapes = iter([a.shape for a in arrays])
+    _, tree = flatten(x, lambda _: Tree("array", shape) if (shape := next(shapes)) else Tree())
+    return tree, np.concatenate([np.empty(0), *(a.ravel() for a in arrays)])
+
+
+def _is_container(x: Any) -> bool:
+    if isinstance(x, (list, tuple)):
+        return any(_is_container(v) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in x)
+    return apart(x) is not None
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,17 @@ def test_stop_gradient_of_nests() -> None:
     assert sg.fused_forward_backward(2, f, device="cpu").run([2.0, 3.0])[1].tolist() == [7.0, 5.0]
 
 
+def test_forward_backward_of_containers() -> None:
+    x = {"w": W, "more": (np.arange(2.0), 3.0)}
+    loss, gradient = sg.forward_backward(lambda p: np.sum(p.w**2) * p.more[1] + p.more[0][1], x)
+    assert loss == 3 * np.sum(W**2) + 1.0 and type(gradient["more"]) is tuple
+    np.testing.assert_allclose(gradient["w"], 6 * W)
+    assert gradient["more"][0].tolist() == [0.0, 1.0] and gradient["more"][1] == np.sum(W**2)
+    assert sg.forward_backward(lambda v: v @ v, [3.0, 4.0])[1].tolist() == [6.0, 8.0]
+    with pytest.raises(TypeError, match="x holds strings"):
+        sg.forward_backward(lambda p: p.w, {"w": "a"})
+
+
 # minimisations ------------------------------------------------------------------------------------
 
 

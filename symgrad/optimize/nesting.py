@@ -9,28 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.tree import Tree, apart, flatten
+from symgrad.expr.tree import Tree
 from symgrad.optimize.arguments import bounds_of, real, takes_result
 from symgrad.optimize.result import scipy_optimize
-from symgrad.parameters import rows_of
+from symgrad.parameters import in_a_row, rows_of
 
 
 def nesting_of(x0: Any) -> tuple[Nesting, np.ndarray]:
     """How x0 is nested, and all its numbers in a row."""
-    if not _is_container(x0):
-        start = np.atleast_1d(real(x0, "x0"))
-        return Nesting(Tree("array", start.shape)), start.ravel()
-    arrays = [real(leaf, "x0") for leaf in flatten(x0)[0]]
-    shapes = iter([a.shape for a in arrays])
-    _, tree = flatten(x0, lambda _: Tree("array", shape) if (shape := next(shapes)) else Tree())
-    return Nesting(tree), np.concatenate([np.empty(0), *(a.ravel() for a in arrays)])
-
-
-def _is_container(x0: Any) -> bool:
-    """Whether x0 is nested, rather than an array, which may be given as lists and tuples."""
-    if isinstance(x0, (list, tuple)):
-        return any(_is_container(v) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in x0)
-    return apart(x0) is not None
+    nested = in_a_row(x0, "x0")
+    if nested is not None:
+        return Nesting(nested[0]), nested[1]
+    start = np.atleast_1d(real(x0, "x0"))
+    return Nesting(Tree("array", start.shape)), start.ravel()
 
 
 @dataclass(frozen=True)
