@@ -65,7 +65,9 @@ def refuse_number(kind: str) -> NoReturn:
     found = caller()
     part = found[1] if found else ""
     called = re.search(r"\bmath\.(\w+)\(", part)
-    if called:
+    if scipy_function():
+        remedy = "SciPy's code asks for it"
+    elif called:
         name = MATH_NAMES.get(called[1], called[1])
         remedy = f"use sg.{name} instead of math.{called[1]}"
     elif kind == "float" and _NUMPYS.search(part):

@@ -128,6 +128,21 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """What ufuncs of scipy.special are, by their names: SciPy is not imported for it."""
 
+INSTEAD: Final[Mapping[str, str]] = {
+    "gamma": "np.exp(gammaln(x)) for positive x",
+    "loggamma": "gammaln(x), its real part",
+    "beta": "np.exp(sg.betaln(a, b))",
+    "i0": "i0e(x) * np.exp(abs(x))",
+    "i1": "i1e(x) * np.exp(abs(x))",
+    "exp10": "10.0**x",
+    "exprel": "np.expm1(x) / x",
+    "rel_entr": "x * np.log(x / y)",
+    "kl_div": "x * np.log(x / y) - x + y",
+    "boxcox": "np.expm1(p * np.log(x)) / p",
+    "pseudo_huber": "d**2 * (np.sqrt(1 + (r / d)**2) - 1)",
+}
+"""What to write for ufuncs of scipy.special that are none of these."""
+
 OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 """Python functions of scipy.special for which symgrad has its own."""
 
@@ -173,10 +188,20 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
     function = METHODS[method](ufunc) if method in METHODS else None
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if function is None:
-        scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
-        home = "scipy.special" if scipys and not _is_numpys(ufunc) else "np"
-        raise TraceError(located(f"{home}.{called} is not defined for expressions"))
+        of_scipy = _is_scipys(ufunc)
+        home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", "")
+        raise TraceError(located(f"{home}.{called} is not defined for expressions{remedy}"))
     return _bound(called, function, inputs, options)
+
+
+def _remedy(name: str) -> str:
+    """What to do about a ufunc of scipy.special that is not known."""
+    if name in INSTEAD:
+        return f": write {INSTEAD[name]}"
+    return (
+        f": those that are, are {', '.join(sorted(SCIPY))}; write another by these, or, of one "
+        "variable, as a table of its values, sg.table(values, low, high, kind='cubic')(x)"
+    )
 
 
 def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
@@ -224,6 +249,11 @@ def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
 def _is_numpys(ufunc: np.ufunc) -> bool:
     return ufunc in UFUNCS or getattr(np, ufunc.__name__, None) is ufunc
+
+
+def _is_scipys(ufunc: np.ufunc) -> bool:
+    homes = [sys.modules.get(name) for name in ("scipy.special", "scipy.special._ufuncs")]
+    return not _is_numpys(ufunc) and any(getattr(m, ufunc.__name__, 0) is ufunc for m in homes)
 
 
 def _is_number(a: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 import symgrad as sg
 
@@ -51,6 +52,22 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "insert": (
         lambda: sg.fused_forward(2, lambda v: np.insert(np.zeros(2), 1, v[0])),
         r"give NumPy one that can, as in sg\.array\(np\.zeros",
+    ),
+    "a function of SciPy's": (
+        lambda: sg.fused_forward(1, lambda v: scipy.special.erfcx(v[0])),
+        r"special\.erfcx is not .*, erf, erfc, .*, xlogy; write another by these, or.*sg\.table\(",
+    ),
+    "one that others make": (
+        lambda: sg.fused_forward(1, lambda v: scipy.special.gamma(v)),
+        r"write np\.exp\(gammaln",
+    ),
+    "one that wraps another": (
+        lambda: sg.fused_forward(1, lambda v: scipy.special.lambertw(v[0])),
+        r"^scipy\.special\._lambertw .*\n.*\n  SciPy's lambertw is a Python function",
+    ),
+    "one that asks": (
+        lambda: sg.fused_forward(2, lambda v: scipy.special.logsumexp(v)),
+        r"SciPy's code asks for it\n.*\n.* sg\.logsumexp",
     ),
     "hessian of f": (lambda: VERBS.hessian(lambda v: v[0], [1.0]), r"sg\.fused_hessian\(n, f\)"),
     "jacobian of f": (lambda: VERBS.jacobian(lambda v: v, [1.0]), r"sg\.fused_jacobian\(n, f\)"),
