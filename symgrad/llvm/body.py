@@ -97,7 +97,9 @@ class Body:
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
         self.copies = self._copies()
-        """The uses of single numbers, (by, number), in the order in which their copies stand."""
+        made = set(self.order)
+        self.given = [i for i in self.stored if i not in made]
+        """Results that are there from the start."""
 
     def _needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
@@ -153,10 +155,11 @@ class Body:
                 found.setdefault(i, []).append((o, column))
         return found
 
-    def _copies(self) -> list[tuple[int, int]]:
+    def _copies(self) -> dict[tuple[int, int], int]:
+        """The uses of single numbers, (by, number), and where their copies stand."""
         uses = [(i, a) for i in self.order for a in self.needs[i] if a in self.single]
         stored = [(i, i) for i in self.stored if i in self.single]
-        return list(dict.fromkeys([*uses, *stored]))
+        return {use: k for k, use in enumerate(dict.fromkeys([*uses, *stored]))}
 
     def place(self, i: int) -> int | None:
         """Where in ``%in`` a value stands that is there from the start."""
@@ -199,11 +202,7 @@ class PartWriter:
         self.graph, self.shape = body.computation.graph, body.shape
         self.writer = body.writer({}, numbered=len(body.parts) > 1)
         self._size = body.shape.itemsize * body.shape.lanes
-        self.stored = body.stored
-        self.copies = {use: k for k, use in enumerate(body.copies)}
-        made = {i for part in body.parts for i in part.nodes}
-        leaves = [i for i in self.stored if i not in made]
-        self.nodes = [*self.part.nodes, *(leaves if number == 0 else ())]
+        self.nodes = [*self.part.nodes, *(body.given if number == 0 else ())]
 
     def lines(self) -> list[str]:
         """The instructions."""
@@ -218,7 +217,7 @@ class PartWriter:
                     self._load(a)
             if operation:
                 writer.write(i)
-            for o, column in self.stored.get(i, ()):
+            for o, column in body.stored.get(i, ()):
                 self._store(i, f"%o{o}", column, f"{o}.{column}", o if body.masked else -1)
             if i in slots:
                 self._store(i, "%frame", slots[i], "f")
@@ -245,7 +244,7 @@ class PartWriter:
         """A single number, in every lane, for one use; CPUs do this while they load it."""
         vector, scalar = self.shape.float, NAMES[self.shape.dtype]
         places, name = self.body.places or (), f"%s{by}.{i}"
-        at = len(places) * self._size + self.copies[by, i] * self.shape.itemsize
+        at = len(places) * self._size + self.body.copies[by, i] * self.shape.itemsize
         self.writer.names[i] = name
         self.writer.lines += [
             f"  {name}.at = getelementptr i8, ptr %in, i64 {at}",

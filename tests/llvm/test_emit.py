@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from strategies import random_graph
@@ -13,6 +16,7 @@ from symgrad.expr.node import Graph
 from symgrad.expr.simplify import inputs_of, simplify
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import body as emitting
+from symgrad.llvm.body import Body, write_parts
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape
 from symgrad.mathlib.define import inlined
@@ -83,6 +87,28 @@ def test_functions_are_written_in_place_or_called(monkeypatch: pytest.MonkeyPatc
     assert "alwaysinline" not in emitted(made, MANY).text
     np.testing.assert_array_equal(run(made, MANY, points)[0], inline)
     np.testing.assert_allclose(inline, np.tanh(points), rtol=1e-6)
+
+
+class Read(list[int]):
+    """Nodes, and how many of them were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_each_function_is_written_from_its_own_nodes() -> None:
+    made = chain(3000)
+    order = [i for i, node in enumerate(made.graph.nodes) if node[0].arity]
+    body = Body(made, order, {}, ONE)
+    body.parts = [replace(part, nodes=Read(part.nodes)) for part in body.parts]
+    assert len(body.parts) > 20
+    lines = list(write_parts(body, "ptr %o0, ptr %o1", "part", ""))
+    assert len(lines) > len(body.order)
+    looks = sum(part.nodes.looks for part in body.parts if isinstance(part.nodes, Read))
+    assert looks <= 4 * len(body.order)
 
 
 def test_the_source_is_the_same_every_time() -> None:
