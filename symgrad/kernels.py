@@ -97,9 +97,12 @@ class Kernel:
         if out is not None:
             return self._run_into(arrays, out)
         x = arrays[0] if len(arrays) == 1 else None
-        if type(x) is np.ndarray and x.shape == self._point_shape and x.dtype is self._dtype:
-            return self._run_point(x)
         program = self._program or self._compiled()
+        if type(x) is np.ndarray and x.dtype is self._dtype:
+            if x.shape == self._point_shape:
+                return self._run_point(x)
+            if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
+                return self._returned(program.run(x), x.shape[:1])
         if isinstance(x, DeviceArray):
             return self._run_on_device(program, x)
         points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)

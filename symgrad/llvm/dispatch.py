@@ -15,8 +15,8 @@ from typing import Any, Final
 import cffi
 import numpy as np
 
-from symgrad.expr.node import Op
-from symgrad.kernel.memory import POOL, is_aligned
+from symgrad.expr.node import Graph, Op
+from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm.device import host
 from symgrad.llvm.emit import emit
@@ -28,8 +28,8 @@ from symgrad.mathlib.define import double, rounding_functions
 STREAMED: Final = 2**23
 """Bytes of results from which they go past the cache."""
 
-PARALLEL: Final = 300_000
-"""Operations and bytes from which the work is shared between threads."""
+PARALLEL: Final = 50_000
+"""Operations on vectors, and bytes of them for each lane, that are worth a thread: about 20 us."""
 
 CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
@@ -48,9 +48,8 @@ SLOTS: Final = 8
 _ffi = cffi.FFI()
 
 
-def _address(array: Any) -> Any:
-    """An array as C code takes it, which keeps it alive."""
-    return _ffi.from_buffer(array)
+_address: Callable[[Any], Any] = _ffi.from_buffer
+"""An array as C code takes it, which keeps it alive."""
 
 
 def _scratch(nbytes: int) -> Any:
@@ -77,9 +76,9 @@ class Program:
         """How long it took to compile what has been run so far."""
         self._math = math
         self._columns = [len(o.nodes) for o in computation.outputs]
-        self._weight = len(computation.graph) + self.dtype.itemsize * (
-            len(computation.graph.names) + sum(self._columns)
-        )
+        self._nbytes = self.dtype.itemsize * sum(self._columns)
+        inputs = self.dtype.itemsize * len(computation.graph.names)
+        self._weight = weight_of(computation.graph) + inputs + self._nbytes
         self._lanes = host().shape(dtype, True).lanes
         self._lock = threading.Lock()
         self._compiled: dict[bool, Function] = {}
@@ -123,7 +122,12 @@ class Program:
 
     def run(self, points: np.ndarray) -> list[np.ndarray]:
         """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
-        results = [POOL.empty((len(points), c), self.dtype) for c in self._columns]
+        count, dtype = len(points), self.dtype
+        nbytes = count * self._nbytes
+        if nbytes < LARGE:
+            results = [np.empty((count, c), dtype) for c in self._columns]
+        else:
+            results = [POOL.empty((count, c), dtype, nbytes >= STREAMED) for c in self._columns]
         self.bind(points, results)()
         return results
 
@@ -132,33 +136,37 @@ class Program:
         self._bind_batch(points, results)()
 
     def _bind_batch(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
-        function, count, threads = self.function(True), len(points), host().threads
-        call, lanes, workspace = function.call, self._lanes, function.workspace
+        count, lanes = len(points), self._lanes
         if count < lanes:
-            return lambda: self._run_few(points, results, lanes)
+            return partial(self._run_few, points, results)
+        function = self.function(True)
         addresses = [_address(a) for a in (points, *results)]
-        stream = sum(r.nbytes for r in results) >= STREAMED and all(map(is_aligned, results))
-        whole = count // lanes * lanes
-        alone = threads == 1 or whole * self._weight < PARALLEL
+        call, whole = partial(function.call, *addresses), count - count % lanes
+        stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
+        threads = worth(whole * self._weight, lanes)
+        if threads == 1 and whole == count and not function.workspace:
+            return partial(call, _ffi.NULL, 0, count, stream)
+        return partial(self._run_batch, call, function.workspace, count, threads, stream)
+
+    def _run_batch(
+        self, call: Callable[..., None], workspace: int, count: int, threads: int, stream: bool
+    ) -> None:
+        """Compute whole vectors of points, some of them a second time at the end."""
+        lanes = self._lanes
+        whole = count - count % lanes
 
         def work(first: int, end: int) -> None:
-            call(*addresses, _scratch(workspace), first, end, stream)
+            call(_scratch(workspace), first, end, stream)
 
-        def run() -> None:
-            if alone:
-                work(0, whole)
-            else:
-                share_out(work, whole, lanes, threads)
-            if whole < count:  # the last whole vector of points: some of them a second time
-                call(*addresses, _scratch(workspace), count - lanes, count, False)
+        share_out(work, whole, lanes, threads)
+        if whole < count:
+            call(_scratch(workspace), count - lanes, count, False)
 
-        return run
-
-    def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray], lanes: int) -> None:
+    def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """Fewer points than a vector has lanes, as a block of their own."""
-        block = np.zeros((lanes, points.shape[1]), self.dtype)
+        block = np.zeros((self._lanes, points.shape[1]), self.dtype)
         block[: len(points)] = points
-        rooms = [np.empty((lanes, c), self.dtype) for c in self._columns]
+        rooms = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
         self.run_into(block, rooms)
         for result, room in zip(results, rooms, strict=True):
             result[...] = room[: len(points)]
@@ -178,6 +186,8 @@ class Sums:
         rows = PIECE // len(reduction.graph) // FEWEST_ROWS * FEWEST_ROWS
         self.rows = max(FEWEST_ROWS, min(ROWS, rows))
         """How many rows a piece has."""
+        inputs = self.dtype.itemsize * reduction.columns
+        self._weight = weight_of(reduction.graph) + inputs
         more = ", void *, void *" if reduction.lookups else ""
         kind = f"void (*)(void *, void *, void *, void *, int64_t, int64_t{more})"
         self._function = Function(write, kind)
@@ -201,10 +211,11 @@ class Sums:
         C-contiguous, all but the indices of the kernel's dtype.
         """
         job = _Pass(self, parameters, rows, indices, tables)
+        threads = worth(len(rows) * self._weight, self.lanes)
         if job.pieces and tables:
-            share_out(job.fill, job.slots, 1, host().threads)
+            share_out(job.fill, job.slots, 1, threads)
         elif job.pieces:
-            share_out(job.sum_up, job.pieces, 1, host().threads)
+            share_out(job.sum_up, job.pieces, 1, threads)
         job.sum_rest()
         lines = [
             a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(job.added, tables, strict=True)
@@ -323,6 +334,16 @@ class Room:
 _executor: ThreadPoolExecutor | None = None
 
 
+def weight_of(graph: Graph) -> int:
+    """What a graph costs, in additions."""
+    return sum(node[0].cost for node in graph.nodes)
+
+
+def worth(operations: int, lanes: int) -> int:
+    """How many threads so many operations are worth, which are done on vectors of numbers."""
+    return max(1, min(host().threads, operations // (lanes * PARALLEL)))
+
+
 def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
     """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
     global _executor
@@ -332,7 +353,7 @@ def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads:
         work(0, count)
         return
     if _executor is None:
-        _executor = ThreadPoolExecutor(threads, "symgrad")
+        _executor = ThreadPoolExecutor(max(threads, host().threads), "symgrad")
     ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
     pending = itertools.pairwise(ends)
     lock = threading.Lock()

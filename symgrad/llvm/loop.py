@@ -14,7 +14,7 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.llvm.device import Code, compile_source, host
-from symgrad.llvm.dispatch import PARALLEL, definitions_for, share_out
+from symgrad.llvm.dispatch import definitions_for, share_out, weight_of, worth
 from symgrad.llvm.iterate import emit_iteration
 
 _ffi: Any = cffi.FFI()
@@ -125,20 +125,18 @@ class Loop:
 
         The event tells the threads when one of them has failed or been interrupted.
         """
-        threads, ended = host().threads, threading.Event()
+        ended = threading.Event()
         try:
-            if threads == 1 or count == self.lanes or weight < PARALLEL:
-                work(0, count, ended)
-            else:
-                share_out(lambda a, b: work(a, b, ended), count, self.lanes, threads)
+            threads = worth(weight, self.lanes)
+            share_out(lambda a, b: work(a, b, ended), count, self.lanes, threads)
         except BaseException:
             ended.set()
             raise
 
     def weight(self, rows: int) -> int:
-        """About the operations of a step of one problem."""
-        each = len(self.iteration.rows.graph) if self.iteration.rows else 0
-        return len(self.iteration.update.graph) + rows * each
+        """What a step of one problem costs, in additions."""
+        each = weight_of(self.iteration.rows.graph) if self.iteration.rows else 0
+        return weight_of(self.iteration.update.graph) + rows * each
 
 
 Part = Callable[[slice, np.ndarray], None]

@@ -44,7 +44,7 @@ def test_a_row_of_a_batch_is_the_point_alone(count: int) -> None:
 def test_streamed_and_shared_out_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(50_000)
     want = KERNEL.run(x)
-    for name, value in (("STREAMED", 0), ("PARALLEL", 10**12), ("CHUNKS", 100)):
+    for name, value in (("STREAMED", 0), ("PARALLEL", 10**12), ("PARALLEL", 1), ("CHUNKS", 100)):
         monkeypatch.setattr(dispatch, name, value)
         for a, b in zip(KERNEL.run(x), want, strict=True):
             np.testing.assert_array_equal(a, b)
