@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,11 @@ class Nest:
         """The number of parameters."""
         return self.tree.size
 
+    @cached_property
+    def _row(self) -> tuple[int]:
+        """The shape of all in a row."""
+        return (self.size,)
+
     def flat(self, params: Any) -> np.ndarray:
         """All parameters in a row.
 
@@ -74,13 +80,16 @@ class Nest:
             InputError: for names or shapes that are not those of the tree. InputTypeError: for what
             holds no real numbers.
         """
+        if type(params) is np.ndarray and params.dtype == self.dtype and params.shape == self._row:
+            return params.copy()
         with np.errstate(over="ignore"):
             return rows_of(self.tree, params, "params", batched=False).astype(self.dtype)
 
     def nested(self, flat: np.ndarray) -> Any:
         """As the user has them, in fresh arrays; a number for a shape of ()."""
         with np.errstate(over="ignore"):
-            return self.tree.arrays(flat.astype(self.dtype))
+            values = flat.astype(self.dtype)
+        return values if self.tree.keys == self._row else self.tree.arrays(values)
 
 
 def rows_of(tree: Tree, values: Any, name: str, batched: bool = True) -> np.ndarray:

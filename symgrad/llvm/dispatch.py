@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,24 +12,19 @@ from typing import Any, Final
 import cffi
 import numpy as np
 
-from symgrad.expr.node import Graph, Op
+from symgrad.expr.node import Op
 from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm.device import host
 from symgrad.llvm.emit import emit
 from symgrad.llvm.recompile import Function
 from symgrad.llvm.reduce import emit_reduction
+from symgrad.llvm.threads import share_out, weight_of, worth
 from symgrad.mathlib.define import Function as Definition
 from symgrad.mathlib.define import double, rounding_functions
 
 STREAMED: Final = 2**23
 """Bytes of results from which they go past the cache."""
-
-PARALLEL: Final = 50_000
-"""Operations on vectors, and bytes of them for each lane, that are worth a thread: about 20 us."""
-
-CHUNKS: Final = 8
-"""Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
 ROWS: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
@@ -211,7 +203,7 @@ class Sums:
         C-contiguous, all but the indices of the kernel's dtype.
         """
         job = _Pass(self, parameters, rows, indices, tables)
-        threads = worth(len(rows) * self._weight, self.lanes)
+        threads = self.threads(len(rows))
         if job.pieces and tables:
             share_out(job.fill, job.slots, 1, threads)
         elif job.pieces:
@@ -220,14 +212,17 @@ class Sums:
         lines = [
             a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(job.added, tables, strict=True)
         ]
-        pieces = job.partial.T.copy()  # NumPy adds whole lines in turn, what is in a line in halves
-        return pieces.sum(axis=1), lines
+        return job.total(), lines
+
+    def threads(self, rows: int) -> int:
+        """How many threads so many rows are worth."""
+        return worth(rows * self._weight, self.lanes)
 
     def caller(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
         tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
-    ) -> Callable[[int, int, int], None]:  # fmt: skip
-        """A call that sums up some of the rows, in the line of ``sums`` that it is told."""
+    ) -> Callable[[int, int, int], Callable[[], None]]:  # fmt: skip
+        """What makes a call that sums up some of the rows, in a line of ``sums``."""
         room, run = _scratch(self._function.workspace), self._function.call
         p, x, to = _address(parameters), _address(rows), _address(sums)
         size = sums.itemsize * self.count
@@ -237,8 +232,8 @@ class Sums:
             places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
             more = [_address(indices), _address(places)]
 
-        def call(line: int, first: int, end: int) -> None:
-            run(p, x, to + line * size, room, first, end, *more)
+        def call(line: int, first: int, end: int) -> Callable[[], None]:
+            return partial(run, p, x, to + line * size, room, first, end, *more)
 
         return call
 
@@ -251,8 +246,8 @@ class _Pass:
     """
 
     def __init__(
-        self, sums: Sums, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
-        tables: Sequence[np.ndarray],
+        self, sums: Sums, parameters: np.ndarray, rows: np.ndarray,
+        indices: np.ndarray | None = None, tables: Sequence[np.ndarray] = (),
     ) -> None:  # fmt: skip
         self.sums, self.parameters, self.rows, self.indices = sums, parameters, rows, indices
         self.tables = [np.concatenate([t.ravel(), np.zeros(sums.lanes, t.dtype)]) for t in tables]
@@ -264,14 +259,29 @@ class _Pass:
         shapes = [(max(1, self.slots), t.size) for t in self.tables]
         self.added = [POOL.empty(shape, self.partial.dtype) for shape in shapes]
 
+    def calls(self) -> Iterator[Callable[[], None]]:
+        """What sums up all rows of a pass without tables."""
+        yield from self._pieces(0, self.pieces, 0)
+        yield from self._rest()
+
+    def total(self) -> np.ndarray:
+        """The sums over all rows."""
+        if len(self.partial) == 2:
+            return self.partial[0] + self.partial[1]
+        pieces = self.partial.T.copy()  # NumPy adds whole lines in turn, within a line in halves
+        return pieces.sum(axis=1)
+
     def sum_up(self, first: int, end: int, slot: int = 0) -> None:
         """Sum up some pieces."""
+        for call in self._pieces(first, end, slot):
+            call()
+
+    def _pieces(self, first: int, end: int, slot: int) -> Iterator[Callable[[], None]]:
         mine = [a[slot] for a in self.added]
-        call = self.sums.caller(
+        caller = self.sums.caller(
             self.parameters, self.rows, self.indices, self.tables, mine, self.partial
         )
-        for k in range(first, end):
-            call(k, self._ends[k], self._ends[k + 1])
+        return (caller(k, self._ends[k], self._ends[k + 1]) for k in range(first, end))
 
     def fill(self, first: int, end: int) -> None:
         """Sum up the pieces of some slots."""
@@ -286,6 +296,10 @@ class _Pass:
         if not self.pieces:
             for a in self.added:
                 a[0] = 0.0
+        for call in self._rest():
+            call()
+
+    def _rest(self) -> Iterator[Callable[[], None]]:
         rest = len(self.rows) - self._whole
         if rest:
             count = self.sums.lanes
@@ -294,20 +308,33 @@ class _Pass:
             )
             mine = [a[0] for a in self.added]
             last = indices[0] if indices else None
-            call = self.sums.caller(self.parameters, rows, last, self.tables, mine, self.partial)
-            call(self.pieces, 0, rest)
+            caller = self.sums.caller(self.parameters, rows, last, self.tables, mine, self.partial)
+            yield caller(self.pieces, 0, rest)
 
 
-@dataclass(frozen=True)
 class BoundSums:
-    """A reduction and its rows."""
+    """A reduction and its rows. If they are few, each thread has what it works in at hand."""
 
-    sums: Sums
-    rows: np.ndarray
+    def __init__(self, sums: Sums, rows: np.ndarray) -> None:
+        self.sums, self.rows = sums, rows
+        self._alone = sums.threads(len(rows)) == 1
+        self._local = threading.local()
 
     def run(self, parameters: np.ndarray) -> np.ndarray:
         """parameters (n,) -> the sums (results,) in float64."""
-        return self.sums.run(parameters, self.rows)
+        if not self._alone:
+            return self.sums.run(parameters, self.rows)
+        try:
+            job, calls = self._local.job
+        except AttributeError:
+            mine = np.empty_like(parameters)
+            job = _Pass(self.sums, mine, self.rows)
+            calls = list(job.calls())
+            self._local.job = job, calls
+        job.parameters[:] = parameters
+        for call in calls:
+            call()
+        return job.total()
 
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:
@@ -327,57 +354,3 @@ class Room:
     x: np.ndarray
     outputs: list[np.ndarray]
     call: Callable[[], None]
-
-
-# threads ------------------------------------------------------------------------------------------
-
-_executor: ThreadPoolExecutor | None = None
-
-
-def weight_of(graph: Graph) -> int:
-    """What a graph costs, in additions."""
-    return sum(node[0].cost for node in graph.nodes)
-
-
-def worth(operations: int, lanes: int) -> int:
-    """How many threads so many operations are worth, which are done on vectors of numbers."""
-    return max(1, min(host().threads, operations // (lanes * PARALLEL)))
-
-
-def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
-    """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
-    global _executor
-    blocks = count // lanes
-    pieces = min(blocks, CHUNKS * threads)
-    if pieces == 1 or threads == 1:
-        work(0, count)
-        return
-    if _executor is None:
-        _executor = ThreadPoolExecutor(max(threads, host().threads), "symgrad")
-    ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
-    pending = itertools.pairwise(ends)
-    lock = threading.Lock()
-
-    def worker() -> None:
-        while True:
-            with lock:
-                piece = next(pending, None)
-            if piece is None:
-                return
-            work(*piece)
-
-    others = [_executor.submit(worker) for _ in range(min(threads, pieces) - 1)]
-    worker()
-    wait(others)
-    for other in others:
-        other.result()
-
-
-def _forget_threads() -> None:
-    """A child process has none of its parent's threads."""
-    global _executor
-    _executor = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

@@ -14,8 +14,9 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.llvm.device import Code, compile_source, host
-from symgrad.llvm.dispatch import definitions_for, share_out, weight_of, worth
+from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.iterate import emit_iteration
+from symgrad.llvm.threads import share_out, weight_of, worth
 
 _ffi: Any = cffi.FFI()
 

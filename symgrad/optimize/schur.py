@@ -18,7 +18,7 @@ import numpy as np
 
 from symgrad.errors import SymgradError
 from symgrad.llvm.device import host
-from symgrad.llvm.dispatch import share_out
+from symgrad.llvm.threads import share_out
 from symgrad.optimize.sparse_normal import Coupling, Normal, block_matrix
 from symgrad.row_products import Family
 

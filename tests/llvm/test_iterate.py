@@ -18,7 +18,7 @@ from matrices import Waves
 
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
-from symgrad.llvm import body, dispatch
+from symgrad.llvm import body, dispatch, threads
 from symgrad.llvm import iterate as emitting
 from symgrad.llvm.loop import Loop
 from symgrad.pipeline import DTypeName
@@ -148,7 +148,8 @@ def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(run, range(8)):
             np.testing.assert_array_equal(found, want)
-    monkeypatch.setattr(dispatch, "CHUNKS", 50)
+    monkeypatch.setattr(threads, "PARALLEL", 1)
+    monkeypatch.setattr(threads, "CHUNKS", 50)
     np.testing.assert_array_equal(run(), want)
 
 

@@ -12,7 +12,7 @@ from kernel.test_stage import bells, choice, plain, reduction
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import dispatch, reduce
+from symgrad.llvm import dispatch, reduce, threads
 from symgrad.llvm.dispatch import Sums
 
 
@@ -78,9 +78,9 @@ def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatc
     sums = Sums(hoisted(reduction(bells)), "accurate", "float32")
     want = sums.run(p, rows)
     host = dispatch.host()
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(dispatch, "host", lambda n=threads: type(host)(
-            host.name, host.features, host.vector_bits, host.fused, n))  # fmt: skip
+    monkeypatch.setattr(threads, "PARALLEL", 1)
+    for count in (1, 2, 5):
+        monkeypatch.setattr(threads, "host", lambda n=count: replace(host, threads=n))
         np.testing.assert_array_equal(sums.run(p, rows), want)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from symgrad.expr.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted, stages
-from symgrad.llvm import dispatch, reduce
+from symgrad.llvm import dispatch, reduce, threads
 from symgrad.llvm.dispatch import Sums
 from symgrad.llvm.tiles import ALONE, Terms, products_of, tiles
 
@@ -129,8 +130,8 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
     assert sums.rows < dispatch.ROWS
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
-    monkeypatch.setattr(dispatch, "host", lambda: type(host)(
-        host.name, host.features, host.vector_bits, host.fused, 5))  # fmt: skip
+    monkeypatch.setattr(threads, "PARALLEL", 1)
+    monkeypatch.setattr(threads, "host", lambda: replace(host, threads=5))
     np.testing.assert_array_equal(sums.run(p.astype(np.float32), rows), want)
 
 
