@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,12 +11,21 @@ from symgrad.data import DataKernel, Totals
 from symgrad.errors import InputError
 from symgrad.expr.node import paused_gc
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.optimize.sparse_rows import RowSystem
 from symgrad.pipeline import DType
 from symgrad.results import derivatives
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
 from symgrad.row_table import Table
 from symgrad.targets import DeviceChoice
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """What is kept of a table whose rows look up parameters: for the sums, and for JᵀJ."""
+
+    sums: Any
+    system: RowSystem
 
 
 class LeastSquaresKernel(DataKernel):
@@ -111,14 +120,19 @@ class LeastSquaresKernel(DataKernel):
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
-        total = super()._total(flat, table, bound)
         if not self._traced.gathers:
-            return total
-        system = self._task(str(self.dtype)).system(table, Target(self.device, str(self.dtype)))
-        return replace(total, jtj=system.at(flat).jtj())
+            return super()._total(flat, table, bound)
+        system = bound.system if bound else self._system(table)
+        total = super()._total(flat, table, bound and bound.sums)
+        return replace(total, jtj=system.jtj(flat))
 
-    def _on_host(self, table: Table) -> Table:
-        return table if self._traced.gathers else super()._on_host(table)
+    def _system(self, table: Table) -> RowSystem:
+        kind = str(self.dtype)
+        return self._task(kind).system(table, Target(self.device, kind))
+
+    def _resident(self, table: Table) -> Any:
+        sums = super()._resident(table)
+        return Resident(sums, self._system(table)) if self._traced.gathers else sums
 
     def _results(self, total: Totals, scale: float) -> Any:
         if self._traced.gathers:

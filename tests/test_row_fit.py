@@ -11,7 +11,10 @@ import scipy.optimize
 from scenes import DUBROVNIK, Scene, drawn, misfit, read_bal, reprojection
 
 import symgrad as sg
+from symgrad import row_fit
 from symgrad.errors import InputError, TraceError
+from symgrad.optimize.schur import solve
+from symgrad.optimize.sparse_rows import RowSystem
 from symgrad.rows import Reduce
 
 GPUS = [d.index for d in sg.devices() if d.is_gpu]
@@ -148,6 +151,39 @@ def test_a_mixed_model_has_the_closed_form(weights: str | None, reduce: Reduce) 
     assert found.cost == pytest.approx(0.5 * share * np.sum((want - right) ** 2))
     assert found.success and found.nit < 15
     assert found.cost == pytest.approx(0.5 * model.run(found.x, rows)[0], rel=1e-5)
+
+
+def test_bound_kernels_find_once_which_rows_share_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(RowSystem):
+        def __init__(self, *given: Any) -> None:
+            made.append(len(made))
+            super().__init__(*given)
+
+    monkeypatch.setattr(row_fit, "RowSystem", Counted)
+    scene = drawn(4, 30, 3)
+    model = model_of(scene, device="cpu", dtype="float64")
+    bound = model.bind(scene[1])
+    first, again = (bound.run(scene[0])[2] for _ in range(2))
+    assert len(made) == 1
+    first.data[:], first.indices[:] = 0.0, 0  # results are the caller's own
+    other = {name: block + 0.01 for name, block in scene[0].items()}
+    for parameters in (scene[0], other):
+        want = model.run(parameters, scene[1])[2]
+        assert (bound.run(parameters)[2] != want).nnz == 0
+    assert (again != model.run(*scene)[2]).nnz == 0
+
+
+def test_blocks_that_no_core_shares_out_evenly_are_all_computed() -> None:
+    """With 7 views of 1,801 points: no whole number of strips, whatever their length."""
+    scene = drawn(12, 1801, 7)
+    x = model_of(scene)._parameters.flat(scene[0])
+    task, target = model_of(scene)._task("float64"), row_fit.Target.of(None, None)
+    normal = task.system(task.table(scene[1], "float64"), target).at(x)
+    added = 1e-2 * normal.squares
+    h = solve(normal, added)
+    np.testing.assert_allclose(normal @ h + added * h, -normal.gradient, rtol=1e-6, atol=1e-5)
 
 
 def test_jtj_of_a_run_is_sparse() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from symgrad.errors import SymgradError
 from symgrad.llvm.device import host
 from symgrad.llvm.threads import share_out
-from symgrad.optimize.sparse_normal import Coupling, Normal, block_matrix
+from symgrad.optimize.sparse_normal import Coupling, Normal, block_matrix, on_all_cores
 from symgrad.row_products import Family
 
 DENSE: Final = 8000
@@ -131,7 +131,7 @@ class System:
         inverse = np.linalg.inv(np.linalg.cholesky(blocks))
         mine = [c for c in normal.couplings if c.pattern.families[0] == 0]
         others = tuple(c for c in normal.couplings if c.pattern.families[0] != 0)
-        links = tuple(replace(c, blocks=inverse[c.pattern.first] @ c.blocks) for c in mine)
+        links = tuple(_linked(c, inverse) for c in mine)
         diagonal = (np.zeros_like(blocks), *normal.diagonal[1:])
         rest = replace(normal, diagonal=diagonal, couplings=others)
         return cls(rest, added, family, inverse, links)
@@ -235,6 +235,17 @@ class System:
                 _subtract_squares(blocks, mine[0])
             found.append((family, np.linalg.inv(blocks)))
         return found
+
+
+def _linked(coupling: Coupling, inverse: np.ndarray) -> Coupling:
+    """A coupling whose first lines are multiplied by matrices (lines, w, w)."""
+    blocks = np.empty_like(coupling.blocks)
+
+    def multiply(a: int, b: int) -> None:
+        np.matmul(inverse[coupling.pattern.first[a:b]], coupling.blocks[a:b], out=blocks[a:b])
+
+    on_all_cores(multiply, len(blocks))
+    return replace(coupling, blocks=blocks)
 
 
 def _subtract_squares(blocks: np.ndarray, link: Coupling) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from symgrad.llvm.device import host
+from symgrad.llvm.threads import share_out
 from symgrad.results import scipy_sparse
 from symgrad.row_products import Family
 
@@ -54,8 +56,13 @@ class Coupling:
     @cached_property
     def transposed(self) -> Any:
         """Lines of the second family by those of the first."""
-        order = self.pattern.turned
-        blocks = np.take(self.blocks.transpose(0, 2, 1), order, axis=0)
+        order, (count, m, n) = self.pattern.turned, self.blocks.shape
+        blocks = np.empty((count, n, m))
+
+        def turn(a: int, b: int) -> None:
+            blocks[a:b] = np.take(self.blocks, order[a:b], axis=0).transpose(0, 2, 1)
+
+        on_all_cores(turn, count)
         first, second = self._counts
         return block_matrix(
             blocks, self.pattern.first[order], self.pattern.starts[1], (second, first)
@@ -65,6 +72,11 @@ class Coupling:
     def _counts(self) -> tuple[int, int]:
         first, second = self.pattern.starts
         return len(first) - 1, len(second) - 1
+
+
+def on_all_cores(work: Callable[[int, int], None], count: int) -> None:
+    """Call ``work(first, end)`` for all of ``count`` blocks, some at a time."""
+    share_out(work, count, 1, host().threads)
 
 
 def block_matrix(
@@ -173,12 +185,42 @@ class Normal:
             yield rows, columns, coupling.blocks
             yield columns, rows, coupling.blocks
 
-    def jtj(self) -> Any:
-        """JᵀJ as a SciPy CSR array (n, n)."""
-        parts = [[p.ravel() for p in entry] for entry in self.entries(range(len(self.families)))]
-        rows, columns, values = (np.concatenate(p) for p in zip(*parts, strict=True))
-        n = len(self.gradient)
-        return scipy_sparse().coo_array((values, (rows, columns)), shape=(n, n)).tocsr()
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """How JᵀJ is put together as a SciPy CSR array (n, n): the same for all parameters.
+
+    Entries in this ``order`` are added up from each of ``starts`` to the next.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+
+    @classmethod
+    def of(cls, normal: Normal) -> Assembly:
+        """That of normal equations."""
+        rows, columns, _ = _every(normal)
+        n = len(normal.gradient)
+        code = rows.astype(np.int64) * n + columns
+        order = np.argsort(code, kind="stable")
+        places, starts = np.unique(code[order], return_index=True)
+        indptr = np.searchsorted(places, n * np.arange(n + 1, dtype=np.int64))
+        return cls(order, starts, places % n, indptr)
+
+    def matrix(self, normal: Normal) -> Any:
+        """JᵀJ, whose arrays are its own."""
+        _, _, values = _every(normal)
+        data = np.add.reduceat(values[self.order], self.starts)
+        n = len(self.indptr) - 1
+        return scipy_sparse().csr_array((data, self.indices, self.indptr), shape=(n, n), copy=True)
+
+
+def _every(normal: Normal) -> list[np.ndarray]:
+    """Rows, columns and values of all entries of JᵀJ."""
+    parts = [[p.ravel() for p in entry] for entry in normal.entries(range(len(normal.families)))]
+    return [np.concatenate(p) for p in zip(*parts, strict=True)]
 
 
 def _cells(first: np.ndarray, second: np.ndarray) -> Sequence[np.ndarray]:

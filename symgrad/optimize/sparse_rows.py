@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.optimize.sparse_normal import Coupling, Normal, Pattern
+from symgrad.optimize.sparse_normal import Assembly, Coupling, Normal, Pattern
 from symgrad.results import scipy_sparse
 from symgrad.row_products import RowProducts
 
@@ -25,9 +25,12 @@ Run = Callable[[np.ndarray], Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Segments:
-    """The rows of a chunk by the ``lines`` they belong to: the rows of ``matrix``."""
+    """The rows of a chunk by the ``lines`` they belong to: the rows of ``matrix``.
 
-    lines: np.ndarray
+    It is None where each row in turn is the only one of the next line.
+    """
+
+    lines: np.ndarray | slice
     matrix: Any
 
     @classmethod
@@ -37,12 +40,16 @@ class Segments:
         ends = np.flatnonzero(np.diff(ids[order])) + 1
         starts = np.concatenate([[0], ends, [len(ids)]])
         shape = len(starts) - 1, len(ids)
-        matrix = scipy_sparse().csr_array((np.ones(len(ids)), order, starts), shape=shape)
-        return cls(ids[order[starts[:-1]]], matrix)
+        lines: Any = ids[order[starts[:-1]]]
+        if lines[-1] - lines[0] == len(lines) - 1:
+            lines = slice(int(lines[0]), int(lines[-1]) + 1)
+        if shape[0] == shape[1] and (order[1:] > order[:-1]).all():
+            return cls(lines, None)
+        return cls(lines, scipy_sparse().csr_array((np.ones(len(ids)), order, starts), shape=shape))
 
     def add(self, values: np.ndarray, sums: np.ndarray) -> None:
         """Add the values (B, k) of rows to the sums (lines, k) of lines."""
-        sums[self.lines] += self.matrix @ values
+        sums[self.lines] += values if self.matrix is None else self.matrix @ values
 
 
 class RowSystem:
@@ -62,6 +69,7 @@ class RowSystem:
         met = [self._pairs(s, t) for s, t in products.pairs]
         self._patterns = [pattern for pattern, _ in met]
         belong = [*self._lines, *(ids for _, ids in met)]
+        self._assembly: Assembly | None = None
         self._chunks = [(rows, [Segments.of(ids[rows]) for ids in belong]) for rows in self._cut()]
 
     @property
@@ -110,6 +118,13 @@ class RowSystem:
             for segment, part, into in zip(segments, parts, sums, strict=True):
                 segment.add(found[:, part], into)
         return self._normal(0.5 * loss, sums)
+
+    def jtj(self, x: np.ndarray) -> Any:
+        """JᵀJ at parameters (n,), as a SciPy CSR array (n, n)."""
+        normal = self.at(x)
+        if self._assembly is None:
+            self._assembly = Assembly.of(normal)
+        return self._assembly.matrix(normal)
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """The residuals (N, m) in the order of the table."""
