@@ -17,6 +17,7 @@ from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr
+from symgrad.expr.misuse import explaining_scipy
 from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import describe, resolve_places
@@ -227,7 +228,7 @@ def trace_row(
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
-    with watching_random_numbers(f):
+    with watching_random_numbers(f), explaining_scipy():
         result = f(p, Row(values, names) if names else values)
     outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)

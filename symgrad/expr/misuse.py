@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 from symgrad.errors import TraceError
-from symgrad.expr.place import caller, scipy_function
+from symgrad.expr.place import caller, scipy_call, scipy_function
 
 MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
 """Functions of math that symgrad has by another name."""
@@ -35,6 +37,20 @@ def located(message: str) -> str:
     found, name = caller(), scipy_function()
     place = f"\n  at {found[0]}" if found else ""
     return f"{message}{place}{_INSTEAD.format(name) if name else ''}"
+
+
+@contextmanager
+def explaining_scipy() -> Generator[None]:
+    """A context in which SciPy's complaint that expressions are no numbers says what to write."""
+    try:
+        yield
+    except TypeError as error:
+        found = scipy_call(error)
+        if not found:
+            raise
+        name, place = found
+        message = f"scipy.special.{name} takes no expressions\n  at {place}"
+        raise TraceError(f"{message}{_INSTEAD.format(name)}") from error
 
 
 def refuse_bool() -> NoReturn:

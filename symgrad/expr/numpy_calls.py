@@ -38,6 +38,7 @@ from symgrad.expr.numpy_choices import clip, heaviside
 from symgrad.expr.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.numpy_linear import vecdot
 from symgrad.expr.place import scipy_function
+from symgrad.expr.scipy_calls import INSTEAD, SCIPY
 from symgrad.expr.special import logsumexp
 
 REMEDIES: Final = {
@@ -118,30 +119,6 @@ BITWISE: Final = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert}
 
 LOGICAL: Final = {np.logical_and, np.logical_or}
 """Those that make a truth value of a single element too."""
-
-SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
-    **{op.name: op for op in ops.TABLE.values() if op.scipy},
-    "expit": ops.sigmoid,
-    "psi": ops.digamma,
-    "betaln": ops.log_beta,
-    "log_expit": lambda x: -ops.softplus(-x),
-}
-"""What ufuncs of scipy.special are, by their names: SciPy is not imported for it."""
-
-INSTEAD: Final[Mapping[str, str]] = {
-    "gamma": "np.exp(gammaln(x)) for positive x",
-    "loggamma": "gammaln(x), its real part",
-    "beta": "np.exp(sg.betaln(a, b))",
-    "i0": "i0e(x) * np.exp(abs(x))",
-    "i1": "i1e(x) * np.exp(abs(x))",
-    "exp10": "10.0**x",
-    "exprel": "np.expm1(x) / x",
-    "rel_entr": "x * np.log(x / y)",
-    "kl_div": "x * np.log(x / y) - x + y",
-    "boxcox": "np.expm1(p * np.log(x)) / p",
-    "pseudo_huber": "d**2 * (np.sqrt(1 + (r / d)**2) - 1)",
-}
-"""What to write for ufuncs of scipy.special that are none of these."""
 
 OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 """Python functions of scipy.special for which symgrad has its own."""

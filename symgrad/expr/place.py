@@ -6,6 +6,7 @@ import inspect
 import linecache
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,6 +79,21 @@ def scipy_function() -> str:
         name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_SCIPY) else name
         frame = frame.f_back
     return name
+
+
+def scipy_call(error: BaseException) -> tuple[str, Place] | None:
+    """SciPy's function in whose code an exception was raised, and the user's line that called it.
+
+    None if it was raised elsewhere.
+    """
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    inside = [code.co_filename.startswith(_SCIPY) for code, _ in frames]
+    if not inside or not inside[-1]:
+        return None
+    first = inside.index(True)
+    code, line = frames[max(first - 1, 0)]
+    text = linecache.getline(code.co_filename, line).strip()
+    return frames[first][0].co_name, Place(code.co_filename, line, text)
 
 
 def place_here(graph: Sources) -> int:

@@ -12,6 +12,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import ExprArray, plain
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
+from symgrad.expr.misuse import explaining_scipy
 from symgrad.expr.node import Graph, Handle, real_number
 from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
@@ -71,7 +72,7 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     """
     graph, count = Graph(), checked_count(n)
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
-    with watching_random_numbers(f):
+    with watching_random_numbers(f), explaining_scipy():
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
     resolve_places(graph)

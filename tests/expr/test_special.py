@@ -98,6 +98,10 @@ UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("j0", (-3.0,)), ("j1", (11.0,)),
     ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
     ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
+    ("i0", (-2.5,)), ("i1", (-2.5,)), ("rel_entr", (0.3, 0.7)), ("rel_entr", (0.0, 0.0)),
+    ("rel_entr", (0.2, 0.0)), ("rel_entr", (-0.1, 1.0)), ("kl_div", (0.3, 0.7)),
+    ("kl_div", (0.0, 0.4)), ("pseudo_huber", (0.7, -3.0)), ("pseudo_huber", (0.0, 1.0)),
+    ("pseudo_huber", (-1.0, 1.0)),
 ]  # fmt: skip
 
 
@@ -108,6 +112,57 @@ def test_ufuncs_of_scipy_reach_the_rows(name: str, point: tuple[float, ...]) -> 
     given = dict(zip(variables, point, strict=True))
     for found in (function(*variables), function(*[sg.array([v]) for v in variables])[0]):
         np.testing.assert_allclose(sg.evaluate(found, given), function(*point), rtol=1e-14)
+
+
+WITH_CONSTANTS: list[tuple[str, tuple[float, ...], int]] = [
+    ("jv", (0, -3.0), 1), ("jv", (1, 11.0), 1), ("iv", (1, 0.5), 1), ("ive", (0, 30.0), 1),
+    *[(name, (n, 0.7), 1) for n in range(6) for name in (
+        "eval_legendre", "eval_chebyt", "eval_chebyu", "eval_hermite", "eval_hermitenorm",
+        "eval_laguerre",
+    )],
+    *[(name, (0.7, p), 0) for p in (0.0, 0.5, -1.0) for name in (
+        "boxcox", "boxcox1p", "inv_boxcox", "inv_boxcox1p",
+    )],
+    ("pseudo_huber", (0.7, -3.0), 1), ("pseudo_huber", (0.0, 3.0), 1),
+]  # fmt: skip
+"""Ufuncs some of whose arguments are numbers, and the position of the expression."""
+
+
+@pytest.mark.parametrize(("name", "point", "traced"), WITH_CONSTANTS)
+def test_ufuncs_of_scipy_take_constants(name: str, point: tuple[Any, ...], traced: int) -> None:
+    function, x = getattr(special, name), sg.var("x")
+    given = [x if k == traced else v for k, v in enumerate(point)]
+    found = sg.evaluate(function(*given), {x: point[traced]})
+    np.testing.assert_allclose(found, function(*point), rtol=3e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "remedy"),
+    [
+        ("jv", (2, None), r"jv\(n, x\) is defined for n = 0 and 1 only"),
+        ("eval_legendre", (1.5, None), r"a constant whole number n >= 0"),
+        ("boxcox", (2.0, None), r"a constant lmbda"),
+        ("gamma", (None,), r"np\.exp\(gammaln\(x\)\)"),
+        ("beta", (None, 2.0), r"sg\.betaln"),
+    ],
+)
+def test_what_scipy_has_and_expressions_do_not_says_what_to_write(
+    name: str, arguments: tuple[Any, ...], remedy: str
+) -> None:
+    x = sg.var("x")
+    with pytest.raises(TraceError, match=remedy):
+        getattr(special, name)(*[x if a is None else a for a in arguments])
+
+
+def test_scipys_polygamma_says_what_to_call() -> None:
+    for f in (lambda v: special.polygamma(1, v[0]), lambda v: special.polygamma(1, v).sum()):
+        with pytest.raises(TraceError, match=r"(?s)polygamma takes no expr.*test_special.*sg\.pol"):
+            sg.fused_forward_backward(2, f, device="cpu")
+
+
+def test_other_type_errors_are_the_users() -> None:
+    with pytest.raises(TypeError, match="has no len"):
+        sg.fused_forward(1, lambda v: v[0] * len(3))  # type: ignore
 
 
 def test_a_ufunc_of_scipy_that_is_not_known_is_named() -> None:
