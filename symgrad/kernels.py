@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -103,8 +102,8 @@ class Kernel:
                 return self._run_point(x)
             if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
                 return self._returned(program.run(x), x.shape[:1])
-        if isinstance(x, DeviceArray):
-            return self._run_on_device(program, x)
+        if isinstance(x, DeviceArray) or self._are_on_device(arrays):
+            return self._run_on_device(program, arrays)
         points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
         if not batch and not self.device.is_gpu:
             return self._run_point(points[0])
@@ -139,8 +138,8 @@ class Kernel:
             return out
         program = self._program or self._compiled()
         given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
-        if len(arrays) == 1 and isinstance(arrays[0], DeviceArray):
-            self._run_on_device(program, arrays[0], given)
+        if self._are_on_device(arrays):
+            self._run_on_device(program, arrays, given)
             return out
         points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
         rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
@@ -171,14 +170,14 @@ class Kernel:
             for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
                 np.copyto(room, part)
 
-    def _run_on_device(self, program: Any, x: DeviceArray, out: Sequence[Any] = ()) -> Any:
+    def _are_on_device(self, arrays: Sequence[Any]) -> bool:
+        return self.device.is_gpu and self._inputs.are_on_device(arrays)
+
+    def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
         if not self.device.is_gpu:
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
-        n, batch = self._inputs.total, x.shape[:-1]
-        if x.shape[-1:] != (n,):
-            raise InputError(f"expected an array of shape (..., {n}), got {x.shape}")
-        rooms = out and rooms_on_device(x, program.layout.outputs, self.outputs, out)
-        points = x if len(batch) == 1 else x.reshape(math.prod(batch), n)
+        points, batch = self._inputs.pack_on_device(arrays)
+        rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
         return self._returned(program.run_on_device(points, rooms), batch)
 
     def _compiled(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -92,7 +92,13 @@ class Nest:
         return values if self.tree.keys == self._row else self.tree.arrays(values)
 
 
-def rows_of(tree: Tree, values: Any, name: str, batched: bool = True) -> np.ndarray:
+Read = Callable[[Any, str], Any]
+"""What makes an array of what a user gave under a name."""
+
+
+def rows_of(
+    tree: Tree, values: Any, name: str, batched: bool = True, read: Read = real_numbers
+) -> Any:
     """Values nested as a tree, or already in a row, as an array (..., size) of any real dtype.
 
     What stands before the shapes of the arrays is the batch; batches broadcast.
@@ -103,13 +109,13 @@ def rows_of(tree: Tree, values: Any, name: str, batched: bool = True) -> np.ndar
     """
     if tree.is_nest(values):
         parts = zip(tree.parts(values, name), tree.blocks, strict=True)
-        rows = [_row(real_numbers(v, b.name), b.name, b, batched) for v, b in parts]
-        return _joined(rows, name)
+        rows = [_row(read(v, b.name), b.name, b, batched) for v, b in parts]
+        return joined(rows, name)
     block = tree.blocks[0] if tree.is_leaf else Block(name, 0, (tree.size,))
-    return _row(real_numbers(values, name), name, block, batched)
+    return _row(read(values, name), name, block, batched)
 
 
-def _row(array: np.ndarray, name: str, block: Block, batched: bool) -> np.ndarray:
+def _row(array: Any, name: str, block: Block, batched: bool) -> Any:
     """An array of a block's shape, or of all its numbers, behind the axes of a batch, in rows."""
     shape, count = block.shape, len(block.shape)
     if array.ndim == 0 and shape == (1,):
@@ -124,7 +130,7 @@ def _row(array: np.ndarray, name: str, block: Block, batched: bool) -> np.ndarra
     )
 
 
-def _joined(rows: list[np.ndarray], name: str) -> np.ndarray:
+def joined(rows: Sequence[Any], name: str) -> Any:
     """Rows side by side, their batches broadcast."""
     try:
         batch = np.broadcast_shapes(*[r.shape[:-1] for r in rows])

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
 from symgrad.expr.tree import Tree
-from symgrad.parameters import rows_of
+from symgrad.parameters import joined, rows_of
 from symgrad.results import Result
 from symgrad.wgsl.array import DeviceArray
 
@@ -36,9 +37,7 @@ class Inputs:
 
         A single array need not be converted, for what runs the kernel to do it on the way.
         """
-        if len(arrays) != len(self.trees):
-            wanted = ", ".join(self.names)
-            raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
+        self._require_count(arrays)
         values = [
             rows_of(tree, a, name)
             for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
@@ -52,6 +51,37 @@ class Inputs:
         batch = np.broadcast_shapes(*[v.shape[:-1] for v in values])
         wide = [np.broadcast_to(v, batch + v.shape[-1:]) for v in values]
         return np.concatenate(wide, axis=-1).reshape(-1, self.total), batch
+
+    def are_on_device(self, arrays: Sequence[Any]) -> bool:
+        """Whether one of the arrays, or of what is nested in them, is on a GPU."""
+        return any(
+            isinstance(part, DeviceArray)
+            for a, name, tree in zip(arrays, self.names, self.trees, strict=False)
+            for part in (tree.parts(a, name) if tree.is_nest(a) else (a,))
+        )
+
+    def pack_on_device(self, arrays: Sequence[Any]) -> tuple[DeviceArray, tuple[int, ...]]:
+        """`pack` of arrays of which some are on a GPU, there."""
+        x = arrays[0]
+        if len(arrays) == 1 and isinstance(x, DeviceArray) and x.shape[1:] == (self.total,):
+            return x, x.shape[:-1]
+        self._require_count(arrays)
+        rows = [
+            rows_of(tree, a, name, read=_device_or_host)
+            for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
+        ]
+        points = rows[0] if len(rows) == 1 else joined(rows, "what is given")
+        batch = points.shape[:-1]
+        return points.reshape(math.prod(batch), self.total), batch
+
+    def _require_count(self, arrays: Sequence[Any]) -> None:
+        if len(arrays) != len(self.trees):
+            wanted = ", ".join(self.names)
+            raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
+
+
+def _device_or_host(value: Any, name: str) -> Any:
+    return value if isinstance(value, DeviceArray) else real_numbers(value, name)
 
 
 @dataclass(frozen=True)
@@ -83,22 +113,22 @@ def rooms_of(
 
 
 def rooms_on_device(
-    x: DeviceArray, columns: Sequence[int], names: Sequence[str], given: Sequence[Any]
-) -> list[DeviceArray]:
+    x: DeviceArray, batch: tuple[int, ...], columns: Sequence[int], names: Sequence[str],
+    given: Sequence[Any],
+) -> list[DeviceArray]:  # fmt: skip
     """The user's arrays (B, columns) on a device that results at x are written to, checked."""
     if len(given) != len(names):
         raise InputError(f"out needs {len(names)} arrays: {', '.join(names)}")
-    batch = x.shape[:-1]
     for k, name, out in zip(columns, names, given, strict=True):
         size = k * math.prod(batch)
         if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
             raise InputError(f"out for {name} is {out!r}: a float32 array on {x.device} is needed")
         if out.size != size or out.shape[: len(batch)] != batch:
             raise InputError(f"out for {name} has shape {out.shape}: {size} numbers of {batch}")
-        if out.is_shared:
+        if out.is_shared or out.shares_memory(x):
             raise InputError(f"out for {name} shares its memory with other arrays, such as views")
-    if len({id(out) for out in (x, *given)}) <= len(given):
-        raise InputError("the arrays of out, and x, are the same: each needs its own memory")
+    if len({id(out) for out in given}) < len(given):
+        raise InputError("the arrays of out are the same: each needs its own memory")
     return [out.reshape(-1, k) for k, out in zip(columns, given, strict=True)]
 
 

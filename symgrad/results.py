@@ -81,7 +81,7 @@ class Nested:
     def of(self, values: Values, batch: tuple[int, ...]) -> Any:
         """The result for the columns of a batch of this shape."""
         rows = values.reshape((*batch, self.tree.size))
-        return self.tree.build(rows) if isinstance(values, np.ndarray) else rows
+        return self.tree.build(rows) if isinstance(values, np.ndarray) else self.tree.seen(rows)
 
     def reader(self, values: np.ndarray) -> Reader:
         """How to read the result of one point from its columns, which the next one overwrites."""
@@ -115,14 +115,11 @@ class Derivatives:
         """The result for the columns of a batch of this shape."""
         n = self.tree.size
         rows = values.reshape((*batch, *(self.lead or (n,) * self.second), n))
-        if not isinstance(values, np.ndarray):
-            return rows
+        nest = self.tree.arrays if isinstance(values, np.ndarray) else self.tree.seen
         if not self.second:
-            return self.tree.arrays(rows)
+            return nest(rows)
         return self.tree.nest(
-            self.tree.arrays(
-                rows[..., b.start : b.start + b.size, :].reshape((*batch, *b.shape, n))
-            )
+            nest(rows[..., b.start : b.start + b.size, :].reshape((*batch, *b.shape, n)))
             for b in self.tree.blocks
         )
 

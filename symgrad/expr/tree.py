@@ -111,6 +111,10 @@ class Tree:
         """The same with NumPy's numbers in the place of floats: they have a shape and a dtype."""
         return self.nest(block.of(values).copy()[()] for block in self.blocks)
 
+    def seen(self, values: Any) -> Any:
+        """The nest of ``values`` (..., size): parts of them, of whatever kind of array they are."""
+        return self.nest(block.of(values) for block in self.blocks)
+
     def parts(self, value: Any, what: str) -> Iterator[Any]:
         """What stands in the place of the arrays in a nest like this one, in order.
 

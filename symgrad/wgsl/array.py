@@ -254,6 +254,7 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.broadcast_to: lambda a, shape: a.broadcast(shape),
     np.copy: lambda a: a.copy(),
     np.ravel: lambda a: a.ravel(),
     np.transpose: lambda a, axes=None: a.transpose(axes),

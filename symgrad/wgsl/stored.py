@@ -88,6 +88,8 @@ class StoredArray:
     def rows(self, start: int, count: int) -> Range:
         """Where some rows, elements of the first axis, stand in a buffer, to be bound."""
         assert self._storage, "an array without elements has no buffer"
+        if self.dtype != FLOAT:
+            raise InputTypeError(f"kernels compute with float32, and this array is {self.dtype}")
         width = BYTES * math.prod(self.shape[1:])
         return self._storage.buffer, self._first + start * width, count * width
 
@@ -96,11 +98,20 @@ class StoredArray:
         """Whether other arrays have elements in the same memory."""
         return self._storage is not None and sys.getrefcount(self._storage) > 2
 
+    def shares_memory(self, other: StoredArray) -> bool:
+        """Whether another array has elements in the same buffer."""
+        return self._storage is not None and self._storage is other._storage
+
     @property
     def view(self) -> View:
         """The elements as small kernels see them."""
         assert self._storage, "an array without elements has no buffer"
-        return View(self._storage.buffer, self._first // BYTES, self.shape, c_strides(self.shape))
+        return self._view
+
+    @property
+    def _view(self) -> View:
+        buffer = self._storage and self._storage.buffer
+        return View(buffer, self._first // BYTES, self.shape, c_strides(self.shape))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -177,6 +188,14 @@ class StoredArray:
             raise InputError(f"an array of shape {self.shape} has no shape {wanted}")
         return type(self)(self.gpu, lengths, self._storage, self.dtype, self._first)
 
+    def broadcast(self, shape: int | Sequence[int]) -> Self:
+        """The array in a larger shape, as `numpy.broadcast_to` has it; a copy unless it is its."""
+        wanted = tuple(np.atleast_1d(np.array(shape, int)).tolist())
+        more = len(wanted) - self.ndim
+        if more < 0 or any(n not in (1, m) for n, m in zip(self.shape, wanted[more:], strict=True)):
+            raise InputError(f"an array of shape {self.shape} does not broadcast to {wanted}")
+        return self if wanted == self.shape else self._seen(self._view.broadcast(wanted))
+
     def ravel(self) -> Self:
         """The same elements with one axis; nothing is copied."""
         return self.reshape(-1)
@@ -202,14 +221,10 @@ class StoredArray:
         order = [int(a) % max(self.ndim, 1) for a in given.ravel()]
         if sorted(order) != list(range(self.ndim)):
             raise InputError(f"axes {axes} are no order of the {self.ndim} of this array")
-        if self._storage is None:
-            shape = tuple(self.shape[a] for a in order)
-            return type(self)(self.gpu, shape, None, self.dtype)
-        return self._seen(self.view.transposed(order))
+        return self._seen(self._view.transposed(order))
 
     def __getitem__(self, key: Any) -> Self:
-        nothing = View(None, 0, self.shape, c_strides(self.shape))
-        return self._seen((self.view if self._storage else nothing).indexed(key))
+        return self._seen(self._view.indexed(key))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise InputTypeError(
@@ -233,8 +248,7 @@ class StoredArray:
         """A contiguous copy of a view of this array."""
         result = self.empty(self.gpu, view.shape, self.dtype)
         if view.is_contiguous:
-            target, start, nbytes = result.reshape(-1).rows(0, result.size)
-            copy = Copy(view.buffer, BYTES * view.first, target, start, nbytes)
+            copy = Copy(view.buffer, BYTES * view.first, result.view.buffer, 0, result.nbytes)
             with self.gpu.guard:
                 self.gpu.submit([], [copy])
         else:

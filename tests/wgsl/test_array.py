@@ -268,11 +268,53 @@ def test_results_go_where_they_are_wanted() -> None:
         "float32 array on": (np.zeros(1000, np.float32), out[1]),
         "1000 numbers of": (out[1], out[1]),
         "shares its memory": (there(np.zeros((1000, 1)))[:], out[1].reshape(-1, 2)),
-        "each needs its own": (out[0], x),
+        "shares its memory with": (out[0], x),
     }
     for message, wrong in refused.items():
         with pytest.raises(InputError, match=message):
             kernel.run(x, out=wrong)
+    square = sg.fused_forward_backward(1, lambda v: v[0] ** 2, device="gpu")
+    with pytest.raises(InputError, match="each needs its own"):
+        square.run(x[:, :1], out=(out[0], out[0]))
+
+
+def test_several_arrays_go_together_on_the_device() -> None:
+    product = sg.fused_hvp(2, lambda v: v[0] * v[1] ** 2, device="gpu")
+    x, d = drawn(100, 2), drawn(1, 2, seed=1)
+    for arrays in ((there(x), there(d)), (there(x), d), (x, there(d))):
+        for found, wanted in zip(product.run(*arrays), product.run(x, d), strict=True):
+            check(found, wanted)
+
+
+def test_nests_stay_on_the_device() -> None:
+    kernel = sg.fused_forward_backward(
+        {"a": (), "b": (2, 3)}, lambda v: v["a"] * np.sum(v["b"] ** 2), device="gpu"
+    )
+    given = {"a": drawn(20), "b": drawn(20, 2, 3)}
+    values, slopes = kernel.run({name: there(a) for name, a in given.items()})
+    wanted = kernel.run(given)
+    check(values, wanted[0])
+    for name in given:
+        check(slopes[name], wanted[1][name])
+    several = sg.fused_forward(2, lambda v: {"sum": v[0] + v[1], "both": v * 2}, device="gpu")
+    found, wanted = several.run(there(drawn(50, 2))), several.run(drawn(50, 2))
+    for name in ("sum", "both"):
+        check(found[name], wanted[name])
+    hessian = sg.fused_hessian({"a": (), "b": ()}, lambda v: v["a"] * v["b"] ** 2, device="gpu")
+    found, wanted = hessian.run(there(drawn(9, 2)))[2], hessian.run(drawn(9, 2))[2]
+    check(found["b"]["a"], wanted["b"]["a"])
+
+
+def test_kernels_refuse_arrays_of_indices() -> None:
+    kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="gpu")
+    with pytest.raises(InputTypeError, match="compute with float32, and this array is int32"):
+        kernel.run(there([[1, 2]], np.int32))
+
+
+def test_arrays_are_broadcast() -> None:
+    check(np.broadcast_to(there(drawn(3, 1)), (2, 3, 4)), np.broadcast_to(drawn(3, 1), (2, 3, 4)))
+    with pytest.raises(InputError, match="does not broadcast"):
+        np.broadcast_to(there(drawn(3)), (4,))
 
 
 def test_a_loop_stays_on_the_device() -> None:
