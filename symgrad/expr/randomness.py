@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,9 @@ class Span:
     words: str
     told: set[str] = field(default_factory=set)
 
+
+MOST_FUNCTIONS: Final = 64
+"""Functions that are looked at: another library's may name thousands."""
 
 EVERY_RUN: Final = "they are constants of the kernel, the same at every call"
 EVERY_STEP: Final = "they are constants of this run, the same at every step, and others in the next"
@@ -66,35 +69,60 @@ def watching_random_numbers(f: Callable[..., Any]) -> Generator[None]:
             )
 
 
-def _functions(f: Callable[..., Any]) -> Iterator[Any]:
-    """A function, and those that it names, in its closure or among the user's."""
+@dataclass(frozen=True)
+class Named:
+    """A function, all names in it, and what those stand for that are not its own variables.
+
+    Closure cells and attributes of a method's object are ``near``; globals, which come last, not.
+    """
+
+    function: Any
+    names: set[str]
+    values: list[tuple[str, Any, bool]]
+
+
+def _functions(f: Callable[..., Any]) -> Iterator[Named]:
+    """A function, and those that it names, in its closure or among the user's, the nearest."""
     known: set[int] = set()
     waiting: list[Any] = [f]
-    while waiting:
-        function = inspect.unwrap(waiting.pop())
+    for named in waiting:  # which grows meanwhile
+        function = inspect.unwrap(named)
         while isinstance(function, functools.partial):
             function = function.func
         code = getattr(function, "__code__", None)
         if code is None or id(code) in known:
             continue
         known.add(id(code))
-        yield function
-        for _, value, near in _named(function):
-            if inspect.isroutine(value) and (near or is_users(getattr(value, "__module__", ""))):
+        names = set(_names(code))
+        values = list(_values(function, names))
+        yield Named(function, names, values)
+        if len(known) == MOST_FUNCTIONS:
+            return
+        for _, value, near in values:
+            if isinstance(value, _FUNCTIONS) and (
+                near or is_users(getattr(value, "__module__", ""))
+            ):
                 waiting.append(value)
 
 
-def _users(functions: Sequence[Any]) -> Any:
+_FUNCTIONS: Final = FunctionType, MethodType, functools.partial
+
+
+def _module_of(function: Any) -> str | None:
+    return getattr(function, "__module__", None)
+
+
+def _users(functions: Sequence[Named]) -> Any:
     """The first of them that is the user's."""
-    return next((f for f in functions if is_users(f.__module__)), functions[0])
+    found = [named.function for named in functions]
+    return next((f for f in found if is_users(_module_of(f))), found[0])
 
 
-def _generators(functions: Sequence[Any]) -> Iterator[tuple[str, State]]:
+def _generators(functions: Sequence[Named]) -> Iterator[tuple[str, State]]:
     """The generators of random numbers that functions name, and how to read their states."""
-    for function in functions:
-        names = set(_names(function.__code__))
-        for name, value, _ in _named(function):
-            state = _state_of(value, names)
+    for named in functions:
+        for name, value, _ in named.values:
+            state = _state_of(value, named.names)
             if state is not None:
                 yield "np.random" if value is np else name, state
 
@@ -120,12 +148,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _named(f: Any) -> Iterator[tuple[str, Any, bool]]:
-    """What a function's names stand for, and whether it is the function's own.
-
-    Closure cells and the attributes of a method's object are; globals, which come last, are not.
-    """
-    names = set(_names(f.__code__))
+def _values(f: Any, names: set[str]) -> Iterator[tuple[str, Any, bool]]:
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents, True
