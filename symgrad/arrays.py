@@ -20,6 +20,8 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
     """
     if type(values) is np.ndarray and values.dtype.kind in "fiub":
         return values
+    if isinstance(values, (float, np.floating)):
+        return np.asarray(values)
     if np.ma.is_masked(values):
         raise InputTypeError(f"{name} has masked entries: fill them in, with .filled(...)")
     try:

@@ -118,6 +118,8 @@ def rows_of(
 def _row(array: Any, name: str, block: Block, batched: bool) -> Any:
     """An array of a block's shape, or of all its numbers, behind the axes of a batch, in rows."""
     shape, count = block.shape, len(block.shape)
+    if array.shape == shape:
+        return array.reshape(-1)
     if array.ndim == 0 and shape == (1,):
         array = array.reshape(1)
     for length, tail in ((count, shape), (1, (block.size,))):
@@ -132,6 +134,8 @@ def _row(array: Any, name: str, block: Block, batched: bool) -> Any:
 
 def joined(rows: Sequence[Any], name: str) -> Any:
     """Rows side by side, their batches broadcast."""
+    if all(r.ndim == 1 for r in rows):
+        return np.concatenate(rows)
     try:
         batch = np.broadcast_shapes(*[r.shape[:-1] for r in rows])
     except ValueError as error:

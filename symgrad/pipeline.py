@@ -214,6 +214,8 @@ def dtype_name(dtype: Any) -> DTypeName:
     Raises:
         InputError: for any other.
     """
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return dtype
     try:
         name = str(np.dtype(dtype))
     except TypeError:

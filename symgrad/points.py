@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Inputs:
     names: tuple[str, ...]
     trees: tuple[Tree, ...]
 
-    @property
+    @cached_property
     def total(self) -> int:
         """The numbers that a point consists of."""
         return sum(tree.size for tree in self.trees)
@@ -43,8 +44,7 @@ class Inputs:
             for a, name, tree in zip(arrays, self.names, self.trees, strict=True)
         ]
         if convert or len(values) > 1:
-            with np.errstate(over="ignore"):
-                values = [np.ascontiguousarray(v, dtype=dtype) for v in values]
+            values = [_converted(v, dtype) for v in values]
         if len(values) == 1:
             batch = values[0].shape[:-1]
             return values[0].reshape(math.prod(batch), self.total), batch
@@ -82,6 +82,14 @@ class Inputs:
 
 def _device_or_host(value: Any, name: str) -> Any:
     return value if isinstance(value, DeviceArray) else real_numbers(value, name)
+
+
+def _converted(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """The rows, C-contiguous in a dtype; what is beyond it is infinite."""
+    if rows.dtype == dtype:
+        return np.ascontiguousarray(rows)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(rows, dtype=dtype)
 
 
 @dataclass(frozen=True)

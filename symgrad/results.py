@@ -125,7 +125,12 @@ class Derivatives:
 
     def reader(self, values: np.ndarray) -> Reader:
         """How to read the result of one point from its columns, which the next one overwrites."""
-        return partial(self.of, values, ())
+        if self.second:
+            return partial(self.of, values, ())
+        rows = values.reshape((*self.lead, self.tree.size))
+        views = [block.of(rows) for block in self.tree.blocks]
+        reads = [v.copy if v.ndim else partial(v.__getitem__, ()) for v in views]
+        return lambda: self.tree.nest(read() for read in reads)
 
     def parts(self, result: Any, name: str) -> Iterator[Any]:
         """The arrays that a result, or what is nested like it, consists of."""

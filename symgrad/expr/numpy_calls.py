@@ -276,9 +276,13 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
 
 
+_signature = functools.cache(inspect.signature)
+"""The signature of one of the functions here."""
+
+
 def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that say something: None does where the default is something else."""
-    parameters = inspect.signature(function).parameters
+    parameters = _signature(function).parameters
     defaults = {k: p.default for k, p in parameters.items()}
     return {
         k: v for k, v in kwargs.items()
@@ -289,7 +293,7 @@ def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str,
 def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The function of these arguments, if it has them."""
     try:
-        inspect.signature(function).bind(*args, **kwargs)
+        _signature(function).bind(*args, **kwargs)
     except TypeError as error:
         raise TraceError(located(f"np.{name} of expressions: {error}")) from error
     return function(*args, **kwargs)

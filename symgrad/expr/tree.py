@@ -23,7 +23,7 @@ class Block:
     start: int
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The numbers in it."""
         return math.prod(self.shape)
@@ -58,7 +58,7 @@ class Tree:
     like: Any = field(default=None, compare=False, repr=False)
     """An instance of a dataclass, whose static fields others have too."""
 
-    @property
+    @cached_property
     def is_leaf(self) -> bool:
         """Whether it is an array or a number itself."""
         return self.kind in (None, "condition", "array")
@@ -82,6 +82,10 @@ class Tree:
     @property
     def _labels(self) -> Iterable[Any]:
         return self.keys or range(len(self.children))
+
+    @cached_property
+    def _names(self) -> set[Any]:
+        return set(self.keys)
 
     @cached_property
     def size(self) -> int:
@@ -125,7 +129,7 @@ class Tree:
             yield value
             return
         if self.kind == "dict":
-            if not isinstance(value, Mapping) or set(value) != set(self.keys):
+            if not isinstance(value, Mapping) or set(value) != self._names:
                 raise InputError(f"{what} needs {', '.join(map(str, self.keys))}")
         elif self.like is not None:
             if not isinstance(value, self.kind):
@@ -134,7 +138,10 @@ class Tree:
         elif not isinstance(value, (list, tuple)) or len(value) != len(self.children):
             raise InputError(f"{what} needs {len(self.children)} parts, in a list or a tuple")
         for key, child in zip(self._labels, self.children, strict=True):
-            yield from child.parts(value[key], f"{what}[{key!r}]")
+            if child.is_leaf:
+                yield value[key]
+            else:
+                yield from child.parts(value[key], f"{what}[{key!r}]")
 
     def is_nest(self, value: Any) -> bool:
         """Whether a value is a container as this is, rather than all its numbers in a row."""
