@@ -43,8 +43,9 @@ def betaln(a: Any, b: Any) -> Any:
     """log(|B(a, b)|) of the beta function, as SciPy has it: -inf at inf, inf at 0.
 
     Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does. For a, b > 0 it is
-    right to a few ULP, however large they are. Near its zeros only the absolute error is small, as
-    is that of derivatives by one argument where the other is small.
+    right to a few ULP, however large they are; next to its zeros to 4 ULP of 1, which is four times
+    what half a ULP of the arguments changes. Of derivatives by one argument only the absolute error
+    is small where the other is small.
 
     Example:
         >>> import symgrad as sg

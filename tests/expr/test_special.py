@@ -231,6 +231,24 @@ def test_betaln_and_its_derivatives_keep_their_digits(dtype: DTypeName, device: 
     np.testing.assert_allclose(found, want, rtol=16 * float(np.finfo(dtype).eps))
 
 
+@pytest.mark.parametrize(("dtype", "device"), TYPES)
+def test_betaln_next_to_its_zeros_is_right_to_ulps_of_1(dtype: DTypeName, device: Any) -> None:
+    random = np.random.default_rng(4)
+    first = np.exp(random.uniform(np.log(0.35), np.log(20.0), 300))
+    below, above = np.full(300, 1e-2), np.full(300, 1e4)
+    for _ in range(60):
+        middle = np.sqrt(below * above)
+        positive = special.betaln(first, middle) > 0.0
+        below, above = np.where(positive, middle, below), np.where(positive, above, middle)
+    nearly = below * (1.0 + random.uniform(-1, 1, 300) * 10.0 ** random.uniform(-6, -1, 300))
+    points = np.stack([first, nearly], axis=1).astype(dtype)
+    kernel = sg.fused_forward(2, lambda v: sg.betaln(v[0], v[1]), device=device, dtype=dtype)
+    want = [true_beta(*p)[0] for p in points.tolist()]
+    np.testing.assert_allclose(
+        np.ravel(kernel.run(points)), want, rtol=0, atol=6 * float(np.finfo(dtype).eps)
+    )
+
+
 def test_betaln_at_the_ends_and_of_numbers() -> None:
     np.testing.assert_allclose(
         sg.betaln([2.0, 0.0, 0.5, -1.5], [np.inf, 1.0, 0.5, 3.25]),
