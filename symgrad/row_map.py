@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from symgrad.errors import InputError
 from symgrad.expr.node import INPUT, paused_gc
 from symgrad.expr.tree import tree_of
 from symgrad.expressions import Expressions
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import arranged
 from symgrad.pipeline import Clock, Shaders, simplified
@@ -29,7 +31,9 @@ from symgrad.row_parts import Part, Variables, Wants, wants_of
 from symgrad.row_points import RowPoints
 from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
 from symgrad.row_table import Table
+from symgrad.wgsl.joined import Line, Pattern, Rows
 from symgrad.wgsl.names import unique
+from symgrad.wgsl.transfer import WRITTEN
 
 CHUNK: Final = 2**14, 2**18
 """Rows that are put side by side and computed at a time, by the CPU, whose cache they stay in, and
@@ -118,30 +122,56 @@ class RowsKernel(PartsKernel):
         """The WGSL modules, in the order in which they run."""
         return self._shaders.modules
 
-    def _resident(self, table: Table) -> Any:
-        return None
+    def _stays(self, table: Table) -> bool:
+        """Whether points are put together on a GPU: a few are quicker to send."""
+        return self.device.is_gpu and 4 * self._pattern.width * table.count > WRITTEN
+
+    def _resident(self, table: Table) -> Rows | None:
+        if not self._stays(table):
+            return None
+        return targets.rows_on(self.device, self._pattern, table.numbers, table.indices)
 
     def _on_host(self, table: Table) -> Table:
-        return table
+        return super()._on_host(table) if self._stays(table) else table
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Any:
+    def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
         points = RowPoints(self._traced, flat, table.numbers, table.indices, 1.0)
+        there = bound or self._resident(table)
         if self.request.reduce is not None:
-            return Added(self._added(points), table.weight)
-        numbers = [[values] for values in self._computed(points)]
+            return Added(self._added(points, there), table.weight)
+        numbers = [[values] for values in self._computed(points, slice(0, table.count), there)]
         return Stacked(numbers, [self._where(table.indices)], table.weight)
 
-    def _computed(self, points: RowPoints) -> list[np.ndarray]:
-        """The numbers (N, keys) of each part."""
-        results = [np.empty((len(points), len(p.keys)), self.dtype) for p in self.parts]
+    def _computed(self, points: RowPoints, rows: slice, there: Rows | None) -> list[np.ndarray]:
+        """The numbers (N, keys) of each part at some rows."""
+        count = rows.stop - rows.start
+        results = [POOL.empty((count, len(p.keys)), self.dtype, False) for p in self.parts]
+        computed = [r for r in results if r.shape[1]]
+        if there is not None:
+            used = points.flat[list(self._traced.read)]
+            parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
+            there.compute(self._sums, parameters, computed, rows.start)
+            return results
         size = CHUNK[self.device.is_gpu]
-        room = points.room(min(size, len(points)))
-        for first in range(0, len(points), size):
-            rows = slice(first, first + size)
-            self._sums.run_into(points.filled(room, rows), [r[rows] for r in results])
+        room = points.room(min(size, count))
+        for first in range(0, count, size):
+            part = slice(first, min(first + size, count))
+            some = slice(rows.start + part.start, rows.start + part.stop)
+            self._sums.run_into(points.filled(room, some), [r[part] for r in computed])
         return results
+
+    @cached_property
+    def _pattern(self) -> Pattern:
+        """What a point is put together from on a GPU."""
+        traced, columns = self._traced, self._traced.columns
+        start = len(traced.read)
+        lines = tuple(
+            Line(columns.indices.index(g.column), start + g.block.start, g.block.width)
+            for g in traced.gathers
+        )
+        return Pattern(start, len(columns.numbers), len(columns.indices), lines)
 
     def _where(self, indices: np.ndarray) -> np.ndarray:
         """The places of the variables at each row, or once if they are the same for all."""
@@ -151,14 +181,14 @@ class RowsKernel(PartsKernel):
             return np.array(variables.places, np.int64)[None]
         return variables.places_at(indices, self._traced.columns.indices)
 
-    def _added(self, points: RowPoints) -> list[Any]:
+    def _added(self, points: RowPoints, there: Rows | None) -> list[Any]:
         """The sums of the parts over all rows."""
         total: list[Any] = []
-        for first in range(0, max(len(points), 1), BLOCK):
-            rows = slice(first, first + BLOCK)
-            some = replace(points, numbers=points.numbers[rows], indices=points.indices[rows])
-            where = self._where(some.indices)
-            pairs = zip(self.parts, self._computed(some), strict=True)
+        count = len(points.indices)
+        for first in range(0, max(count, 1), BLOCK):
+            rows = slice(first, min(first + BLOCK, count))
+            where = self._where(points.indices[rows])
+            pairs = zip(self.parts, self._computed(points, rows, there), strict=True)
             sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]
             total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
         return total
@@ -262,7 +292,8 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     graph, ends = clock.time("simplify", lambda: simplified(made.graph, roots, request.options))
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     graph, ends = arranged(graph, ends, [ids[made.graph.nodes[i][1]] for i in inputs])
-    outputs = [Output(p.name, ids) for p, ids in zip(wants.parts, _cut(wants, ends), strict=True)]
+    cut = zip(wants.parts, _cut(wants, ends), strict=True)
+    outputs = [Output(part.name, ids) for part, ids in cut if ids]
     computed = Reduction(request.options.name, graph, tuple(outputs), len(made.parameters), ())
     graph, ends = arranged(made.graph, roots, inputs)
     graph.names[:] = unique(graph.names)

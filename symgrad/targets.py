@@ -20,6 +20,7 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.joined import Pattern, Rows
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.stored import DTYPES
 
@@ -115,6 +116,11 @@ def _first_gpu(found: list[Device]) -> Device:
 def gpu_program(shaders: Shaders, device: Device) -> Program:
     """The kernel, compiled for a GPU."""
     return Program(open_gpu(device.index), shaders.modules, shaders.plan.layout)
+
+
+def rows_on(device: Device, pattern: Pattern, numbers: np.ndarray, indices: np.ndarray) -> Rows:
+    """Rows that stay on a GPU, where points are put together from them."""
+    return Rows(open_gpu(device.index), pattern, numbers, indices)
 
 
 KEPT: Final = 2**12

@@ -306,3 +306,12 @@ def test_residuals_of_a_prior_beside_those_of_looked_up_parameters() -> None:
         kernel.fit(FLAT, LOOKED)
     with pytest.raises(InputError, match="as_scipy needs a loss"):
         sg.fused_forward(3, eta, **columns("cpu")).as_scipy(ROWS)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_function_of_columns_alone_has_no_slopes(device: Any) -> None:
+    values, slopes = sg.fused_jacobian(
+        3, lambda p, r: sg.exp(r.a) * r.b, **columns(device, reduce=None)
+    ).run(P, ROWS)
+    np.testing.assert_allclose(values[:, 0], np.exp(A[:, 1]) * A[:, 2], rtol=1e-5)
+    np.testing.assert_array_equal(slopes, np.zeros((N, 1, 3)))
