@@ -181,6 +181,7 @@ def _remedy(name: str) -> str:
     )
 
 
+@functools.cache
 def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """What calling the ufunc does to arrays of expressions."""
     if ufunc.__name__ in WHOLE:
@@ -288,6 +289,12 @@ def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str,
         k: v for k, v in kwargs.items()
         if v is not NOT_GIVEN and (v is not None or defaults.get(k) is not None and k in defaults)
     }  # fmt: skip
+
+
+@functools.lru_cache(256)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What a function takes: finding it out takes as long as a small trace."""
+    return inspect.signature(function)
 
 
 def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -210,6 +210,8 @@ def parameters_of(f: Callable[..., Any]) -> int:
 def start_within(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Where SciPy starts: 1, the middle between two bounds, or 1 away from a single one."""
     below, above = np.isfinite(low), np.isfinite(high)
+    if not (below.any() or above.any()):
+        return np.ones(len(low))
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.select([below & above, below, above], [middle, low + 1, high - 1], 1.0)

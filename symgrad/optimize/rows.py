@@ -19,7 +19,7 @@ from symgrad.expr.node import reachable
 from symgrad.expr.simplify import inputs_of
 from symgrad.expr.verbs import jacobian
 from symgrad.fused import fused_forward, fused_jacobian
-from symgrad.kernels import Kernel
+from symgrad.kernels import Kernel, shared
 from symgrad.llvm.dispatch import Sums
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
@@ -294,7 +294,8 @@ def row_kernel(
     """
     options = Options("model", "accurate", dtype, True, False)
     wrt = n + k if dtype == "float32" else n
-    return gradient_kernel(n + k, _at_row(f, n, flat), wrt, options, device, mode=mode)
+    at_row = _at_row(f, n, flat)
+    return gradient_kernel(n + k, at_row, wrt, options, device, make=shared, mode=mode)
 
 
 def pair_kernel(
