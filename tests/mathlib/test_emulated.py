@@ -63,17 +63,18 @@ def arguments(name: str) -> tuple[Array, ...]:
 def deviations(name: str, device: Emulated) -> list[tuple[Array, Array, Array]]:
     """Value and derivatives on the device, the true ones, and the size of terms that cancel."""
     given = arguments(name)
+    count = 1 if name in WAVES else None
     graph, inputs, roots = expanded(name)
-    got = device.evaluate(graph, roots, dict(zip(inputs, given, strict=True)))
+    got = device.evaluate(graph, roots[:count], dict(zip(inputs, given, strict=True)))
     graph, inputs, roots = with_derivatives(name)
+    roots = roots[:count]
     wide = {i: a.astype(np.float64) for i, a in zip(inputs, given, strict=True)}
     want = evaluate_graph(graph, roots, wide)
-    roots = roots[:1] if name in WAVES else roots
     units = [np.zeros(len(given[0])) for _ in roots]
     units[0] = units[0] + cancelling(name, given)
     if name in SHARES:
         units[1] = np.minimum(0.2, SHARES[name](np.minimum(given[0].astype(np.float64), 0.0)))
-    return [(np.broadcast_to(a, w.shape), w, u) for a, w, u in zip(got, want, units, strict=False)]
+    return [(np.broadcast_to(a, w.shape), w, u) for a, w, u in zip(got, want, units, strict=True)]
 
 
 def reached(name: str, want: Array) -> Array:
