@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import mpmath
@@ -21,6 +22,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import CONST, INPUT, INTEGER, Graph, reachable
 from symgrad.expr.simplify import inputs_of, simplify
 from symgrad.expr.trace import trace
+from symgrad.expr.variables import symbols
 from symgrad.expr.verify import verify
 
 ONCE = tuple(op for op in SMOOTH if op.name not in ("opaque", "fma"))
@@ -394,6 +396,37 @@ def dense(v: Any) -> Any:
 def test_the_gradient_of_a_thousand_inputs_costs_as_much_a_node_as_that_of_ten() -> None:
     assert added(1000) <= 4.0
     assert added(1000) <= 1.05 * added(50)
+
+
+def least_square(smaller: Any) -> tuple[Any, list[Expr]]:
+    """The square of the distance to the nearest of some points, and the variables."""
+    graph = Graph()
+    x = [Expr(graph, graph.input(f"x{k}")) for k in range(120)]
+    sums = [sum((v - 0.5) ** 2 for v in x[k : k + 10]) for k in range(0, 120, 10)]
+    return reduce(smaller, sums), x
+
+
+def test_second_derivatives_of_a_minimum_cost_what_those_of_a_choice_do() -> None:
+    def size(smaller: Any) -> int:
+        loss, x = least_square(smaller)
+        products = list(verbs.hvp(loss, x, [float(k) for k in range(120)]))
+        made = simplify(loss.graph, [e.id for e in [*verbs.grad(loss, x), *products]])
+        return sum(1 for i in reachable(*made) if made[0].nodes[i][0].arity)
+
+    choice = size(lambda a, b: functions.where(a < b, a, b))
+    assert size(functions.minimum) <= 1.3 * choice
+
+
+@pytest.mark.parametrize("op", [functions.minimum, functions.maximum])
+def test_second_derivatives_of_a_minimum(op: Any) -> None:
+    """Those of its smaller argument, the mean of both at a tie, NaN beside NaN."""
+    x, y = symbols("x y")
+    found = verbs.hessian(op(x**3, y**2), [x, y]).toarray()
+    at = {x: [2.0, 1.0, math.nan], y: [1.0, 1.0, 1.0]}
+    first, second = (np.array(verbs.evaluate(found[k, k], at)) for k in range(2))
+    inner = op is functions.minimum
+    np.testing.assert_allclose(first, [0.0 if inner else 12.0, 3.0, math.nan], rtol=1e-15)
+    np.testing.assert_allclose(second, [2.0 if inner else 0.0, 1.0, math.nan], rtol=1e-15)
 
 
 def test_sparse_jacobians_cost_as_much_as_their_entries() -> None:

@@ -92,16 +92,19 @@ def at_nan(condition: Any, value: Any) -> Any:
     return where(condition, math.nan, value)
 
 
-def _half_at_tie(g: Any, y: Any, a: Any, b: Any, first: Any, second: Any) -> tuple[Any, Any]:
-    """The cotangents of a minimum or maximum: all to one, half to each, or, from y, NaN."""
-    tie = where(a == b, 0.5 * g, y)  # neither first, nor second, nor equal: y is the NaN
-    return Masked(~second, where(first, g, tie)), Masked(~first, where(second, g, tie))
+def _half_at_tie(g: Any, a: Any, b: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """The cotangents of a minimum or maximum: all to one, half to each, or NaN.
+
+    What g is multiplied by has no derivative, so that second ones cost what those of a choice do.
+    """
+    part = g * where(first | second, 1.0, where(a == b, 0.5, math.nan))
+    return Masked(~second, part), Masked(~first, part)
 
 
 minimum = Op(
     name="minimum", signature="ff->f", reference=np.minimum, meaning="the smaller of a and b",
     cost=3,
-    vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, a < b, b < a),
+    vjp=lambda g, y, a, b: _half_at_tie(g, a, b, a < b, b < a),
     laws=lambda a, b: (exact(minimum(a, a), a),),
     latex=r"\min\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
@@ -110,7 +113,7 @@ minimum = Op(
 maximum = Op(
     name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
     cost=3,
-    vjp=lambda g, y, a, b: _half_at_tie(g, y, a, b, b < a, a < b),
+    vjp=lambda g, y, a, b: _half_at_tie(g, a, b, b < a, a < b),
     laws=lambda a, b: (exact(maximum(a, a), a),),
     latex=r"\max\left({0}, {1}\right)",
     edges="NaN if either is; the derivative at a tie is half to each",
