@@ -36,6 +36,10 @@ class NameUnknownError(SymgradError, AttributeError):
     """A row has no such column, or there are no parameters of that name."""
 
 
+class DifferentiationError(SymgradError, ValueError):
+    """A derivative was asked for that there is none of."""
+
+
 class PickleError(SymgradError, pickle.PicklingError):
     """A graph holds the user's own code, which a pickle cannot."""
 

@@ -132,6 +132,7 @@ def row_case(row: Op) -> Case:
 
     def f(v: Any) -> Any:
         args = [x > 0.5 if t == "b" else x for x, t in zip(v, row.signature, strict=False)]
+        args[: row.parameters] = map(sg.stop_gradient, args[: row.parameters])
         result = row(*args)
         return sg.where(result, 1.0, 0.0) if row.result == "b" else result
 

@@ -30,8 +30,11 @@ def types(op: Op) -> str:
 
 
 def drawable(op: Op) -> bool:
-    """Whether a row is an operation on floats and conditions, as users call them."""
-    derived = op.result == "b" or bool(op.partials or op.vjp or op.compose)
+    """Whether a row is an operation on floats and conditions, as users call them.
+
+    It has derivatives by all of its arguments.
+    """
+    derived = op.result == "b" or bool(op.partials or op.vjp or op.compose) and not op.parameters
     return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi") and derived
 
 

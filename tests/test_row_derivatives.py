@@ -61,9 +61,9 @@ class Wanted:
         """The expressions of all of them, in the order of `orders_of`."""
         given = dict(zip(variables_of(self.op), variables, strict=False))
         rest = iter(self.fixed)
-        kinds: dict[str, Callable[..., Any]] = {"i": int, "b": bool}
+        kinds: dict[str, Callable[..., Any]] = {"i": int, "b": bool, "f": float}
         arguments = [
-            given[k] if kind == "f" else kinds[kind](next(rest))
+            given[k] if k in given else kinds[kind](next(rest))
             for k, kind in enumerate(types(self.op))
         ]
         made: dict[tuple[int, ...], Any] = {(): self.op(*arguments)}
@@ -94,10 +94,11 @@ def as_single(op: Op, point: Point) -> Point:
 
 
 def wanted_of(op: Op) -> list[Wanted]:
-    """The derivatives of a row, by what stands for arguments that are no floats."""
+    """The derivatives of a row, by what stands for arguments that are no variables."""
     groups: dict[Point, dict[Point, None]] = {}
     for p in smooth_points(op):
-        fixed = tuple(v for v, kind in zip(p, types(op), strict=True) if kind != "f")
+        slots = variables_of(op)
+        fixed = tuple(v for k, v in enumerate(as_single(op, p)) if k not in slots)
         groups.setdefault(fixed, {})[as_single(op, p)] = None
     roots = frozenset(as_single(op, p) for p in ROOTS.get(op.name, ()))
     return [Wanted(op, fixed, tuple(points), roots) for fixed, points in groups.items()]

@@ -46,8 +46,8 @@ def smooth_points(op: Op) -> list[Point]:
 
 
 def variables_of(op: Op) -> list[int]:
-    """The positions of the arguments that are floats."""
-    return [k for k, kind in enumerate(types(op)) if kind == "f"]
+    """The positions of the arguments that are floats, and no parameters."""
+    return [k for k, kind in enumerate(types(op)) if kind == "f" and k >= op.parameters]
 
 
 def orders_of(op: Op, highest: int) -> list[tuple[int, ...]]:

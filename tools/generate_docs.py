@@ -173,8 +173,10 @@ def derivative(op: Op) -> list[str]:
         parts = op.vjp(variable(given[0].graph, "f", "g"), value, *given)
     start = "g d/d" if op.vjp else "d/d"
     return [
-        f"{start}{name} = `{shown(part)}`{integer_note(op)}"
-        for name, part, type_ in zip(names(op), parts, op.signature, strict=False)
+        f"d/d{name}: none, asking for it is a `DifferentiationError`"
+        if k < op.parameters
+        else f"{start}{name} = `{shown(part)}`{integer_note(op)}"
+        for k, (name, part, type_) in enumerate(zip(names(op), parts, op.signature, strict=False))
         if type_ == "f"
     ]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
 from symgrad.expr.expression import WRAP, Expr, lift
 from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
+from symgrad.expr.place import resolve_places
 
 _ONE = (CONST, float_bits(1.0))
 _MINUS_ONE = (CONST, float_bits(-1.0))
@@ -234,6 +236,7 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
     arguments = node[1:]
     handles = [WRAP[graph.nodes[a][0].result](graph, a) for a in arguments]
     if op.partials is not None:
+        _require_no_parameter(graph, i, active)
         if arguments == (arguments[0],) * 2 and op is ops.mul:
             return [(arguments[0], scaled(graph, scaled(graph, g, 2.0), handles[0]))]
         partials = op.partials(Expr(graph, i), *handles)
@@ -248,6 +251,40 @@ def _pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int
     shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
     pairs = [(a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active]
     return [(a, share) for a, share in pairs if share is not None]
+
+
+def _require_no_parameter(graph: Graph, i: int, active: set[int]) -> None:
+    """Raise an error if a derivative is asked for of which there is none.
+
+    Raises:
+        DifferentiationError: it names the function, its parameter and its line.
+    """
+    op, *arguments = graph.nodes[i]
+    for k, a in enumerate(arguments[: op.parameters]):
+        if a in active and _passes_on(graph, a, active):
+            resolve_places(graph)
+            place = graph.place_of(i)
+            raise DifferentiationError(
+                f"the derivative of {op.name} by its {_ORDINALS[k]} argument is asked for, which "
+                "depends on what is differentiated by, and there is none: it is no function that "
+                "symgrad has. Give that argument as a number or as sg.stop_gradient(...); fit it "
+                "by a method without derivatives, or by differences"
+                + (f"\n  at {place}" if place else "")
+            )
+
+
+_ORDINALS: Final = ("first", "second", "third")
+
+
+def _passes_on(graph: Graph, a: int, active: set[int]) -> bool:
+    """Whether a change of what is differentiated by changes node a: not so behind a floor."""
+    stack, one = [a], graph.constant(1.0)
+    while stack:
+        i = stack.pop()
+        if not graph.nodes[i][0].arity or active.isdisjoint(graph.nodes[i][1:]):
+            return True
+        stack += [b for b, _ in _pull_back(graph, i, one, active)]
+    return False
 
 
 def _shares(graph: Graph, g: int, partials: list[tuple[int, Any]]) -> list[tuple[int, int]]:

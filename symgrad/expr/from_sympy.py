@@ -91,6 +91,11 @@ def _first_kind(n: Any, x: Any) -> Any:
     return _apply(ops.j1 if n else ops.j0, x)
 
 
+def _unscaled(op: Op) -> Builder:
+    """The incomplete gamma function that SymPy does not divide by gamma(a)."""
+    return lambda a, x: _apply(ops.mul, _apply(op, a, x), _apply(ops.exp, _apply(ops.gammaln, a)))
+
+
 def _power(base: Any, exponent: Any) -> Any:
     if exponent == -1 if not isinstance(exponent, Handle) else False:
         return _apply(ops.reciprocal, base)
@@ -121,6 +126,8 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "loggamma": _of(ops.gammaln),
     "polygamma": polygamma,
     "besselj": _first_kind,
+    "lowergamma": _unscaled(ops.gammainc),
+    "uppergamma": _unscaled(ops.gammaincc),
     **{op.name: _of(op) for op in ops.TABLE.values() if op.exact and not op.sympy},
     "sec": _inverse_of(ops.cos),
     "csc": _inverse_of(ops.sin),

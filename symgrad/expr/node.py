@@ -66,6 +66,8 @@ class Op:
     scipy: bool = False
     """Whether ``scipy.special`` has a ufunc of this name and these arguments."""
     cost: int = 1
+    parameters: int = 0
+    """How many of the first arguments there is no derivative by: asking for one is an error."""
     commutative: bool = False
     transcendental: bool = False
     transparent: bool = False

@@ -23,6 +23,7 @@ from symgrad.mathlib import (
     exponential,
     gamma,
     hyperbolic,
+    incomplete,
     inline,
     order,
     plane,
@@ -72,6 +73,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
+    incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 

@@ -25,7 +25,7 @@ OPERATORS = {
     "trigamma", "tetragamma", "pentagamma",
     "one_minus_square", "pow_times", "direction",
     "real_reciprocal", "real_reciprocal_square", "sigmoid_difference", "logistic_difference",
-    "inverse_mills", "mills_excess", "erfinv_slope", "ndtri_slope",
+    "inverse_mills", "mills_excess", "erfinv_slope", "ndtri_slope", "gamma_density", "j1_ratio",
 }  # fmt: skip
 """Rows that users write as operators, or reach by functions that take more, or never."""
 

@@ -52,11 +52,11 @@ def applied(op: Op, point: tuple[float, ...]) -> tuple[Expr, list[Expr], dict[Ex
     given: dict[Expr, float] = {}
     arguments: list[Any] = []
     for k, (kind, value) in enumerate(zip(types(op), point, strict=True)):
-        if kind == "f":
+        if k in variables_of(op):
             arguments.append(Expr(graph, graph.input(f"x{k}")))
             given[arguments[-1]] = value
         else:
-            arguments.append(int(value))
+            arguments.append(value if kind == "f" else int(value))
     return op(*arguments), list(given), given
 
 

@@ -56,6 +56,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "log1mexp": (3.5, 3.5), "gammaln": (3, 3), "digamma": (3.2, 3.2), "trigamma": (3, 3),
     "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
     "j0": (3, 3.6), "j1": (3.2, 3.8), "j1_ratio": (3.8, 4),
+    "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
 
@@ -158,6 +159,10 @@ CALM: Final = {"j0": 7.0, "j1": 8.6, "j1_ratio": 8.6}
 """Up to where errors are small beside values, next to zeros too; beyond, beside the amplitude."""
 
 
+GAMMA: Final = ("gammainc", "gammaincc", "gamma_density")
+"""Functions of the gamma distribution, of its shape and its variable."""
+
+
 REFLECTED: Final = ("gammaln", "digamma", "tetragamma")
 """Functions whose values below 0 are differences from those above."""
 
@@ -240,6 +245,8 @@ def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
     arguments = [_spread(seed, count) for _ in FUNCTIONS[ops.TABLE[name]].arguments]
     if name == "pow":
         return _with_worst(name, _bases_and_exponents(seed, arguments[0]))
+    if name in GAMMA:
+        return _with_worst(name, gamma_arguments(seed, count // 20))
     if len(arguments) == 2:
         near = np.exp(seed.uniform(-9, 9, count)) * seed.choice([-1, 1], count)
         with np.errstate(over="ignore", under="ignore"):
@@ -291,6 +298,17 @@ def near_quarter_turns() -> Array:
                     found.append(above[1] * 2.0**exponent)
                 rest = 1 / (rest - whole)
     return np.array(found, np.float32)
+
+
+def gamma_arguments(seed: np.random.Generator, count: int, top: float = 1e7) -> tuple[Array, Array]:
+    """Shapes and points next to them, in both tails and far out, rounded to float32."""
+    low = np.concatenate([seed.uniform(0.0, 5.0, count), seed.uniform(0.0, 40.0, count)])
+    a = np.concatenate([low, np.exp(seed.uniform(np.log(1e-7), np.log(top), 3 * count))])
+    size = len(a)
+    x = a + np.sqrt(a) * seed.normal(0.0, 4.0, size)
+    x = np.where(seed.random(size) < 0.4, a * np.exp(seed.normal(0.0, 1.5, size)), x)
+    x = np.where(seed.random(size) < 0.15, np.exp(seed.uniform(-80.0, 4.0, size)), x)
+    return np.float32(a), np.float32(np.where(x > 0.0, x, a * np.exp(-seed.exponential(3, size))))
 
 
 def _bases_and_exponents(seed: np.random.Generator, bases: Array) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from mpmath import mp, mpf
 
 from symgrad.mathlib import (
     circular,
@@ -16,11 +17,13 @@ from symgrad.mathlib import (
     exponential,
     gamma,
     hyperbolic,
+    incomplete,
     powers,
     quantile,
     trigonometric,
     waves,
 )
+from symgrad.mathlib.double import incomplete as double_incomplete
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
@@ -39,3 +42,23 @@ def test_coefficients_are_derived(name: str) -> None:
     coefficients, bound = FIT["fit"](FIT["TARGETS"][name])
     assert coefficients == pytest.approx(written, rel=1e-3)
     assert bound < (1.6 if name in ROUGH else 0.65)
+
+
+DIGITS = [(incomplete.SINGLE, 0.25 * 2.0**-24), (double_incomplete.DOUBLE, 0.4 * 2.0**-53)]
+
+
+@pytest.mark.parametrize(("digits", "limit"), DIGITS)
+def test_the_gamma_function_less_1_is_that_of_mpmath(digits: Any, limit: float) -> None:
+    with mp.workdps(40):
+        for k in range(1, 200):
+            f = mpf(k) / 200
+            found = mp.polyval([mpf(c) for c in digits.rest[::-1]], f - mpf(1) / 2)
+            assert abs(found - (mp.gamma(1 + f) - 1) / f) < limit
+
+
+@pytest.mark.parametrize(("digits", "limit"), DIGITS)
+def test_nodes_and_weights_are_those_of_gauss_and_legendre(digits: Any, limit: float) -> None:
+    nodes, weights = digits.nodes[::2], digits.nodes[1::2]
+    for k in range(2 * len(nodes)):
+        total = sum(2 * mpf(w) * mpf(x) ** (2 * k) for x, w in zip(nodes, weights, strict=True))
+        assert abs(total - mpf(2) / (2 * k + 1)) < 2.0**-51

@@ -13,6 +13,7 @@ from symgrad.mathlib.double import (
     exponential,
     gamma,
     hyperbolic,
+    incomplete,
     inverse,
     logarithm,
     logistic,
@@ -43,4 +44,5 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
+    incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
 )  # fmt: skip
