@@ -27,15 +27,17 @@ order, whatever its length, of whose range float32 leaves fewer than about 10,00
 """
 
 
-def warn_if_collapsed(values: np.ndarray, name: str, dtype: str) -> None:
+def warn_if_collapsed(values: np.ndarray, name: str, dtype: str) -> bool:
     """Warn if many different values of a column, of any shape, are equal in a kernel's dtype."""
     exact = values.dtype.itemsize <= 2 or values.dtype == np.float32
-    if dtype == "float32" and not exact and is_collapsed(values):
+    collapsed = dtype == "float32" and not exact and is_collapsed(values)
+    if collapsed:
         warn(
             f"{name} has different values that are equal in float32, in which the kernel computes: "
             'subtract an offset from them before, or use dtype="float64" with device="cpu"',
             PrecisionWarning,
         )
+    return collapsed
 
 
 def is_collapsed(values: np.ndarray) -> bool:

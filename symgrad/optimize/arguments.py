@@ -23,19 +23,23 @@ def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
     return _rounded(as_given(values, name), dtype)
 
 
-def real_columns(values: Any, name: str, dtype: str, axis: int | None = -1) -> np.ndarray:
+def real_columns(
+    values: Any, name: str, dtype: str, axis: int | None = -1, convert: bool = True
+) -> np.ndarray:
     """The same of data, whose columns are along an axis, or which are all one column.
+
+    They need not be converted, for a device to do it on their way.
 
     Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
     """
     found = as_given(values, name)
     if axis is None or not found.ndim:
-        warn_if_collapsed(found, name, dtype)
+        told = warn_if_collapsed(found, name, dtype)
     else:
         columns = np.moveaxis(found, axis, 0)
-        for k, column in enumerate(columns):
-            warn_if_collapsed(column, f"column {k} of {name}" if len(columns) > 1 else name, dtype)
-    return _rounded(found, dtype)
+        names = [f"column {k} of {name}" if len(columns) > 1 else name for k in range(len(columns))]
+        told = sum(warn_if_collapsed(c, n, dtype) for c, n in zip(columns, names, strict=True)) > 0
+    return _rounded(found, dtype) if convert or told else found  # so that it is told once
 
 
 def as_given(values: Any, name: str) -> np.ndarray:
@@ -56,9 +60,12 @@ def _rounded(found: np.ndarray, dtype: str) -> np.ndarray:
         return np.ascontiguousarray(found, dtype) if found.ndim else found.astype(dtype)
 
 
-def real_matrix(values: Any, name: str, n: int, dtype: str) -> np.ndarray:
-    """The values as an array (S, n); a single row may stand alone."""
-    found = np.atleast_2d(real(values, name, dtype))
+def real_matrix(values: Any, name: str, n: int, dtype: str, convert: bool = True) -> np.ndarray:
+    """The values as an array (S, n); a single row may stand alone.
+
+    They need not be converted, for a device to do it on their way.
+    """
+    found = np.atleast_2d(real(values, name, dtype) if convert else as_given(values, name))
     if found.ndim != 2 or found.shape[1] != n:
         raise InputError(f"{name} has shape {np.shape(values)}: (S, {n}) or ({n},) is needed")
     return found

@@ -96,13 +96,13 @@ def fit_many(
     kind = dtype_name(dtype or ("float32" if target.is_gpu else "float64"))
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
-    seen = _observed(Y, kind)
+    seen = _observed(Y, kind, not target.is_gpu)
     if target.is_gpu and kind == "float64":
         given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
         given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, "mode": mode}
         given |= options
         return _in_both(f, x, Y, p0, target, covariance, given)
-    starts = _starts(f, p0, len(seen), bounds, kind)
+    starts = _starts(f, p0, len(seen), bounds, kind, not target.is_gpu)
     n = starts.shape[1]
     x, plain = _places(f, as_given(x, "x"), seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
@@ -169,9 +169,9 @@ def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], 
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _observed(Y: Any, dtype: str) -> Any:
-    """The curves, (S, M), on the device if they are there."""
-    seen = Y if isinstance(Y, DeviceArray) else real_columns(Y, "Y", dtype, None)
+def _observed(Y: Any, dtype: str, convert: bool) -> Any:
+    """The curves, (S, M), on the device if they are there; see `real_columns`."""
+    seen = Y if isinstance(Y, DeviceArray) else real_columns(Y, "Y", dtype, None, convert)
     if seen.ndim != 2:
         raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
     return seen
@@ -184,20 +184,23 @@ def _places(f: Callable[..., Any], x: np.ndarray, seen: Any, n: int) -> tuple[np
     return x, x.ndim == 1
 
 
-def _starts(f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str) -> Any:
-    """A start for each of the curves, within the bounds."""
+def _starts(
+    f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str, convert: bool = True
+) -> Any:
+    """A start for each of the curves, within the bounds; see `real_matrix`."""
     if isinstance(p0, DeviceArray):
         return p0
     if p0 is None:
         n = parameters_of(f)
         box = bounds_of(bounds, tree_of(n))
         p0 = start_within(np.asarray(box.low), np.asarray(box.high))
-    starts = real_matrix(p0, "p0", np.shape(p0)[-1] if np.ndim(p0) else 1, dtype)
+    n = np.shape(p0)[-1] if np.ndim(p0) else 1
+    box = bounds_of(bounds, tree_of(n))
+    starts = real_matrix(p0, "p0", n, dtype, convert or box.finite)
     if len(starts) not in (1, count):
         raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
-    box = bounds_of(bounds, tree_of(starts.shape[1]))
     low, high = np.asarray(box.low, dtype), np.asarray(box.high, dtype)
-    if np.any(starts < low) or np.any(starts > high):
+    if box.finite and (np.any(starts < low) or np.any(starts > high)):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return np.broadcast_to(starts, (count, starts.shape[1]))
 

@@ -147,9 +147,10 @@ def minimize_from(
     count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
-    tree, data = variables_of(n), data_of(shared, own, dtype)
+    convert = runner is not None or not target.is_gpu
+    tree, data = variables_of(n), data_of(shared, own, dtype, convert)
     problem, box = _problem(loss, tree, data, reduce, mode), bounds_of(bounds, tree)
-    begin = starts_of(starts, tree, data, box, dtype)
+    begin = starts_of(starts, tree, data, box, dtype, convert)
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))

@@ -34,8 +34,12 @@ class Starts:
         return x if self.tree is None else self.tree.arrays(x)
 
 
-def starts_of(starts: Any, tree: Tree, data: Data, bounds: Bounds, dtype: str) -> Starts:
+def starts_of(
+    starts: Any, tree: Tree, data: Data, bounds: Bounds, dtype: str, convert: bool = True
+) -> Starts:
     """The starts, within the bounds unless they are on a device.
+
+    They need not be converted where there are no bounds, for a device to do it on their way.
 
     Raises:
         InputError: for starts of other shapes or names, or of another number than there is data.
@@ -45,18 +49,18 @@ def starts_of(starts: Any, tree: Tree, data: Data, bounds: Bounds, dtype: str) -
             raise InputError(f"starts has shape {starts.shape}: (S, {tree.size}) is needed")
         found = Starts(starts, None, False)
     else:
-        found = _on_host(starts, tree, bounds, dtype)
+        found = _on_host(starts, tree, bounds, dtype, convert or bounds.finite)
     if data.own is not None and len(found.rows) != len(data.own):
         raise InputError(f"there are {len(found.rows)} starts for {len(data.own)} problems")
     return found
 
 
-def _on_host(starts: Any, tree: Tree, bounds: Bounds, dtype: str) -> Starts:
+def _on_host(starts: Any, tree: Tree, bounds: Bounds, dtype: str, convert: bool) -> Starts:
     nested = _is_nested(tree, starts)
     given = rows_of(tree, starts, "starts") if nested else starts
     if nested and given.ndim > 2:
         raise InputError(f"starts have a batch of {given.shape[:-1]}: one axis, or none, is needed")
-    rows = real_matrix(given, "starts", tree.size, dtype)
+    rows = real_matrix(given, "starts", tree.size, dtype, convert)
     if bounds.finite:
         rows = np.clip(rows, np.asarray(bounds.low), np.asarray(bounds.high)).astype(dtype)
     return Starts(rows, tree if nested else None, np.ndim(given) < 2)
@@ -73,12 +77,16 @@ def _is_nested(tree: Tree, starts: Any) -> bool:
     return count > 1 and not flat and shape[len(shape) - count :] == tree.keys
 
 
-def data_of(shared: Any, own: Any, dtype: str) -> Data:
-    """Columns of data that problems share, and those of each, as they are on a device or here."""
+def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> Data:
+    """Columns of data that problems share, and those of each, as they are on a device or here.
+
+    They need not be converted, for a device to do it on their way.
+    """
     sides: list[Any] = []
     for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
         if value is not None:
-            value = value if isinstance(value, DeviceArray) else real_columns(value, name, dtype)
+            if not isinstance(value, DeviceArray):
+                value = real_columns(value, name, dtype, convert=convert)
             if value.ndim != ndim:
                 wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
                 raise InputError(f"{name} has shape {value.shape}: {wanted} is needed")

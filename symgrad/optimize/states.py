@@ -45,7 +45,7 @@ from symgrad.wgsl.transfer import Download
 BLOCK_BYTES: Final = 1 << 25
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
 
-BLOCK_PROBLEMS: Final = 1 << 16
+BLOCK_PROBLEMS: Final = 1 << 17
 """Problems of a block, at least, which keep a GPU busy."""
 
 Stages = Sequence[tuple[Any, int]]

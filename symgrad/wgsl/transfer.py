@@ -25,7 +25,7 @@ PIECE: Final = 1 << 22
 SMALLEST: Final = 1 << 20
 """Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
 
-WRITTEN: Final = 1 << 20
+WRITTEN: Final = 1 << 22
 """Bytes of an array up to which the queue's own copy is quicker than a slot."""
 
 SLOTS: Final = 16

@@ -156,3 +156,10 @@ def test_after_an_interrupt(blocks: list[int], monkeypatch: pytest.MonkeyPatch) 
 def test_no_problems(blocks: list[int]) -> None:
     found = sg.minimize_from(bowl, 2, np.empty((0, 2)), sg.LBFGS(), 40, device="gpu")
     assert found.x.shape == (0, 2) and found.fun.shape == (0,) and found.best is None
+
+
+def test_values_that_float32_does_not_tell_apart_are_told_of_once(blocks: list[int]) -> None:
+    x, seen = curves()
+    with pytest.warns(sg.PrecisionWarning) as told:
+        sg.fit_many(lambda x, a, b: a * sg.exp(-b * x), x, seen + 1e9, [1.0, 1.0], device="gpu")
+    assert len(told) == 1 and str(told[0].message).startswith("Y has different values")
