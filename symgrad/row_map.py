@@ -8,6 +8,7 @@ look up are made so too, and added up in a sparse matrix.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,9 +36,8 @@ from symgrad.wgsl.joined import Line, Pattern, Rows
 from symgrad.wgsl.names import unique
 from symgrad.wgsl.transfer import WRITTEN
 
-CHUNK: Final = 2**14, 2**18
-"""Rows that are put side by side and computed at a time, by the CPU, whose cache they stay in, and
-by a GPU."""
+CHUNK: Final = 2**14
+"""Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
 
 BLOCK: Final = 2**16
 """Rows whose second derivatives are kept before they are added up."""
@@ -154,12 +154,18 @@ class RowsKernel(PartsKernel):
             parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
             there.compute(self._sums, parameters, computed, rows.start)
             return results
-        size = CHUNK[self.device.is_gpu]
-        room = points.room(min(size, count))
-        for first in range(0, count, size):
-            part = slice(first, min(first + size, count))
-            some = slice(rows.start + part.start, rows.start + part.stop)
-            self._sums.run_into(points.filled(room, some), [r[part] for r in computed])
+        if self.device.is_gpu:
+            self._sums.run_into(points[rows], computed)
+            return results
+        rooms = threading.local()
+
+        def filled(some: slice) -> np.ndarray:
+            room = getattr(rooms, "room", None)
+            if room is None:
+                room = rooms.room = points.room(CHUNK)
+            return points.filled(room, slice(rows.start + some.start, rows.start + some.stop))
+
+        self._sums.run_filled(filled, CHUNK, computed)
         return results
 
     @cached_property

@@ -315,3 +315,16 @@ def test_a_function_of_columns_alone_has_no_slopes(device: Any) -> None:
     ).run(P, ROWS)
     np.testing.assert_allclose(values[:, 0], np.exp(A[:, 1]) * A[:, 2], rtol=1e-5)
     np.testing.assert_array_equal(slopes, np.zeros((N, 1, 3)))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_rows_are_put_side_by_side_by_several_threads(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    values = sg.fused_forward(SHAPES, model, **looked("cpu", reduce=None, dtype="float64"))
+    want = values.run(FLAT, LOOKED)
+    monkeypatch.setattr("symgrad.row_map.CHUNK", chunk)
+    monkeypatch.setattr("symgrad.llvm.threads.PARALLEL", 1)
+    for _ in range(3):
+        np.testing.assert_array_equal(values.run(FLAT, LOOKED), want)
+    np.testing.assert_allclose(want, at_rows(FLAT), rtol=1e-12)

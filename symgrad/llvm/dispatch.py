@@ -127,7 +127,26 @@ class Program:
         """points (B, n) -> written to C-contiguous arrays (B, columns)."""
         self._bind_batch(points, results)()
 
-    def _bind_batch(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, columns) what is computed of points that each thread makes itself.
+
+        ``fill`` gives those of some results, ``step`` at a time.
+        """
+        count = len(results[0])
+
+        def work(first: int, end: int) -> None:
+            for start in range(first * step, min(end * step, count), step):
+                some = slice(start, min(start + step, count))
+                self._bind_batch(fill(some), [r[some] for r in results], alone=True)()
+
+        threads = worth(count * self._weight, self._lanes)
+        share_out(work, -(-count // step), 1, threads)
+
+    def _bind_batch(
+        self, points: np.ndarray, results: Sequence[np.ndarray], alone: bool = False
+    ) -> Callable[[], None]:
         count, lanes = len(points), self._lanes
         if count < lanes:
             return partial(self._run_few, points, results)
@@ -135,7 +154,7 @@ class Program:
         addresses = [_address(a) for a in (points, *results)]
         call, whole = partial(function.call, *addresses), count - count % lanes
         stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
-        threads = worth(whole * self._weight, lanes)
+        threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
             return partial(call, _ffi.NULL, 0, count, stream)
         return partial(self._run_batch, call, function.workspace, count, threads, stream)
