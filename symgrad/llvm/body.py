@@ -70,7 +70,7 @@ class Body:
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
     by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
-    lane: behind those places stands a copy for each use, so that none takes a register for long.
+    lane: at ``%carried`` stands a copy for each use, so that none takes a register for long.
 
     What is long is cut into short functions that are compiled quickly, or, if it is to be compiled
     ``thorough``-ly, into longer ones. That changes no bit of any result.
@@ -243,11 +243,10 @@ class PartWriter:
     def _spread(self, by: int, i: int) -> None:
         """A single number, in every lane, for one use; CPUs do this while they load it."""
         vector, scalar = self.shape.float, NAMES[self.shape.dtype]
-        places, name = self.body.places or (), f"%s{by}.{i}"
-        at = len(places) * self._size + self.body.copies[by, i] * self.shape.itemsize
+        name, at = f"%s{by}.{i}", self.body.copies[by, i] * self.shape.itemsize
         self.writer.names[i] = name
         self.writer.lines += [
-            f"  {name}.at = getelementptr i8, ptr %in, i64 {at}",
+            f"  {name}.at = getelementptr i8, ptr %carried, i64 {at}",
             f"  {name}.x = load {scalar}, ptr {name}.at",
             f"  {name}.one = insertelement {vector} poison, {scalar} {name}.x, i64 0",
             f"  {name} = shufflevector {vector} {name}.one, {vector} poison, "

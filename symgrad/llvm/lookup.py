@@ -12,12 +12,12 @@ PARAMETERS = "ptr %index, ptr %tables"
 """What a function that looks up takes besides: indices (rows, count), and addresses of tables."""
 
 
-def load_lookups(write: Lines, reduction: Reduction) -> list[str]:
-    """A vector for each column of each lookup; what is added to stands ready for `add_lookups`."""
+def load_lookups(write: Lines, reduction: Reduction, b: str = "%b") -> list[str]:
+    """A vector for each column of each lookup, of the block of rows from ``b`` on."""
     lanes, found = write.shape.lanes, list[str]()
     count = max((k.index for k in reduction.lookups), default=-1) + 1
     for number, lookup in enumerate(reduction.lookups):
-        offsets = _offsets(write, reduction, number, count)
+        offsets = _offsets(write, reduction, number, count, b)
         table = _address(write, 2 * number)
         for start, new in tiles(lookup.width, lanes):
             rows = [write.load(write.element(table, o), start, False) for o in offsets]
@@ -26,7 +26,9 @@ def load_lookups(write: Lines, reduction: Reduction) -> list[str]:
     return found
 
 
-def add_lookups(write: Lines, reduction: Reduction, mask: str, values: Sequence[str]) -> None:
+def add_lookups(
+    write: Lines, reduction: Reduction, mask: str, values: Sequence[str], b: str = "%b"
+) -> None:
     """Add the values of a block to the lines that its rows name, one row after the other.
 
     Two rows of a block may name the same line. The numbers of a line are added in vectors that may
@@ -44,7 +46,7 @@ def add_lookups(write: Lines, reduction: Reduction, mask: str, values: Sequence[
         if all(reduction.graph.value(i) == 0.0 for i in nodes):
             continue
         table = _address(write, 2 * number + 1)
-        offsets = _offsets(write, reduction, number, count)
+        offsets = _offsets(write, reduction, number, count, b)
         for start in range(0, lookup.width, lanes):
             part = mine[start : start + lanes]
             sizes = _sizes(len(part), shape)
@@ -78,10 +80,10 @@ def _add_row(write: Lines, table: str, at: str, row: str, sizes: Sequence[int]) 
         taken += size
 
 
-def _offsets(write: Lines, reduction: Reduction, number: int, count: int) -> list[str]:
+def _offsets(write: Lines, reduction: Reduction, number: int, count: int, b: str) -> list[str]:
     """Where in its table the line of each of the block's rows begins, counted in numbers."""
     lookup = reduction.lookups[number]
-    first = write.value(f"mul i64 %b, {count}")
+    first = write.value(f"mul i64 {b}, {count}")
     found: list[str] = []
     for r in range(write.shape.lanes):
         at = write.value(f"add i64 {first}, {r * count + lookup.index}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
@@ -28,10 +29,15 @@ errors of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, o
 """
 
 KEPT = 2**18
-"""Bytes of factors that blocks leave behind, which have to stay in the cache; if they are many, of
-the `FEWEST` blocks all the same."""
+"""Bytes of factors that blocks leave behind, which have to stay in the cache."""
 
 FEWEST = 4
+"""Blocks whose factors have to stay there, or results are not taken apart: to read factors from
+memory again takes longer than to add to results."""
+
+GROUP = 4
+"""Blocks of rows that a part is run over before the next: its code, and the results that it adds
+to, come to the processor once for all of them."""
 
 IN_REGISTERS = 24
 """Results up to which accumulators stay in registers."""
@@ -61,10 +67,17 @@ def emit_reduction(
         if thorough or len(body.order) <= LONG_BATCH:
             once = _Once(reduction, split, split.carried, functions, shape)
             return _in_registers(reduction, body, once)
-    products = Products({}, ()) if few else products_of(reduction, split.each)
+    products = Products({}, ()) if few else _products(reduction, split, shape)
     body = _kept(reduction, split, products, functions, shape, thorough)
     once = _Once(reduction, split, [i for _, i in body.copies], functions, shape)
     return _in_memory(reduction, body, products, once)
+
+
+def _products(reduction: Reduction, split: Stages, shape: Shape) -> Products:
+    """The results that are taken apart: none, if their factors do not stay in the cache."""
+    found = products_of(reduction, split.each)
+    overflow = len(found.kept) * _size(shape) * FEWEST > KEPT
+    return Products({}, ()) if overflow else found
 
 
 def _kept(
@@ -188,57 +201,98 @@ def _in_memory(reduction: Reduction, body: Body, products: Products, once: _Once
     stride = size * len(products.kept)
     blocks = EMPTIED[shape.dtype]
     if stride:
-        blocks = max(FEWEST, min(blocks, KEPT // stride))
-    rooms = _memory_rooms(reduction, body, once, blocks * stride)
+        blocks = min(blocks, KEPT // stride)
+    group = GROUP if len(body.parts) > 1 else 1
+    rooms = _memory_rooms(reduction, body, once, blocks * stride, group)
     write = Lines(shape)
-    _memory_block(write, reduction, body, stride)
+    _memory_block(write, reduction, body, stride, group)
     block = write.taken()
-    past = write.value("sub i64 %b.next, %o")
-    count = write.value(f"sdiv i64 {past}, {lanes}")
-    write_tiles(write, products, stride, count, 32 if size == LINE else 16)
+    write_tiles(write, products, stride, _blocks(write, "%o"), 32 if size == LINE else 16)
     others = [k for k in range(len(reduction.factors)) if k not in products.terms]
-    lines = _function(reduction, write, rooms, once.calls, block, blocks, others)
+    lines = _function(reduction, write, rooms, once.calls, block, blocks, others, group)
     parameters = ", ".join(f"ptr %o{k}" for k in range(len(body.computation.outputs)))
-    parts = write_parts(body, f"{parameters}, <{lanes} x i1> %mask", "part", "internal ")
+    parameters += f", <{lanes} x i1> %mask, ptr %carried"
+    parts = write_parts(body, parameters, "part", "internal ")
     text = [*once.lines, *body.definitions(), *parts, *lines]
     return module(text, rooms.size, body.effort, body.hot)
 
 
-def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int) -> None:
-    """What is done for a block of rows: its columns to memory, and calls of the parts."""
-    lanes, columns = write.shape.lanes, reduction.columns
-    mask = _mask(write)
-    if columns:
-        columns_loop(write, "rows", _block(write, columns), columns, "%in", True)
-    for k, column in enumerate(load_lookups(write, reduction)):
-        write.store(column, "%in", (columns + k) * lanes, True)
-    done = write.value("sub i64 %b, %o")
-    at = write.value(f"mul i64 {done}, {stride // lanes}")
-    kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
+def _memory_block(write: Lines, reduction: Reduction, body: Body, stride: int, group: int) -> None:
+    """What is done for some blocks of rows: their columns to memory, and calls of the parts."""
+    lanes, columns, size = write.shape.lanes, reduction.columns, _size(write.shape)
     ends = [len(o.nodes) for o in body.computation.outputs[2:]]
-    starts = itertools.accumulate(ends[:-1], initial=0) if ends else ()
-    outputs = ["%acc", kept, *(write.element("%ends", s * lanes) for s in starts)]
-    arguments = ", ".join(f"ptr {o}" for o in outputs)
-    for k in range(len(body.parts)):
-        write.do(f"call void @part{k}(ptr %in, {arguments}, <{lanes} x i1> {mask}, ptr %frame)")
-    values = [write.load("%ends", k * lanes, True) for k in range(sum(ends))]
-    add_lookups(write, reduction, mask, values)
+    here = "1"
+    if group > 1:
+        here = write.value(f"call i64 @llvm.smin.i64(i64 {_blocks(write, '%b')}, i64 {group})")
+
+    def begin(k: str) -> tuple[str, str]:
+        """The first row of block k, and its columns."""
+        b = write.value(f"add i64 %b, {write.value(f'mul i64 {k}, {lanes}')}")
+        return b, _room(write, "%in", k, len(reduction.row_inputs) * size)
+
+    def load(k: str) -> None:
+        b, room = begin(k)
+        if columns:
+            columns_loop(write, "rows", _block(write, columns, b), columns, room, True)
+        for n, column in enumerate(load_lookups(write, reduction, b)):
+            write.store(column, room, (columns + n) * lanes, True)
+
+    def call(part: int, k: str) -> None:
+        b, room = begin(k)
+        done = write.value(f"sub i64 {b}, %o")
+        at = write.value(f"mul i64 {done}, {stride // lanes}")
+        kept = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
+        mine = _room(write, "%ends", k, sum(ends) * size)
+        starts = itertools.accumulate(ends[:-1], initial=0) if ends else ()
+        outputs = ["%acc", kept, *(write.element(mine, s * lanes) for s in starts)]
+        arguments = ", ".join(f"ptr {o}" for o in outputs)
+        frame = _room(write, "%frame", k, len(body.slots) * size)
+        write.do(f"call void @part{part}(ptr {room}, {arguments}, <{lanes} x i1> "
+                 f"{_mask(write, b)}, ptr %carried, ptr {frame})")  # fmt: skip
+
+    def add(k: str) -> None:
+        b, _ = begin(k)
+        mine = _room(write, "%ends", k, sum(ends) * size)
+        values = [write.load(mine, n * lanes, True) for n in range(sum(ends))]
+        add_lookups(write, reduction, _mask(write, b), values, b)
+
+    write.over("load", here, load)
+    for part in range(len(body.parts)):
+        write.over(f"call{part}", here, partial(call, part))
+    if reduction.lookups:
+        write.over("add", here, add)
     write.do("br label %next")
 
 
-def _memory_rooms(reduction: Reduction, body: Body, once: _Once, kept: int) -> Workspace:
-    """Where everything stands; what is carried is behind the inputs."""
-    lanes = body.shape.lanes
-    size, count = body.shape.itemsize * lanes, len(reduction.factors)
-    start = len(reduction.row_inputs) * size
-    sizes = once.rooms()
+def _size(shape: Shape) -> int:
+    """The bytes of a vector."""
+    return shape.itemsize * shape.lanes
+
+
+def _room(write: Lines, base: str, k: str, nbytes: int) -> str:
+    """The address of the k-th of several rooms of so many bytes."""
+    at = write.value(f"mul i64 {k}, {nbytes}")
+    return write.value(f"getelementptr i8, ptr {base}, i64 {at}")
+
+
+def _blocks(write: Lines, start: str) -> str:
+    """How many blocks of rows there are from ``start`` to the end of a stretch."""
+    lanes = write.shape.lanes
+    left = write.value(f"sub i64 %limit, {start}")
+    return write.value(f"sdiv i64 {write.value(f'add i64 {left}, {lanes - 1}')}, {lanes}")
+
+
+def _memory_rooms(
+    reduction: Reduction, body: Body, once: _Once, kept: int, group: int
+) -> Workspace:
+    """Where everything stands."""
+    size, count = _size(body.shape), len(reduction.factors)
     ends = sum(len(o.nodes) for o in reduction.outputs[len(reduction.summed) :])
-    rooms = Workspace({
-        "in": start + sizes.pop("carried"), **sizes, **_sums(count, body.shape), "kept": kept,
-        "ends": ends * size, "frame": len(body.slots) * size,
+    return Workspace({
+        "in": len(reduction.row_inputs) * size * group, **once.rooms(),
+        **_sums(count, body.shape), "kept": kept, "ends": ends * size * group,
+        "frame": len(body.slots) * size * group,
     })  # fmt: skip
-    rooms.within("carried", "in", start)
-    return rooms
 
 
 def _each(write: Lines, name: str, count: int, after: str) -> list[str]:
@@ -256,16 +310,16 @@ def _each(write: Lines, name: str, count: int, after: str) -> list[str]:
     ]
 
 
-def _block(write: Lines, columns: int) -> str:
+def _block(write: Lines, columns: int, b: str = "%b") -> str:
     """The address of the block's first row."""
-    return write.element("%x", write.value(f"mul i64 %b, {columns}"))
+    return write.element("%x", write.value(f"mul i64 {b}, {columns}"))
 
 
-def _mask(write: Lines) -> str:
+def _mask(write: Lines, b: str = "%b") -> str:
     """Which lanes of the block are rows."""
     lanes = write.shape.lanes
     kind = f"<{lanes} x i32>"
-    left = write.value("sub i64 %end, %b")
+    left = write.value(f"sub i64 %end, {b}")
     few = write.value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
     count = write.value(f"trunc i64 {few} to i32")
     one = write.value(f"insertelement {kind} poison, i32 {count}, i64 0")
@@ -276,7 +330,7 @@ def _mask(write: Lines) -> str:
 
 def _function(
     reduction: Reduction, write: Lines, rooms: Workspace, prepared: Sequence[str],
-    block: Sequence[str], blocks: int, others: Sequence[int],
+    block: Sequence[str], blocks: int, others: Sequence[int], group: int = 1,
 ) -> list[str]:  # fmt: skip
     """The loops over stretches of some blocks and over blocks, and the sums of lanes in the end.
 
@@ -293,7 +347,7 @@ def _function(
         *rooms.addresses(),
         *prepared,
         *_cleared(write, count),
-        *_stretches(write.shape, block, blocks),
+        *_stretches(write.shape, block, blocks, group),
         "full:",
         *ended,
         *_emptied(write, len(others)),
@@ -314,8 +368,8 @@ def _cleared(write: Lines, count: int) -> list[str]:
     return [*_each(write, "clear", count, "clear.end"), "clear.end:", "  br label %outer"]
 
 
-def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
-    """The loop over stretches of rows, and in it that over their blocks."""
+def _stretches(shape: Shape, block: Sequence[str], blocks: int, group: int) -> list[str]:
+    """The loop over stretches of rows, and in it that over their blocks, in groups."""
     return [
         "outer:",
         "  %o = phi i64 [ %first, %clear.end ], [ %o.next, %empty.end ]",
@@ -326,7 +380,7 @@ def _stretches(shape: Shape, block: Sequence[str], blocks: int) -> list[str]:
         "  %b = phi i64 [ %o, %outer ], [ %b.next, %next ]",
         *block,
         "next:",
-        f"  %b.next = add i64 %b, {shape.lanes}",
+        f"  %b.next = add i64 %b, {shape.lanes * group}",
         "  %inside = icmp slt i64 %b.next, %limit",
         "  br i1 %inside, label %block, label %full",
     ]

@@ -7,7 +7,7 @@ and written. Whole lines of the cache are streamed past it where the batch is la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from symgrad.llvm.instruction import NAMES, Shape
 
@@ -47,6 +47,24 @@ class Lines:
     def label(self, name: str) -> None:
         """The start of a block of instructions."""
         self.lines.append(f"{name}:")
+
+    def over(self, name: str, count: str, body: Callable[[str], None]) -> None:
+        """A loop of what the body writes, for each number from 0 to ``count``; none for once."""
+        if count == "1":
+            body("0")
+            return
+        self.do(f"br label %{name}.before")
+        self.label(f"{name}.before")
+        self.do(f"br label %{name}")
+        self.label(name)
+        self.do(f"%{name}.k = phi i64 [ 0, %{name}.before ], [ %{name}.next, %{name}.last ]")
+        body(f"%{name}.k")
+        self.do(f"br label %{name}.last")
+        self.label(f"{name}.last")
+        self.do(f"%{name}.next = add i64 %{name}.k, 1")
+        self.do(f"%{name}.more = icmp slt i64 %{name}.next, {count}")
+        self.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
+        self.label(f"{name}.end")
 
     def element(self, base: str, index: int | str) -> str:
         """The address of a number of an array."""

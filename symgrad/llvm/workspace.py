@@ -24,10 +24,6 @@ class Workspace:
         self._starts[name] = self.size
         self.size += -(-nbytes // LINE) * LINE
 
-    def within(self, name: str, room: str, offset: int) -> None:
-        """Name a place in a room, so many bytes behind its beginning."""
-        self._starts[name] = self._starts[room] + offset
-
     def addresses(self) -> list[str]:
         """The instructions after which ``%NAME`` is the address of each room."""
         return [

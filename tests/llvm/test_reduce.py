@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 
+import symgrad as sg
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import dispatch, reduce, threads
+from symgrad.llvm import body, dispatch, reduce, threads
 from symgrad.llvm.dispatch import Sums
 
 
@@ -154,3 +155,37 @@ def test_strict_mathematics_fuses_nothing() -> None:
 def test_a_product_of_parameters_alone_is_computed_once() -> None:
     """It is used by one sum of each row, but is no part of the row's own instructions."""
     agree(hoisted(reduction(lambda p, r: p[2] * 0 + r[0] * r[0] + 2.0 * p[0])), *data(40))
+
+
+@pytest.mark.parametrize("count", [1, 17, 16 * 4 - 1, 16 * 9 + 5, 1000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_are_run_over_several_blocks(
+    count: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that look up parameters and add to them, in one function and in many."""
+
+    def loss(p: Any, r: Any) -> Any:
+        waves = [sg.sin(p["all"][k] * r.x) * sg.exp(-(r.y**2) * k) for k in range(8)]
+        return sum(w * p["own"][r.city][k % 2] for k, w in enumerate(waves))
+
+    def results() -> tuple[float, Any]:
+        kernel = sg.fused_forward_backward(
+            {"all": (8,), "own": (5, 2)},
+            loss,
+            columns=["city", "x", "y"],
+            device="cpu",
+            dtype=dtype,
+        )
+        return kernel.run(params, rows)
+
+    draw = np.random.default_rng(count)
+    params = {"all": draw.random(8), "own": draw.random((5, 2))}
+    rows = {"city": draw.integers(0, 5, count), "x": draw.random(count), "y": draw.random(count)}
+    value, slopes = results()
+    monkeypatch.setattr(body, "LONG_BATCH", 10)
+    monkeypatch.setattr(reduce, "LONG_BATCH", 10)
+    monkeypatch.setattr(body, "FUNCTION", 7)
+    again, others = results()
+    assert again == value
+    for name, slope in slopes.items():
+        np.testing.assert_array_equal(others[name], slope)

@@ -142,3 +142,17 @@ def test_a_row_of_nan_spoils_the_sums_and_what_is_beyond_the_rows_does_not() -> 
     assert np.isfinite(sums.run(p.astype(np.float32), rows)).all()
     rows[36] = np.nan
     assert np.isnan(sums.run(p.astype(np.float32), rows)).any()
+
+
+def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, p = made(network)
+    rows = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
+    want = Sums(found, "accurate", "float64").run(p, rows)
+    shape, functions = (
+        dispatch.host().shape("float64", True),
+        dispatch.definitions_for("", "float64"),
+    )
+    assert "tile0:" in reduce.emit_reduction(found, functions, shape).text
+    monkeypatch.setattr(reduce, "KEPT", 2**13)
+    assert "tile0:" not in reduce.emit_reduction(found, functions, shape).text
+    np.testing.assert_allclose(Sums(found, "accurate", "float64").run(p, rows), want, rtol=1e-13)
