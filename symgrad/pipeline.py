@@ -24,6 +24,7 @@ from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, functions, inlined, lower
+from symgrad.mathlib.signs import place_signs
 from symgrad.results import Result
 from symgrad.stats import flops, operations
 from symgrad.wgsl.emit import Style, emit
@@ -203,6 +204,8 @@ def _lowered(
     made.release()
     if options.simplify == "real" or (options.simplify and options.math == "fast"):
         made, roots = share_quotients(made, roots)
+    if options.simplify:
+        made, roots = place_signs(made, roots)
     made, roots = lower(made, roots, options.math, options.dtype)
     made.release()
     return made, roots

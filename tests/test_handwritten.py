@@ -14,7 +14,6 @@ SPARE = 1.1
 """Operations of a kernel for each one by hand."""
 
 MORE = {
-    "two Gaussian peaks": "quotients of the loss keep their rounding beside reciprocals",
     "regression with Student's t": "NaN outside of the domain of a logarithm",
     "three Lennard-Jones atoms": "x**-6 is within 4 ULP, where the products by hand are 8 off",
 }

@@ -36,7 +36,7 @@ Mode = Literal["auto", "forward", "reverse", "mixed"]
 
 MODES: Final = get_args(Mode)
 
-TRIED: Final = 2**9
+TRIED: Final = 2**10
 """Operations up to which modes are tried, rather than counted on the graph."""
 
 NEAR: Final = 2

@@ -52,30 +52,30 @@ fn add_row(time: f32, count: f32) {
   let t45 = a0 * t19 + a1 * t26 + a2 * t34 + a3 * t42 - count;  // return (model - r[1]) ** 2
   let t46 = t45 * t45;
   sum0 += t46;
-  let t86 = t42 * t45;                                  // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
-  sum10 += t86;
-  let t87 = t39 * t86;
-  sum11 += t87;
-  let t89 = t39 * t87;
-  sum12 += t89;
-  let t90 = t34 * t45;
-  sum7 += t90;
-  let t91 = t31 * t90;
-  sum8 += t91;
-  let t93 = t31 * t91;
-  sum9 += t93;
-  let t94 = t26 * t45;
-  sum4 += t94;
-  let t95 = t23 * t94;
-  sum5 += t95;
-  let t97 = t23 * t95;
-  sum6 += t97;
-  let t98 = t19 * t45;
-  sum1 += t98;
-  let t99 = t16 * t98;
-  sum2 += t99;
-  let t101 = t16 * t99;
-  sum3 += t101;
+  let t77 = t42 * t45;                                  // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+  sum10 += t77;
+  let t78 = t39 * t77;
+  sum11 += t78;
+  let t80 = t39 * t78;
+  sum12 += t80;
+  let t81 = t34 * t45;
+  sum7 += t81;
+  let t82 = t31 * t81;
+  sum8 += t82;
+  let t84 = t31 * t82;
+  sum9 += t84;
+  let t85 = t26 * t45;
+  sum4 += t85;
+  let t86 = t23 * t85;
+  sum5 += t86;
+  let t88 = t23 * t86;
+  sum6 += t88;
+  let t89 = t19 * t45;
+  sum1 += t89;
+  let t90 = t16 * t89;
+  sum2 += t90;
+  let t92 = t16 * t90;
+  sum3 += t92;
 }
 
 // writes the sums of rows of the tile, of 256 numbers each, step apart
@@ -177,22 +177,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>,
   tile[3072u + local] = total12;
   add_tile(13u, 13u + group.x, groups.x, local);
   if (group.x == 0u && local == 0u) {  // factors of the sums
-    let t104 = 4.0f * (a0 * t15);
-    let t105 = 4.0f * (a1 * t22);
-    let t106 = 4.0f * (a2 * t30);
-    let t107 = 4.0f * (a3 * t38);
+    let t95 = 4.0f * (a0 * t15);
+    let t96 = 4.0f * (a1 * t22);
+    let t97 = 4.0f * (a2 * t30);
+    let t98 = 4.0f * (a3 * t38);
     partials[0u] = 1.0f;
     partials[1u] = 2.0f;
-    partials[2u] = t104;
-    partials[3u] = t104;
+    partials[2u] = t95;
+    partials[3u] = t95;
     partials[4u] = 2.0f;
-    partials[5u] = t105;
-    partials[6u] = t105;
+    partials[5u] = t96;
+    partials[6u] = t96;
     partials[7u] = 2.0f;
-    partials[8u] = t106;
-    partials[9u] = t106;
+    partials[8u] = t97;
+    partials[9u] = t97;
     partials[10u] = 2.0f;
-    partials[11u] = t107;
-    partials[12u] = t107;
+    partials[11u] = t98;
+    partials[12u] = t98;
   }
 }

@@ -1,0 +1,165 @@
+"""Signs that cost nothing: a negation moves into a constant factor, or into a sum.
+
+All of this is exact: -(c * x) is (-c) * x, and a - x is a + -x, to the last bit and for zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.node import CONST, Graph, Op, reachable
+from symgrad.mathlib.arrange import rebuilt
+
+PRODUCTS: Final = (ops.mul, ops.div)
+
+FAR: Final = 4
+"""Operations from a negation to the constant that takes it up, and to those that need no sign."""
+
+
+def place_signs(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph, in which what is mostly needed with the other sign is computed with it."""
+    order = reachable(graph, roots)
+    if not any(graph.nodes[i][0] is ops.neg for i in order):
+        return graph, list(roots)
+    turned = _Turning(graph, roots, order).turned()
+    return _with_turned(graph, roots, order, turned) if turned else (graph, list(roots))
+
+
+class _Turning:
+    """Which nodes are to be computed with the other sign."""
+
+    def __init__(self, graph: Graph, roots: Sequence[int], order: Sequence[int]) -> None:
+        self.nodes, self.order, self.ends = graph.nodes, order, frozenset(roots)
+        self.users: dict[int, list[int]] = {}
+        self._known: dict[tuple[int, int], tuple[int, set[int]]] = {}
+        for i in order:
+            if self.nodes[i][0].arity:
+                for a in dict.fromkeys(self.nodes[i][1:]):
+                    self.users.setdefault(a, []).append(i)
+
+    def turned(self) -> set[int]:
+        """The nodes."""
+        found: set[int] = set()
+        for i in self.order:
+            if self.nodes[i][0] is not ops.neg:
+                continue
+            of = self.nodes[i][1]
+            sources = self._sources(of, FAR)
+            if sources is None or of in found:
+                continue
+            saved, follow = self._saved(of, FAR)
+            if saved > 0:
+                found |= sources | follow | {of}
+        return found
+
+    def _sources(self, i: int, far: int) -> set[int] | None:
+        """The nodes whose other sign gives node i its own for nothing; None if there are none."""
+        op, *args = self.nodes[i]
+        if op not in PRODUCTS:
+            return None
+        if any(self.nodes[a][0] is CONST for a in args):
+            return {i}
+        for a in args if far else ():
+            alone = self.users[a] == [i] and a not in self.ends and args.count(a) == 1
+            found = self._sources(a, far - 1) if alone else None
+            if found is not None:
+                return found | {i}
+        return None
+
+    def _saved(self, i: int, far: int) -> tuple[int, set[int]]:
+        """Negations that the other sign of node i saves, and who has the other sign with it."""
+        if (i, far) not in self._known:
+            self._known[i, far] = self._counted(i, far)
+        return self._known[i, far]
+
+    def _counted(self, i: int, far: int) -> tuple[int, set[int]]:
+        saved, follow, again = 0, set[int](), i in self.ends
+        for user in self.users.get(i, ()):
+            op, *args = self.nodes[user]
+            if op is ops.neg:
+                saved += 1
+            elif self._absorbs(op, args, i):
+                continue
+            elif far and self._passes(op, args, i):
+                more, others = self._saved(user, far - 1)
+                if more >= 0:
+                    saved += more
+                    follow |= others | {user}
+                else:
+                    again = True
+            else:
+                again = True
+        return saved - again, follow
+
+    def _absorbs(self, op: Op, args: Sequence[int], i: int) -> bool:
+        """Whether an operation is as cheap, and its value the same, of the other sign of i."""
+        if op in PRODUCTS:
+            return args[0] == args[1] or any(self.nodes[a][0] is CONST for a in args)
+        if op not in (ops.add, ops.sub) or args[0] == args[1]:
+            return False
+        return op is ops.add or args[1] == i
+
+    def _passes(self, op: Op, args: Sequence[int], i: int) -> bool:
+        """Whether an operation has the other sign for nothing if i has."""
+        return op in PRODUCTS or (op is ops.sub and args[0] == i != args[1])
+
+
+def _with_turned(
+    graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
+) -> tuple[Graph, list[int]]:
+    """The graph with some nodes of the other sign, and what uses them written accordingly."""
+    nodes, negative = graph.nodes, set[int]()
+
+    def build(target: Graph, i: int, *arguments: int) -> int:
+        op = nodes[i][0]
+        signs = [a in negative for a in nodes[i][1:]]
+        if op is ops.neg and signs[0]:
+            return arguments[0]
+        if op in PRODUCTS:
+            sign = signs[0] != signs[1]
+            if sign != (i in turned):
+                arguments, sign = _with_constant_turned(target, arguments, sign)
+        elif op in (ops.add, ops.sub) and any(signs):
+            op, arguments, sign = _sum(op, arguments, signs)
+        else:
+            sign = False
+            arguments = tuple(
+                target.add(ops.neg, a) if s else a for a, s in zip(arguments, signs, strict=True)
+            )
+        made = target.add(op, *arguments)
+        if sign and i in turned:
+            negative.add(i)
+        return target.add(ops.neg, made) if sign and i not in turned else made
+
+    changed = turned | {i for i in order if nodes[i][0].arity and turned & set(nodes[i][1:])}
+    made, ends = rebuilt(graph, roots, order, changed, build)
+    for k, i in enumerate(roots):
+        if i in negative:
+            ends[k] = made.add(ops.neg, ends[k])
+    return made, ends
+
+
+def _with_constant_turned(
+    target: Graph, arguments: tuple[int, ...], sign: bool
+) -> tuple[tuple[int, ...], bool]:
+    """The factors, a constant among them of the other sign, and what sign that gives."""
+    for k, a in enumerate(arguments):
+        value = target.value(a)
+        if value is not None:
+            other = target.constant(-value)
+            return (*arguments[:k], other, *arguments[k + 1 :]), not sign
+    return arguments, sign
+
+
+def _sum(
+    op: Op, arguments: tuple[int, ...], signs: Sequence[bool]
+) -> tuple[Op, tuple[int, ...], bool]:
+    """A sum or a difference of arguments with such signs: operation, arguments, and its sign."""
+    a, b = arguments
+    minus = signs[1] == (op is ops.add)
+    """Whether b is taken off."""
+    if not signs[0]:
+        return (ops.sub if minus else ops.add), (a, b), False
+    return (ops.add, (a, b), True) if minus else (ops.sub, (b, a), False)
