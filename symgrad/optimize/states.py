@@ -42,7 +42,7 @@ from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.transfer import Download
 
-BLOCK_BYTES: Final = 1 << 25
+BLOCK_BYTES: Final = 1 << 26
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
 
 BLOCK_PROBLEMS: Final = 1 << 17
@@ -245,9 +245,9 @@ class DeviceStates:
     def fetch(self, part: slice, found: _Collected, down: Download) -> None:
         """Have a part of what is collected filled with these results, when the transfer ends."""
         x, fun, nit, status, *_ = self._gather.run_on_device(self.state)
-        x.fetch(found.x[part], down)
-        for array, target in ((fun, found.fun), (nit, found.nit), (status, found.status)):
-            array.reshape(-1).fetch(target[part], down)
+        targets = found.x, found.fun[:, None], found.nit[:, None], found.status[:, None]
+        pairs = zip((x, fun, nit, status), targets, strict=True)
+        down.get(*(array.into(target[part]) for array, target in pairs))
 
     def memory(self) -> tuple[np.ndarray, ...]:
         """What the method keeps now, each part (S, ...)."""

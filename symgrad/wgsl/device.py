@@ -25,7 +25,7 @@ from symgrad.wgsl.adapters import GpuInfo, choose, limits
 from symgrad.wgsl.encoding import Copy, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
-from symgrad.wgsl.transfer import Transfers
+from symgrad.wgsl.transfer import Part, Transfers
 
 __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
 
@@ -342,7 +342,7 @@ class Gpu:
         """Fill an array with the numbers of a dtype in a storage buffer, from byte ``first`` on."""
         self.check()
         with self.guard, self.transfers.download() as down:
-            down.get(array, storage.buffer, first, dtype)
+            down.get(Part(array, storage.buffer, first, dtype or array.dtype))
 
     # Work
 

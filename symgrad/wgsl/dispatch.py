@@ -24,7 +24,7 @@ from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.memory import Once, Storage, in_pieces
 from symgrad.wgsl.stored import FLOAT
-from symgrad.wgsl.transfer import WRITTEN, Download, Upload, converted
+from symgrad.wgsl.transfer import WRITTEN, Download, Part, Upload, converted
 
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
@@ -185,8 +185,8 @@ class Program:
         up.put(points, space.points.buffer, dtype=FLOAT)
         up.flush()
         self.gpu.submit(self._steps(count, frame.bindings))
-        for start, result in zip(frame.starts, results, strict=True):
-            down.get(result, space.results.buffer, start, FLOAT)
+        pairs = zip(results, frame.starts, strict=True)
+        down.get(*(Part(result, space.results.buffer, start, FLOAT) for result, start in pairs))
 
     def _reserve(self, count: int) -> _Workspace:
         """A workspace for ``count`` points; it doubles, so a growing batch costs little."""

@@ -135,9 +135,8 @@ class Rows:
 
             def run(start: int, end: int) -> None:
                 points = self._points(there, first + start, end - start)
-                found = program.run_on_device(points)
-                for array, result in zip(found, results, strict=True):
-                    array.fetch(result[start:end], down)
+                found = zip(program.run_on_device(points), results, strict=True)
+                down.get(*(array.into(result[start:end]) for array, result in found))
 
             in_pieces(count, step, TOGETHER, run)
 

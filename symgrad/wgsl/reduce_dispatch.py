@@ -48,7 +48,7 @@ BUSY_SOFTWARE = 8
 WRITABLE = 2
 """Bindings after the rows: the parameters and the partial sums."""
 
-SLOPE_BYTES = 1 << 27
+SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
 
 FOLDED = 1 << 14

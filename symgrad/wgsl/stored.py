@@ -17,7 +17,7 @@ from symgrad.wgsl.elementwise import Arithmetic
 from symgrad.wgsl.encoding import Copy
 from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, c_strides
-from symgrad.wgsl.transfer import Download, Upload
+from symgrad.wgsl.transfer import Part, Upload
 
 FLOAT: Final = np.dtype(np.float32)
 
@@ -138,10 +138,10 @@ class StoredArray:
             self.gpu.download(self._storage, result, self._first, self.dtype)
         return result
 
-    def fetch(self, target: np.ndarray, down: Download) -> None:
-        """Have an array of this shape filled, with elements of its dtype, when a transfer ends."""
-        if self._storage is not None:
-            down.get(target, self._storage.buffer, self._first, self.dtype)
+    def into(self, target: np.ndarray) -> Part:
+        """What `Download.get` fills an array of this shape from, with elements of its dtype."""
+        buffer = self._storage and self._storage.buffer
+        return Part(target, buffer, self._first, self.dtype)
 
     def item(self) -> float | int:
         """The only element, as a number."""

@@ -8,11 +8,12 @@ own memory.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -31,8 +32,11 @@ WRITTEN: Final = 1 << 22
 SLOTS: Final = 16
 """Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
 
-AHEAD: Final = SLOTS // 2
-"""Pieces of a transfer that threads have, at most; the device has the others."""
+AHEAD: Final = 12
+"""Slots of a transfer that threads have, at most; the device has the others."""
+
+TOGETHER: Final = 4
+"""Slots that the device is given at a time, so that there are few submits; it is the quicker."""
 
 THREADS: Final = 8
 """Threads that copy, at most: as many as use all of the memory's bandwidth."""
@@ -150,8 +154,57 @@ class Transfers:
         self._down.clear()
 
 
+class Part(NamedTuple):
+    """An array, and where numbers of this dtype stand in a buffer, from byte ``start`` on."""
+
+    array: np.ndarray
+    buffer: Any
+    start: int
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in the buffer."""
+        return self.array.size * self.dtype.itemsize
+
+    def divided(self, nbytes: int) -> Iterator[Part]:
+        """Pieces of so many bytes at most."""
+        start = self.start
+        for array in divided(self.array, nbytes // self.dtype.itemsize):
+            yield self._replace(array=array, start=start)
+            start += array.size * self.dtype.itemsize
+
+
+def _piece(nbytes: int) -> int:
+    """Bytes of the pieces of so many: enough pieces for all threads, but not small ones."""
+    return min(PIECE, max(SMALLEST, -(-nbytes // min(THREADS, cores())) // 4 * 4))
+
+
+def _loads(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """What goes through a slot together: pieces that follow one another."""
+    size = _piece(sum(part.nbytes for part in parts))
+    load: list[Part] = []
+    free = size
+    for part in itertools.chain.from_iterable(part.divided(size) for part in parts):
+        if part.nbytes > free:
+            yield load
+            load, free = [], size
+        load.append(part)
+        free -= part.nbytes
+    if load:
+        yield load
+
+
+def _copied(slot: Slot, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Copy to targets from sources, which one of both are in a slot, rounding the numbers."""
+    assert slot.buffer is not None, "the slot has no memory"
+    with np.errstate(over="ignore", invalid="ignore"):
+        for target, source in pairs:
+            np.copyto(target, source.reshape(target.shape), casting="unsafe")
+
+
 class _Transfer:
-    """Pieces on one of both ways; a context that ends when all numbers are where they belong.
+    """Loads of slots on one of both ways; a context that ends when all numbers are in their place.
 
     Invariants:
 
@@ -163,7 +216,7 @@ class _Transfer:
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         self._encoder, self._mapper, self._shelf = transfers.encoder, transfers.mapper, shelf
-        self._copying: deque[tuple[Slot, Copy, Future[None]]] = deque()
+        self._copying: deque[tuple[Slot, Future[None]]] = deque()
         self._taken = 0
 
     def __enter__(self) -> Self:
@@ -174,7 +227,7 @@ class _Transfer:
             if error is None:
                 self._end()
         finally:
-            left = [future for *_, future in self._copying]
+            left = [future for _, future in self._copying]
             for future in left:
                 future.cancel()
             wait(left)
@@ -182,48 +235,46 @@ class _Transfer:
     def _end(self) -> None:
         raise NotImplementedError
 
-    def _taken_from_shelf(self) -> Slot:
+    def _another(self) -> Slot | None:
+        """A slot more, if the transfer may have one."""
+        if self._taken == SLOTS:
+            return None
         self._taken += 1
         return self._shelf.take()
 
-    def _copy(self, slot: Slot, move: Copy, target: Any, source: Any, alone: bool) -> None:
-        """Have a thread copy a piece, or do it now if there is no other piece to copy."""
+    def _copy(
+        self, slot: Slot, pairs: Sequence[tuple[np.ndarray, np.ndarray]], alone: bool
+    ) -> None:
+        """Have a thread copy a load, or do it now if there is no other to copy."""
         future: Future[None] = Future()
         if alone:
-            _copied(slot, target, source)
+            _copied(slot, pairs)
             future.set_result(None)
         else:
-            future = _threads(os.getpid()).submit(_copied, slot, target, source)
-        self._copying.append((slot, move, future))
+            future = _threads(os.getpid()).submit(_copied, slot, pairs)
+        self._copying.append((slot, future))
 
-
-def _copied(slot: Slot, target: np.ndarray, source: np.ndarray) -> None:
-    """Copy numbers, rounded to the target's dtype, from or to the memory of a slot."""
-    assert slot.buffer is not None, "the slot has no memory"
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.copyto(target, source, casting="unsafe")
-
-
-def _moves(
-    array: np.ndarray, dtype: np.dtype[Any], start: int
-) -> Iterator[tuple[np.ndarray, int, int]]:
-    """The pieces of an array; where their numbers start in a buffer, and how many bytes those are.
-
-    There are enough pieces for all threads, if these are not too small.
-    """
-    share = -(-array.size * dtype.itemsize // min(THREADS, cores()))
-    for part in divided(array, min(PIECE, max(SMALLEST, share)) // dtype.itemsize):
-        nbytes = part.size * dtype.itemsize
-        yield part, start, nbytes
-        start += nbytes
+    def _back(self) -> Slot:
+        """The slot that threads have had for longest, unmapped once they have done with it."""
+        slot, future = self._copying[0]
+        future.result()
+        self._mapper.unmap(slot.buffer)
+        self._copying.popleft()
+        return slot
 
 
 class Upload(_Transfer):
-    """From arrays to buffers. ``_flying`` are the slots that the device has, the oldest first."""
+    """From arrays to buffers.
+
+    ``_flying`` are the slots that the device has, the oldest first, and ``_moves`` what it is to
+    copy from those that threads have.
+    """
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         super().__init__(transfers, shelf)
         self._flying: deque[Slot] = deque()
+        self._moves: deque[Copy] = deque()
+        self._written = False
 
     def put(
         self, array: np.ndarray, buffer: Any, start: int = 0, dtype: np.dtype[Any] | None = None
@@ -232,97 +283,111 @@ class Upload(_Transfer):
 
         Pieces may still be read from the array when this returns, and are not yet on their way.
         """
-        dtype = dtype or array.dtype
-        if array.size * dtype.itemsize <= WRITTEN:
-            self._encoder.write(buffer, start, converted(array, dtype))
-            self._encoder.submit([], [])
+        whole = Part(array, buffer, start, dtype or array.dtype)
+        if whole.nbytes <= WRITTEN:
+            self._encoder.write(buffer, start, converted(array, whole.dtype))
+            self._written = True
             return
-        for part, place, nbytes in _moves(array, dtype, start):
+        size = _piece(whole.nbytes)
+        for part in whole.divided(size):
             slot = self._slot()
             self._mapper.finish(slot.started)
-            room = self._mapper.view(slot.buffer, nbytes, write=True).view(dtype)
-            move = Copy(slot.buffer, 0, buffer, place, nbytes)
-            self._copy(slot, move, room.reshape(part.shape), part, part.size == array.size)
+            room = self._mapper.view(slot.buffer, part.nbytes, write=True).view(part.dtype)
+            self._copy(slot, [(room.reshape(part.array.shape), part.array)], whole.nbytes <= size)
+            self._moves.append(Copy(slot.buffer, 0, buffer, part.start, part.nbytes))
 
     def _slot(self) -> Slot:
         if len(self._copying) == AHEAD:
             self._send()
-        return self._taken_from_shelf() if self._taken < SLOTS else self._flying.popleft()
+        return self._another() or self._flying.popleft()
 
     def _send(self) -> None:
-        """Have the device copy the oldest piece, once it is in its slot, and those after it."""
-        moves: list[Copy] = []
+        """Have the device copy some loads, once they are in their slots."""
         sent: list[Slot] = []
-        while self._copying and (not sent or self._copying[0][-1].done()):
-            slot, move, future = self._copying[0]
-            future.result()
-            self._mapper.unmap(slot.buffer)
-            self._copying.popleft()
-            moves.append(move)
-            sent.append(slot)
-        self._encoder.submit([], moves)
+        while self._copying and (len(sent) < TOGETHER or self._copying[0][1].done()):
+            sent.append(self._back())
+        self._encoder.submit([], [self._moves.popleft() for _ in sent])
+        self._written = False
         for slot in sent:
             slot.started = self._mapper.start(slot.buffer, PIECE, write=True)
         self._flying.extend(sent)
 
     def flush(self) -> None:
-        """Send all pieces: nothing more is read from arrays, and what comes after finds them."""
+        """Send all loads: nothing more is read from arrays, and what is submitted finds them."""
         while self._copying:
             self._send()
 
     def _end(self) -> None:
         self.flush()
+        if self._written:
+            self._encoder.submit([], [])
         while self._flying:
             self._shelf.give(self._flying.popleft())
 
 
 class Download(_Transfer):
-    """From buffers to arrays. ``_coming`` are the pieces that the device has, the oldest first."""
+    """From buffers to arrays.
+
+    ``_asked`` are loads that the device is to be asked for, ``_coming`` those that it has, the
+    oldest first, and whether they are alone.
+    """
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         super().__init__(transfers, shelf)
-        self._coming: deque[tuple[Slot, Copy, np.ndarray, np.dtype[Any], bool]] = deque()
+        self._asked: list[tuple[Slot, list[Part], bool]] = []
+        self._coming: deque[tuple[Slot, list[Part], bool]] = deque()
 
-    def get(
-        self, array: np.ndarray, buffer: Any, start: int = 0, dtype: np.dtype[Any] | None = None
-    ) -> None:
-        """Fill an array with the numbers of a dtype, its own if there is none, from a buffer.
+    def get(self, *parts: Part) -> None:
+        """Fill arrays with numbers from buffers, as they are when this is called.
 
-        What was submitted before is done then, and all numbers are there when the context has
-        ended.
+        They are there when the context has ended.
         """
-        dtype = dtype or array.dtype
-        for part, place, nbytes in _moves(array, dtype, start):
-            slot = self._slot()
-            move = Copy(buffer, place, slot.buffer, 0, nbytes)
-            self._encoder.submit([], [move])
-            slot.started = self._mapper.start(slot.buffer, nbytes)
-            self._coming.append((slot, move, part, dtype, part.size == array.size))
+        loads = list(_loads(parts))
+        for load in loads:
+            self._asked.append((self._slot(), load, len(loads) == 1))
+            if len(self._asked) == TOGETHER:
+                self._ask()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Have the device copy the loads that are asked for to their slots."""
+        moves: list[Copy] = []
+        for slot, load, _ in self._asked:
+            ends = itertools.accumulate(part.nbytes for part in load)
+            moves += [
+                Copy(p.buffer, p.start, slot.buffer, end - p.nbytes, p.nbytes)
+                for p, end in zip(load, ends, strict=True)
+            ]
+        if moves:
+            self._encoder.submit([], moves)
+        for slot, load, alone in self._asked:
+            slot.started = self._mapper.start(slot.buffer, sum(part.nbytes for part in load))
+            self._coming.append((slot, load, alone))
+        self._asked.clear()
 
     def _slot(self) -> Slot:
-        if self._taken < SLOTS:
-            return self._taken_from_shelf()
-        while self._coming and len(self._copying) < AHEAD:
-            self._land()
-        return self._landed()
+        slot = self._another()
+        if slot is None:
+            self._ask()
+            while self._coming and len(self._copying) < AHEAD:
+                self._land()
+            slot = self._back()
+        return slot
 
     def _land(self) -> None:
-        """Have the oldest piece copied to its array, once it is in its slot."""
-        slot, move, part, dtype, alone = self._coming.popleft()
+        """Have the oldest load copied to its arrays, once it is in its slot."""
+        slot, load, alone = self._coming.popleft()
         self._mapper.finish(slot.started)
-        numbers = self._mapper.view(slot.buffer, move.nbytes).view(dtype)
-        self._copy(slot, move, part, numbers.reshape(part.shape), alone)
-
-    def _landed(self) -> Slot:
-        """The slot of the oldest piece that is being copied, once it is in its array."""
-        slot, _, future = self._copying[0]
-        future.result()
-        self._mapper.unmap(slot.buffer)
-        self._copying.popleft()
-        return slot
+        data = self._mapper.view(slot.buffer, sum(part.nbytes for part in load))
+        ends = itertools.accumulate(part.nbytes for part in load)
+        pairs = [
+            (part.array, data[end - part.nbytes : end].view(part.dtype))
+            for part, end in zip(load, ends, strict=True)
+        ]
+        self._copy(slot, pairs, alone)
 
     def _end(self) -> None:
         while self._coming:
             self._land()
         while self._copying:
-            self._shelf.give(self._landed())
+            self._shelf.give(self._back())

@@ -18,7 +18,7 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.encoding import PlainEncoder
 from symgrad.wgsl.mapping import WaitingMapper
-from symgrad.wgsl.transfer import Shelf, Slot, Transfers, divided
+from symgrad.wgsl.transfer import Part, Shelf, Slot, Transfers, divided
 
 SMALL = 1024
 """Bytes of a piece here."""
@@ -29,7 +29,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces, and few slots."""
     for name, value in (("PIECE", SMALL), ("SMALLEST", SMALL), ("WRITTEN", 0), ("SLOTS", 6)):
         monkeypatch.setattr(transfer, name, value)
-    monkeypatch.setattr(transfer, "AHEAD", 3)
+    monkeypatch.setattr(transfer, "AHEAD", 4)
+    monkeypatch.setattr(transfer, "TOGETHER", 2)
 
 
 @pytest.fixture
@@ -154,12 +155,33 @@ def test_a_part_of_a_buffer(gpu: Gpu, pieces: Transfers) -> None:
         up.put(numbers(1000), storage.buffer, 4 * 1500)
         up.put(numbers(10), storage.buffer, 4 * 100)
     with gpu.transfers.download() as down:
-        down.get(found, storage.buffer, 4 * 1499)
-        down.get(whole, storage.buffer)
+        down.get(Part(found, storage.buffer, 4 * 1499, found.dtype))
+        down.get(Part(whole, storage.buffer, 0, whole.dtype))
     assert np.array_equal(found, [9, *numbers(999)])
     expected = np.full(3000, 9.0)
     expected[1500:2500], expected[100:110] = numbers(1000), numbers(10)
     assert np.array_equal(whole, expected)
+
+
+def test_arrays_share_slots(gpu: Gpu, pieces: Transfers) -> None:
+    whole = numbers(5000)
+    storage = gpu.storage(whole.nbytes)
+    gpu.upload(storage, whole)
+    targets = [
+        np.zeros(3),
+        np.zeros((50, 2), np.int32)[:, ::2],
+        np.zeros(0),
+        np.zeros((700, 3), np.float32, order="F"),
+        np.zeros(1, np.float32),
+        np.zeros(256, np.float32),
+    ]
+    with gpu.transfers.download() as down:
+        for _ in range(3):  # what is asked for later goes through slots that were used before
+            starts = np.cumsum([0, *(t.size for t in targets[:-1])]).tolist()
+            parts = zip(targets, starts, strict=True)
+            down.get(*(Part(t, storage.buffer, 4 * k, whole.dtype) for t, k in parts))
+    found = np.concatenate([t.ravel() for t in targets])
+    assert np.array_equal(found, whole[: len(found)])
 
 
 @pytest.mark.parametrize("after", [0, 4, 17])
@@ -230,7 +252,7 @@ def test_no_thread_writes_to_an_array_after_an_error(
         patch.setattr(transfer, "_copied", late)
         patch.setattr(gpu.mapper, "finish", interrupted)
         with pytest.raises(KeyboardInterrupt), gpu.transfers.download() as down:
-            down.get(target, *there.rows(0, 100)[:2])
+            down.get(there.into(target))
     seen = target.copy()
     threading.Event().wait(0.2)
     assert np.array_equal(target, seen)
