@@ -19,7 +19,7 @@ from symgrad.llvm.skeletons import (
 )
 from symgrad.mathlib.define import Function
 
-UNROLLED = 96
+UNROLLED = 192
 """Columns of inputs, and of outputs, up to which a block is turned without loops."""
 
 
