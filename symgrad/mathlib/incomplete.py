@@ -253,6 +253,10 @@ LEAST: Final = 0.5
 """For a smaller a, the lower function is computed for x below this one, and the upper one above."""
 
 
+LARGE: Final = 4.0
+"""From here on the median is about a - 1/3, and the integrand falls from there on all the same."""
+
+
 @dataclass(frozen=True)
 class Tail:
     """One of the two functions for 0 < a, x < inf: the lower one, or the upper."""
@@ -262,8 +266,12 @@ class Tail:
 
 
 def _tail(a: Expr, x: Expr, digits: Digits) -> Tail:
-    """The lower function, with some terms of its series, for x < max(a, LEAST), else the upper."""
-    lower = x < ops.where(a > LEAST, a, LEAST)
+    """The lower function, with some terms of its series, below about the median, else the upper.
+
+    So the complement of a tail is no smaller than it, and has its absolute error.
+    """
+    median = ops.where(a > LARGE, a - 1.0 / 3.0, a)
+    lower = x < ops.where(a > LEAST, median, LEAST)
     apart = ops.where(lower, a - x, x - a)
     slope = ops.where(lower, apart + float(digits.steps), apart)
     integral = _integral(slope, x, lower, digits)
