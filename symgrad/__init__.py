@@ -145,6 +145,7 @@ from symgrad.optimize.newton import GaussNewton, Newton
 from symgrad.optimize.result import FitError
 from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
 from symgrad.optimize.scipy_minimize import minimize
+from symgrad.profiling import Profile, profile
 from symgrad.row_map import RowsKernel
 from symgrad.row_sums import SumsKernel
 from symgrad.squares import LeastSquaresKernel
@@ -190,6 +191,7 @@ __all__ = [
     "Newton",
     "PickleError",
     "PrecisionWarning",
+    "Profile",
     "Report",
     "RowsKernel",
     "Rule",
@@ -288,6 +290,7 @@ __all__ = [
     "ndtri",
     "polygamma",
     "pow",
+    "profile",
     "reciprocal",
     "relu",
     "remainder",

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from symgrad.errors import InputError, PickleError
+from symgrad.profiling import Profile, profile_kernel
 
 
 class BoundKernel:
@@ -33,6 +34,19 @@ class BoundKernel:
         return self._run(*params)
 
     __call__ = run
+
+    def profile(self, *params: Any) -> Profile:
+        """Where the time of ``run(*params)`` goes, beside the limits of the device: see `Profile`.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> found = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
+            >>> found.total == sum(found.seconds.values()), found.result[0]
+            (True, 0.0)
+        """
+        return profile_kernel(lambda: self.run(*params), self.kernel, len(self))
 
     def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``.

@@ -14,6 +14,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.node import paused_gc
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
+from symgrad.profiling import Profile, profile_kernel
 from symgrad.row_loss import Request, require_request, traced_loss
 from symgrad.row_points import RowPoints
 from symgrad.row_program import RowProgram
@@ -163,6 +164,24 @@ class DataKernel(RowProgram):
     def as_scipy(self, rows: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
         """``fun(x) -> (loss, gradient)`` over these rows: see `BoundKernel.as_scipy`."""
         return self.bind(rows).as_scipy()
+
+    def profile(self, *arrays: Any) -> Profile:
+        """Where the time of ``run(*arrays)`` goes, beside the limits of the device: see `Profile`.
+
+        Raises:
+            InputError: as ``run`` does. InputTypeError: for an iterator of tables, which can be
+            read only once.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> found = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
+            >>> found.points, found.operations == 1000 * kernel.stats.flops
+            (1000, True)
+        """
+        rows = len_of(_whole(arrays[-1])) if arrays else 0
+        return profile_kernel(lambda: self.run(*arrays), self, rows)
 
     def audit(self, params: Any, rows: Any, *, least: float = 64.0) -> Audit:
         """Which operations on a row lose precision in float32, with your lines: see `Audit`.

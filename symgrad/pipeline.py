@@ -20,6 +20,7 @@ from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
+from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.arrange import share_quotients
@@ -184,10 +185,11 @@ def simplified(
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
     `simplify`.
     """
-    found = _lowered(graph, roots, options, regroup)
-    if options.simplify != "real":
-        return found
-    kept = _lowered(graph, roots, replace(options, simplify=True), regroup)
+    with watch.stage("simplify"):
+        found = _lowered(graph, roots, options, regroup)
+        if options.simplify != "real":
+            return found
+        kept = _lowered(graph, roots, replace(options, simplify=True), regroup)
     return min(found, kept, key=lambda made: flops(*made))
 
 
@@ -267,6 +269,7 @@ class Clock:
     def time(self, stage: str, run: Callable[[], Any]) -> Any:
         """The result of ``run``, noting how long it took."""
         start = time.perf_counter()
-        result = run()
+        with watch.stage(stage):
+            result = run()
         self.seconds[stage] = time.perf_counter() - start
         return result

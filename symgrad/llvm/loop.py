@@ -10,6 +10,7 @@ from typing import Any, Final
 import cffi
 import numpy as np
 
+from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
@@ -43,9 +44,11 @@ class Loop:
         start = time.perf_counter()
         self.iteration, self.dtype = iteration, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
-        source = emit_iteration(iteration, definitions_for(math, dtype), shape)
+        with watch.stage("emit"):
+            source = emit_iteration(iteration, definitions_for(math, dtype), shape)
         self.lanes, self.workspace = shape.lanes, source.workspace
-        self._code: Code = compile_source(source)
+        with watch.stage("compile"):
+            self._code: Code = compile_source(source)
         kind = f"void (*)({', '.join(['void *'] * 4 + ['int64_t'] * 4)})"
         self._pointer: Any = _ffi.cast(kind, self._code.address)
         self.seconds = time.perf_counter() - start
@@ -101,8 +104,9 @@ class Loop:
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
         arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
+        run = watch.code(self._pointer)
         for piece in self._pieces(len(state), steps, rows, ended):
-            self._pointer(*arrays, _ffi.from_buffer(room), 0, len(state), piece, rows)
+            run(*arrays, _ffi.from_buffer(room), 0, len(state), piece, rows)
 
     def _pieces(self, count: int, steps: int, rows: int, ended: threading.Event) -> Iterator[int]:
         """The steps in pieces that take about a `TURN`, by the time that the last one took."""

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 import cffi
 
+from symgrad.kernel import watch
 from symgrad.llvm import compiler
 from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, find_code, host, keep_code
@@ -39,7 +40,8 @@ class Function:
     """
 
     def __init__(self, write: Callable[[bool], Source], kind: str) -> None:
-        source = write(False)
+        with watch.stage("emit"):
+            source = write(False)
         self.workspace = source.workspace
         """How many bytes of scratch memory a call needs."""
         self._write, self._kind = write, kind
@@ -48,12 +50,13 @@ class Function:
         self._lock = threading.Lock()
         self._codes: list[Code] = []  # a call may be running in any of them
         self._run: Any = None
-        self._take(compile_source(source))
+        with watch.stage("compile"):
+            self._take(compile_source(source))
 
     @property
     def call(self) -> Callable[..., None]:
         """The function, for as long as this object lives: the code itself, if it is for good."""
-        return self._run if self._due == math.inf else self._timed
+        return watch.code(self._run if self._due == math.inf else self._timed)
 
     def _take(self, code: Code) -> None:
         self._codes.append(code)

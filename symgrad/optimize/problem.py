@@ -15,6 +15,7 @@ from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
+from symgrad.kernel import watch
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.optimize.evaluation import Accumulation, Weighted, evaluated, slopes_of
@@ -79,7 +80,8 @@ class Problem:
             return found.parts if isinstance(found, Weighted) else found
 
         try:
-            traced = trace(loss, self.n + self.columns)
+            with watch.stage("trace"):
+                traced = trace(loss, self.n + self.columns)
         except Exception:  # whatever f raises, it raises again where more is known
             return None
         key = traced.key if len(traced.graph) <= KEPT else None
@@ -314,7 +316,8 @@ def _computation(
     """What f computes, simplified; once for all functions of which the trace is the same."""
     require_options(options)
     with paused_gc():
-        traced = trace(f, n, names)
+        with watch.stage("trace"):
+            traced = trace(f, n, names)
         wanted = [Wanted("values", traced.outputs, Array((len(traced.outputs),)))]
         require_range(traced, wanted, options.dtype)
 

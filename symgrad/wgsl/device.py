@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
+from symgrad.kernel import watch
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
-from symgrad.wgsl.encoding import Copy, Step, choose_encoder
+from symgrad.wgsl.encoding import Copy, NativeEncoder, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
+from symgrad.wgsl.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.transfer import Part, Transfers
 
 __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
@@ -90,6 +92,11 @@ def open_gpu(index: int | None = None) -> Gpu:
         if gpu is None or gpu.lost:
             gpu = _process.opened[info.index] = Gpu(info, adapter)
         return gpu
+
+
+def opened_gpus() -> list[Gpu]:
+    """The GPUs of which this process has opened any, and that are not lost."""
+    return [gpu for gpu in _process.opened.values() if not gpu.lost]
 
 
 def _at(index: int) -> tuple[GpuInfo, Any]:
@@ -183,7 +190,10 @@ class Gpu:
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
         with self.guard:
-            self._device = adapter.request_device_sync(required_limits=wanted)
+            self._device = adapter.request_device_sync(
+                required_features=[FEATURE] if FEATURE in adapter.features else [],
+                required_limits=wanted,
+            )
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
         self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int, int], Any] = Once(IDLE_PIPELINES)
@@ -245,7 +255,7 @@ class Gpu:
     def _compile(self, source: str, counts: tuple[int, int]) -> Any:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
         layout = self._layout(counts)[1]
-        with self.guard:
+        with self.guard, watch.stage("compile"):
             module = self._device.create_shader_module(code=source)
             stage = {"module": module, "entry_point": "main"}
             return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
@@ -268,6 +278,14 @@ class Gpu:
     def tool(self, make: Callable[[Gpu], Any]) -> Any:
         """What ``make`` makes of this GPU, made once and kept as long as the GPU."""
         return self._tools.get(make, lambda: make(self))
+
+    def timestamps(self) -> Timestamps | None:
+        """The device's clock for what it computes, or None where it or this wgpu has none."""
+        native = _native()
+        if FEATURE not in self._device.features or not isinstance(self.encoder, NativeEncoder):
+            return None
+        with self.guard:
+            return Timestamps(self._device, native, self.encoder, self.buffer, self.mapper)
 
     # Memory
 

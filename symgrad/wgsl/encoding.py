@@ -85,6 +85,8 @@ class NativeEncoder:
         self._errors = native._api.error_handler
         self._device, self._queue = device, device.queue
         self._one = self._ffi.typeof("WGPUCommandBuffer[1]")
+        self.passes: Any = self._ffi.NULL
+        """What compute passes are begun with: nothing, or where they write their times."""
 
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """See ``Encoder``."""
@@ -132,7 +134,7 @@ class NativeEncoder:
     def _compute(self, encoder: Any, steps: Iterable[Step]) -> None:
         """The compute pass, with what does not change from step to step set once."""
         lib, none = self._lib, self._ffi.NULL
-        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, none)
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self.passes)
         last = last_bound = None
         try:
             for pipeline, bindings, across, down in steps:

@@ -17,6 +17,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.node import reachable
+from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
 from symgrad.mathlib.define import functions
@@ -129,9 +130,11 @@ class Loop:
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
-        if self.iteration.matrix:
-            return emit_with_matrix(self.iteration, functions(self._math), Style(self._math))
-        return emit_iteration(self.iteration, functions(self._math), form, Style(self._math))
+        iteration, style = self.iteration, Style(self._math)
+        with watch.stage("emit"):
+            if iteration.matrix:
+                return emit_with_matrix(iteration, functions(self._math), style)
+            return emit_iteration(iteration, functions(self._math), form, style)
 
     # data -----------------------------------------------------------------------------------------
 

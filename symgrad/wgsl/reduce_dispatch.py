@@ -19,6 +19,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.node import Op
+from symgrad.kernel import watch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
@@ -82,7 +83,8 @@ class Sums:
     ) -> None:  # fmt: skip
         start = time.perf_counter()
         self.gpu, self.reduction = gpu, reduction
-        self.modules = emit_reduction(reduction, functions, style)
+        with watch.stage("emit"):
+            self.modules = emit_reduction(reduction, functions, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         self.block = _checked_block(gpu, reduction)
         writable = _writable(reduction)

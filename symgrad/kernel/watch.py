@@ -1,0 +1,119 @@
+"""A watch on one call: how long it is in each of its stages. Calls that nobody watches pay nothing.
+
+The stages that a call is seldom in (tracing, compiling) begin and end with `stage`. What every call
+does is not asked: a back end puts its own watch there while there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+WORKERS: Final = "symgrad"
+"""With this begin the names of threads that do a share of the work of the call's own thread."""
+
+
+class Watch:
+    """The seconds of a call by stage. A stage within another is not counted to both.
+
+    Invariant: `seconds` is written by the thread that made the watch alone; ``_runs``, when code
+    for the CPU began and ended, by any thread.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._thread = threading.get_ident()
+        self._within: list[float] = []
+        self._runs: list[tuple[float, float]] = []
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this is the thread whose call is watched, or one that works for it."""
+        name = threading.current_thread().name
+        return threading.get_ident() == self._thread or name.startswith(WORKERS)
+
+    @property
+    def is_in_stage(self) -> bool:
+        """Whether the call is in a stage now."""
+        return bool(self._within)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """A context that is a stage of the call."""
+        start = time.perf_counter()
+        self._within.append(0.0)
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.add(name, spent - self._within.pop())
+            if self._within:
+                self._within[-1] += spent
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count seconds to a stage."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def restart(self) -> None:
+        """Forget all seconds."""
+        self.seconds.clear()
+        self._runs.clear()
+
+    def timed(self, run: Callable[..., None]) -> Callable[..., None]:
+        """Code for the CPU, which notes when it began and ended."""
+
+        @functools.wraps(run)
+        def noted(*arguments: Any) -> None:
+            start = time.perf_counter()
+            run(*arguments)
+            self._runs.append((start, time.perf_counter()))
+
+        return noted
+
+    def running(self) -> float:
+        """The seconds in which any thread ran code for the CPU."""
+        total, until = 0.0, 0.0
+        for start, end in sorted(self._runs):
+            total += max(0.0, end - max(start, until))
+            until = max(until, end)
+        return total
+
+
+_lock = threading.Lock()
+_watches: list[Watch] = []
+"""The watch that is on, if there is one."""
+
+
+@contextlib.contextmanager
+def watching() -> Generator[Watch]:
+    """A context in which what this thread does is watched. Others that ask for one wait."""
+    with _lock:
+        watch = Watch()
+        _watches.append(watch)
+        try:
+            yield watch
+        finally:
+            _watches.clear()
+
+
+def current() -> Watch | None:
+    """The watch on what this thread does."""
+    watch = next(iter(_watches), None)
+    return watch if watch is not None and watch.is_mine else None
+
+
+def stage(name: str) -> AbstractContextManager[None]:
+    """A context that is a stage of the call, if that is watched."""
+    watch = current()
+    return nullcontext() if watch is None else watch.stage(name)
+
+
+def code(run: Callable[..., None]) -> Callable[..., None]:
+    """Code for the CPU; if the call is watched, such that notes when it runs."""
+    watch = current()
+    return run if watch is None else watch.timed(run)
