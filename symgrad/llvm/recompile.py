@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any, Final
 
 import cffi
@@ -112,8 +113,8 @@ class Job:
 
     @classmethod
     def start(cls, source: Source) -> Job | None:
-        """The job, or None where no process can be started."""
-        if sys.executable:
+        """The job, or None where no process can be started: a program may embed Python."""
+        if Path(sys.executable or "").name.lower().startswith("python"):
             with contextlib.suppress(OSError):
                 return cls(source)
         return None
