@@ -134,6 +134,7 @@ from symgrad.fused import (
 )
 from symgrad.fused_second import fused_hessian, fused_hvp
 from symgrad.kernels import Kernel
+from symgrad.memory_use import Memory, free_memory, memory
 from symgrad.optimize import schedules
 from symgrad.optimize.curve_fit import curve_fit
 from symgrad.optimize.fit_many import fit_many
@@ -184,6 +185,7 @@ __all__ = [
     "Kernel",
     "LeastSquaresKernel",
     "LevenbergMarquardt",
+    "Memory",
     "Method",
     "Momentum",
     "Move",
@@ -240,6 +242,7 @@ __all__ = [
     "fmod",
     "forward_backward",
     "fract",
+    "free_memory",
     "from_sympy",
     "fused_forward",
     "fused_forward_backward",
@@ -283,6 +286,7 @@ __all__ = [
     "logit",
     "logsumexp",
     "maximum",
+    "memory",
     "minimize",
     "minimize_from",
     "minimum",

@@ -52,6 +52,14 @@ class Pool:
         with self._lock:
             return sum(owner.nbytes for owner in self._owners)
 
+    @property
+    def idle(self) -> int:
+        """The bytes that are kept and in use by no array."""
+        with self._lock:
+            owners = self._owners
+            unused = [k for k in range(len(owners)) if sys.getrefcount(owners[k]) == 2]
+            return sum(owners[k].nbytes for k in unused)
+
     def clear(self) -> None:
         """Keep nothing; what is in use lives on with the user's arrays."""
         with self._lock:

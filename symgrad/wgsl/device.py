@@ -14,7 +14,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +23,14 @@ import numpy as np
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
 from symgrad.kernel import watch
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
-from symgrad.wgsl.encoding import Copy, NativeEncoder, Step, choose_encoder
+from symgrad.wgsl.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
+from symgrad.wgsl.queue import Queue
 from symgrad.wgsl.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.transfer import Part, Transfers
 
-__all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu"]
+__all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu", "opened_gpu", "opened_gpus"]
 
 Adapters = tuple[tuple[GpuInfo, Any], ...]
 
@@ -39,7 +40,7 @@ Range = tuple[Any, int, int]
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 
 MAX_IN_FLIGHT = 128
-"""Submits that nobody waits for, before waiting anyway, which bounds what is in flight."""
+"""Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
 
 KEPT_BINDINGS = 1024
 """Bind groups that are kept; when there are more, it starts anew."""
@@ -97,6 +98,13 @@ def open_gpu(index: int | None = None) -> Gpu:
 def opened_gpus() -> list[Gpu]:
     """The GPUs of which this process has opened any, and that are not lost."""
     return [gpu for gpu in _process.opened.values() if not gpu.lost]
+
+
+def opened_gpu(index: int) -> Gpu | None:
+    """The GPU at ``index``, if it has been opened."""
+    if _process.forked:
+        raise DeviceError(FORKED)
+    return _process.opened.get(index)
 
 
 def _at(index: int) -> tuple[GpuInfo, Any]:
@@ -167,6 +175,14 @@ def _native() -> Any:
         return None
 
 
+def _memory_of_machine() -> int | None:
+    """The bytes of the host's memory, where the system tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 class Gpu:
     """An opened device with its queue, compiled pipelines and freed buffers.
 
@@ -205,11 +221,13 @@ class Gpu:
         self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._forget_bindings()
         self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
+        if info.kind == "software":
+            self.pool.limit = _memory_of_machine()
         native = _native()
         self.mapper = choose_mapper(self._device, native)
-        self.encoder = choose_encoder(self._device, native)
-        self.transfers = Transfers(self.buffer, self.encoder, self.mapper)
+        self.queue = Queue(choose_encoder(self._device, native))
         self._in_flight = 0
+        self.transfers = Transfers(self.buffer, self.queue, self.mapper)
 
     def __repr__(self) -> str:
         return f"<Gpu {self.info.index}: {self.info}{', lost' * self.lost}>"
@@ -279,13 +297,18 @@ class Gpu:
         """What ``make`` makes of this GPU, made once and kept as long as the GPU."""
         return self._tools.get(make, lambda: make(self))
 
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes all that is submitted."""
+        return self.queue.encoder
+
     def timestamps(self) -> Timestamps | None:
         """The device's clock for what it computes, or None where it or this wgpu has none."""
-        native = _native()
-        if FEATURE not in self._device.features or not isinstance(self.encoder, NativeEncoder):
+        native, encoder = _native(), self.encoder
+        if FEATURE not in self._device.features or not isinstance(encoder, NativeEncoder):
             return None
         with self.guard:
-            return Timestamps(self._device, native, self.encoder, self.buffer, self.mapper)
+            return Timestamps(self._device, native, encoder, self.buffer, self.mapper)
 
     # Memory
 
@@ -400,15 +423,15 @@ class Gpu:
 
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """Write bytes to a buffer, ahead of the next submit."""
-        self.encoder.write(buffer, start, data)
+        self.queue.write(buffer, start, data)
 
-    def submit(self, steps: Iterable[Step], copies: Sequence[Copy] = ()) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
         """Start the steps, and then the copies."""
-        self.encoder.submit(steps, copies)
+        self.queue.submit(steps, copies)
 
-    def submit_unwaited(self, steps: Iterable[Step]) -> None:
-        """``submit`` for a caller that waits for nothing: now and then the queue is run dry."""
-        self.submit(steps)
+    def submit_unwaited(self, steps: Sequence[Step]) -> None:
+        """``submit``, soon, for a caller that waits for nothing: now and then it is waited."""
+        self.queue.add(steps)
         self._in_flight += 1
         if self._in_flight >= MAX_IN_FLIGHT:
             self._in_flight = 0
@@ -416,6 +439,7 @@ class Gpu:
 
     def wait(self) -> None:
         """Wait until the device has done everything."""
+        self.queue.flush()
         self.mapper.wait()
 
     def _keep(self, item: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +34,7 @@ class Encoder(Protocol):
         """Write the bytes of a contiguous array to a buffer, ahead of the next submit."""
         ...
 
-    def submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         """Start the steps, and then the copies; on a lost device this raises."""
         ...
 
@@ -59,7 +59,7 @@ class PlainEncoder:
         """See ``Encoder``."""
         self._device.queue.write_buffer(buffer, start, data)
 
-    def submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         """See ``Encoder``. On a lost device ``finish`` raises, where submit would abort."""
         encoder = self._device.create_command_encoder()
         compute = encoder.begin_compute_pass()
@@ -95,7 +95,7 @@ class NativeEncoder:
             self._queue._internal, buffer._internal, start, self._ffi.from_buffer(data), data.nbytes
         )
 
-    def submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         """See ``Encoder``. On a lost device encoding raises, where submit would abort."""
         commands = self._without_error(self._encode, steps, copies)
         try:
@@ -117,7 +117,7 @@ class NativeEncoder:
             raise RuntimeError(found[1])
         return result
 
-    def _encode(self, steps: Iterable[Step], copies: Sequence[Copy]) -> Any:
+    def _encode(self, steps: Sequence[Step], copies: Sequence[Copy]) -> Any:
         """The commands, which are not to be submitted if there is an error."""
         lib, none = self._lib, self._ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, none)
@@ -131,7 +131,7 @@ class NativeEncoder:
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
 
-    def _compute(self, encoder: Any, steps: Iterable[Step]) -> None:
+    def _compute(self, encoder: Any, steps: Sequence[Step]) -> None:
         """The compute pass, with what does not change from step to step set once."""
         lib, none = self._lib, self._ffi.NULL
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self.passes)

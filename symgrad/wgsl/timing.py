@@ -59,7 +59,10 @@ class GpuWatch:
         self._kernel, self.used = 0.0, False
         if self._times:
             self._times.start()
+        gpu.queue.flush()
         with contextlib.ExitStack() as stack:
+            gpu.queue.eager = True
+            stack.callback(setattr, gpu.queue, "eager", False)
             for name, ways in WAYS.items():
                 for owner, method in ways:
                     stack.enter_context(_seen(owner, method, watch, name))

@@ -247,7 +247,7 @@ def test_the_uniform_block(gpu: Gpu) -> None:
 
 def test_an_empty_batch_needs_no_gpu(squares: Program, monkeypatch: Any) -> None:
     there = DeviceArray.from_numpy(squares.gpu, np.empty((0, 3)))
-    monkeypatch.setattr(squares.gpu, "encoder", None)
+    monkeypatch.setattr(squares.gpu.queue, "encoder", None)
     check(draw(0), squares.run(draw(0)))
     results = squares.run_on_device(there)
     check(draw(0), [result.numpy() for result in results])
@@ -303,7 +303,7 @@ def test_the_documented_way_of_mapping(gpu: Gpu, monkeypatch: Any) -> None:
 
 
 def test_the_documented_way_of_encoding(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(gpu, "encoder", PlainEncoder(gpu._device))
+    monkeypatch.setattr(gpu.queue, "encoder", PlainEncoder(gpu._device))
     program = Program(gpu, [SQUARES], Layout(3, (1, 3)))
     for batch in (5, 200, 3):
         check(draw(batch), program.run(draw(batch)))
@@ -319,7 +319,7 @@ def test_wgpu_without_its_c_functions_is_used_as_documented(gpu: Gpu) -> None:
 @pytest.mark.parametrize("way", [NativeEncoder, PlainEncoder])
 def test_a_mistake_in_a_step_is_an_error(gpu: Gpu, way: Any, monkeypatch: Any) -> None:
     native = [device._native()] * (way is NativeEncoder)
-    monkeypatch.setattr(gpu, "encoder", way(gpu._device, *native))
+    monkeypatch.setattr(gpu.queue, "encoder", way(gpu._device, *native))
     step = Step(gpu.pipeline(SQUARES, 2), gpu.bind(1, [(gpu.buffer(256, STORAGE), 0, 256)] * 2), 1)
     buffer = gpu.buffer(256, "COPY_SRC")
     with pytest.raises(DeviceError, match="refused"), gpu.guard:

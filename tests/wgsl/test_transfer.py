@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pieces(small: None, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Transfers:
     """The device's transfers, in small pieces through few slots, which hold poison before."""
-    made = Transfers(gpu.buffer, gpu.encoder, gpu.mapper)
+    made = Transfers(gpu.buffer, gpu.queue, gpu.mapper)
     monkeypatch.setattr(gpu, "transfers", made)
     take, poison = Shelf.take, np.full(SMALL // 4, POISON, np.uint32)
 
@@ -273,7 +273,7 @@ def test_the_documented_ways(
     small: None, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, documented: str
 ) -> None:
     mapper = WaitingMapper(gpu._device) if documented == "mapper" else gpu.mapper
-    encoder = PlainEncoder(gpu._device) if documented == "encoder" else gpu.encoder
+    encoder = PlainEncoder(gpu._device) if documented == "encoder" else gpu.queue
     made = Transfers(gpu.buffer, encoder, mapper)
     monkeypatch.setattr(gpu, "transfers", made)
     array = numbers(70, 90)

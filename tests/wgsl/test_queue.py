@@ -1,0 +1,185 @@
+"""The order of work on a device, and when it starts."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.wgsl import queue as module
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.encoding import Copy, Step
+from symgrad.wgsl.queue import GATHERED, PATIENCE, SOON, Queue
+
+
+class Told:
+    """An encoder that notes what it is told, after an exception if there is one to be raised."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.error: BaseException | None = None
+
+    def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
+        self.seen.append(("write", buffer))
+
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+        error, self.error = self.error, None
+        if error:
+            raise error
+        self.seen.append([step.pipeline for step in steps] + [copy.source for copy in copies])
+
+
+def step(name: Any) -> Step:
+    return Step(name, None, 1)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it holds within some seconds."""
+    until = time.monotonic() + 20
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.001)
+    return holds()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, steps come soon after a submit, and no thread starts them."""
+    monkeypatch.setattr(module, "SOON", 1e6)
+    monkeypatch.setattr(Queue, "_tend", lambda queue: None)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def queue(told: Told) -> Queue:
+    """A queue whose device has just got something to do."""
+    made = Queue(told)
+    made.submit([step(0)])
+    return made
+
+
+def test_a_step_starts_at_once_where_nothing_was_submitted_just_before(told: Told) -> None:
+    queue = Queue(told)
+    queue.add([step(1)])
+    assert told.seen == [[1]]
+    time.sleep(2 * SOON)
+    queue.add([step(2)])
+    assert told.seen == [[1], [2]]
+
+
+def test_steps_in_quick_succession_start_together(patient: None, queue: Queue, told: Told) -> None:
+    for k in range(1, 2 * GATHERED + 2):
+        queue.add([step(k)])
+    assert [len(steps) for steps in told.seen] == [1, GATHERED, GATHERED]
+    queue.flush()
+    assert [k for steps in told.seen for k in steps] == list(range(2 * GATHERED + 2))
+    queue.flush()
+    assert len(told.seen) == 4
+
+
+def test_all_that_comes_after_gathered_steps_stays_after_them(
+    patient: None, queue: Queue, told: Told
+) -> None:
+    queue.add([step(1)])
+    queue.write("a", 0, np.zeros(1))
+    queue.add([step(2), step(3)])
+    queue.submit([step(4)], [Copy("c", 0, "d", 0, 4)])
+    queue.submit([])
+    assert told.seen == [[0], [1], ("write", "a"), [2, 3, 4, "c"], []]
+
+
+def test_a_thread_starts_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+    monkeypatch.setattr(module, "SOON", 1e6)
+    before, queue = threading.active_count(), Queue(told)
+    wanted = queue._wanted
+    queue.submit([])
+    queue.add([step(1)])
+    queue.add([step(2)])
+    assert eventually(lambda: told.seen == [[], [1, 2]])
+    assert eventually(lambda: not wanted.is_set())
+    queue.add([step(3)])
+    assert eventually(lambda: told.seen == [[], [1, 2], [3]])
+    del queue
+    gc.collect()
+    assert eventually(lambda: threading.active_count() <= before)
+    assert PATIENCE < 0.01
+
+
+def test_steps_that_an_interrupt_kept_from_the_device_start_later(
+    patient: None, queue: Queue, told: Told
+) -> None:
+    queue.add([step(1)])
+    told.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        queue.submit([step(2)])
+    queue.submit([step(3)])
+    assert told.seen == [[0], [1, 3]]
+
+
+def test_a_mistake_is_told_once(patient: None, queue: Queue, told: Told) -> None:
+    queue.add([step(1)])
+    told.error = RuntimeError("a mistake")
+    with pytest.raises(RuntimeError, match="a mistake"):
+        queue.submit([step(2)])
+    queue.submit([step(3)])
+    assert told.seen == [[0], [3]]
+
+
+def test_nothing_starts_when_python_has_ended(patient: None, queue: Queue, told: Told) -> None:
+    queue.add([step(1)])
+    module._end()
+    queue.flush()
+    assert told.seen == [[0]]
+
+
+def test_threads_may_queue_at_once(patient: None, queue: Queue, told: Told) -> None:
+    def work(name: str) -> None:
+        for k in range(200):
+            queue.add([step((name, k))])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    queue.flush()
+    seen = [key for steps in told.seen[1:] for key in steps]
+    for name in "abcd":
+        assert [k for n, k in seen if n == name] == list(range(200))
+
+
+def test_a_loop_on_the_device_gives_the_same_however_it_starts(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = sg.fused_forward(2, lambda v: [0.5 * v[0] + v[1], v[1] - v[0]], device="gpu")
+
+    def loop(soon: float) -> np.ndarray:
+        monkeypatch.setattr(module, "SOON", soon)
+        x = sg.device_array(np.arange(20.0).reshape(10, 2), device="gpu")
+        for _ in range(30):
+            x = kernel.run(x)
+        return x.numpy()
+
+    np.testing.assert_array_equal(loop(0.0), loop(1e6))
+
+
+def test_a_process_ends_with_work_in_its_queue(gpu: Gpu) -> None:
+    code = """
+import numpy as np, symgrad as sg
+kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="gpu")
+x = sg.device_array(np.ones((100, 2)), device="gpu")
+held = [kernel.run(x) for _ in range(5)]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
