@@ -6,9 +6,11 @@
 0.0
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from symgrad.audit import Audit, Suspect
 from symgrad.bound_kernel import BoundKernel
-from symgrad.checking import Report, check
 from symgrad.data import DataKernel
 from symgrad.errors import (
     DeviceError,
@@ -111,7 +113,6 @@ from symgrad.expr.functions import (
 from symgrad.expr.numpy_choices import interp, table
 from symgrad.expr.show import dot, latex, text
 from symgrad.expr.special import betaln, log_softmax, logsumexp, polygamma, softmax
-from symgrad.expr.sympy_bridge import from_sympy, to_sympy
 from symgrad.expr.variables import symbols, var
 from symgrad.expr.verbs import (
     Jacobian,
@@ -153,6 +154,10 @@ from symgrad.squares import LeastSquaresKernel
 from symgrad.stats import Stats
 from symgrad.targets import Device, device_array, devices
 from symgrad.wgsl.array import DeviceArray
+
+if TYPE_CHECKING:
+    from symgrad.checking import Report, check
+    from symgrad.expr.sympy_bridge import from_sympy, to_sympy
 
 __version__ = "0.1.0"
 
@@ -325,3 +330,24 @@ __all__ = [
     "xlog1py",
     "xlogy",
 ]
+
+_WITH_SYMPY = {
+    "Report": "symgrad.checking",
+    "check": "symgrad.checking",
+    "from_sympy": "symgrad.expr.sympy_bridge",
+    "to_sympy": "symgrad.expr.sympy_bridge",
+}
+"""Names whose modules need SymPy, which takes a second to load."""
+
+
+def __getattr__(name: str) -> Any:
+    """What needs SymPy, loaded when it is first asked for."""
+    if name not in _WITH_SYMPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_WITH_SYMPY[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import DifferentiationError, TraceError
+from symgrad.expr.ops.gamma import BERNOULLI
 from symgrad.pipeline import DTypeName
 
 special = pytest.importorskip("scipy.special")
@@ -300,3 +301,8 @@ def test_incomplete_gamma_functions_far_out_are_those_of_mpmath() -> None:
                 for a, x in points
             ]
         np.testing.assert_allclose(kernel.run(points), want, rtol=2e-15)
+
+
+def test_bernoulli_numbers() -> None:
+    for j, (numerator, denominator) in enumerate(BERNOULLI, 1):
+        assert mpmath.bernfrac(2 * j) == (numerator, denominator)

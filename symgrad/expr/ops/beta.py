@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import mpmath
-
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.exponential import log, log1p
-from symgrad.expr.ops.gamma import gammaln
-
-_mp: Final[Any] = mpmath
+from symgrad.expr.ops.gamma import BERNOULLI, gammaln
 
 LARGE: Final = 6.0
 """From here on Stirling's series has all digits of a float64."""
 
 STEPS: Final = 4
 """By how many steps a smaller argument, at least 2, is made one of these."""
-_STIRLING: Final = tuple(
-    float(_mp.bernoulli(2 * j) / (2 * j * (2 * j - 1))) for j in range(1, 16)
-)  # fmt: skip
+_STIRLING: Final = tuple(b / (c * 2 * j * (2 * j - 1)) for j, (b, c) in enumerate(BERNOULLI, 1))
 
 
 def _stirling(x: Any) -> Any:

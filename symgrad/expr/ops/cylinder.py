@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import mpmath
-import sympy
-
 from symgrad.expr import special_reference as reference
+from symgrad.expr.lazy import mpmath as _mp
+from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
-
-_mp: Final[Any] = mpmath
-_sp: Final[Any] = sympy
 
 _RATIO_SLOPE: Final = tuple(
     (-1) ** k * k * 4.0**-k / (math.factorial(k) * math.factorial(k + 1)) for k in range(1, 18)

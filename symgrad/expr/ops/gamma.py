@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import mpmath
 import numpy as np
-import sympy
 
 from symgrad.expr import special_reference as reference
 from symgrad.expr.integer_powers import power_chain
+from symgrad.expr.lazy import mpmath as _mp
+from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.rounding import round
 from symgrad.expr.ops.trigonometric import cos, sin
 
-_mp: Final[Any] = mpmath
-_sp: Final[Any] = sympy
-
 _SHIFT: Final = 14
 """How many terms of a polygamma function's series are added up one by one; more for large orders"""
-_EVEN: Final = tuple(float(_mp.bernoulli(2 * j) / _mp.factorial(2 * j)) for j in range(1, 11))
+
+BERNOULLI: Final = (
+    (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510),
+    (43867, 798), (-174611, 330), (854513, 138), (-236364091, 2730), (8553103, 6),
+    (-23749461029, 870), (8615841276005, 14322),
+)  # fmt: skip
+"""The Bernoulli numbers B_2, B_4, ..., as fractions."""
+
+_EVEN: Final = tuple(b / (c * math.factorial(2 * j)) for j, (b, c) in enumerate(BERNOULLI[:10], 1))
 """B_2j/(2j)!"""
 
 

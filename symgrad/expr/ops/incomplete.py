@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import mpmath
-import sympy
+from typing import Any
 
 from symgrad.expr import incomplete_reference as reference
+from symgrad.expr.lazy import mpmath as _mp
+from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
-
-_mp: Final[Any] = mpmath
-_sp: Final[Any] = sympy
 
 
 def _density_slope(y: Any, a: Any, x: Any) -> Any:

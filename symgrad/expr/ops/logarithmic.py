@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
-
-import mpmath
-import sympy
+from typing import Any
 
 from symgrad.expr import special_reference as reference
+from symgrad.expr.lazy import mpmath as _mp
+from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.arithmetic import abs, reciprocal
 from symgrad.expr.ops.comparison import at_nan, where
 from symgrad.expr.ops.exponential import exp, expm1, log, log1p
-
-_mp: Final[Any] = mpmath
-_sp: Final[Any] = sympy
 
 
 def _share(x: Any, y: Any) -> Any:

@@ -1,0 +1,48 @@
+"""What ``import symgrad`` loads, and what only those need who use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import symgrad as sg
+
+LATER = ("sympy", "mpmath", "wgpu", "scipy", "matplotlib", "pandas", "IPython")
+"""Packages that most programs never need, or not at once."""
+
+
+def python(code: str) -> str:
+    """What code prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def test_importing_loads_no_package_that_is_needed_later() -> None:
+    code = f"""
+import sys
+import symgrad as sg
+sg.fused_forward_backward(2, lambda v: sg.gammaln(v[0]) * v[1], device="cpu").run([2.5, 1.0])
+print([name for name in {LATER} if name in sys.modules])
+"""
+    assert python(code) == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["check", "Report", "from_sympy", "to_sympy"])
+def test_what_needs_sympy_is_loaded_when_it_is_asked_for(name: str) -> None:
+    code = f"""
+import sys
+import symgrad as sg
+assert {name!r} in dir(sg) and "sympy" not in sys.modules
+print(sg.{name}.__name__, "sympy" in sys.modules)
+"""
+    assert python(code) == f"{name} True\n"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in sg.__all__:
+        assert getattr(sg, name) is not None
+    with pytest.raises(AttributeError, match="module 'symgrad' has no attribute 'nothing'"):
+        sg.nothing  # noqa: B018
