@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from symgrad.errors import DeviceMemoryError
 from symgrad.expr import functions
 from symgrad.expr.node import paused_gc
 from symgrad.expr.trace import trace
@@ -44,6 +45,9 @@ from symgrad.wgsl.transfer import Download
 
 BLOCK_BYTES: Final = 1 << 26
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
+
+LEAST_PROBLEMS: Final = 64
+"""Problems of a block for which a device must have memory."""
 
 BLOCK_PROBLEMS: Final = 1 << 17
 """Problems of a block, at least, which keep a GPU busy."""
@@ -257,12 +261,33 @@ class DeviceStates:
 def streamed_through(
     task: Task, stages: Stages, starts: np.ndarray, data: Data, device: Device
 ) -> Ends:
-    """All steps on a GPU, for some problems while others are on their way there or back."""
+    """All steps on a GPU, for some problems while others are on their way there or back.
+
+    There are more and smaller blocks of problems if the device has no memory for these.
+    """
+    own = 0 if data.own is None else math.prod(data.own.shape[1:])
+    nbytes, count = 4 * (2 * task.problem.n + 3 + own), len(starts)
+    number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
+    while True:
+        size = -(-count // number) or 1
+        blocks = [slice(k, k + size) for k in range(0, count, size)]
+        try:
+            return _streamed_in(blocks, task, stages, starts, data, device)
+        except DeviceMemoryError:
+            if size <= LEAST_PROBLEMS:
+                raise
+        number *= 2
+
+
+def _streamed_in(
+    blocks: Sequence[slice], task: Task, stages: Stages, starts: np.ndarray, data: Data,
+    device: Device,
+) -> Ends:  # fmt: skip
+    """All steps for the problems of each block, of which two at a time are on the GPU."""
     lead: gpu.Loop = stages[0][0]
-    owner, count, n = lead.gpu, len(starts), task.problem.n
-    found = _Collected(count, n, np.dtype(np.float32))
+    owner = lead.gpu
+    found = _Collected(len(starts), task.problem.n, np.dtype(np.float32))
     shared = _there(owner, data.shared)
-    width = 2 * n + 3 + (0 if data.own is None else math.prod(data.own.shape[1:]))
     with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
 
         def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
@@ -272,7 +297,7 @@ def streamed_through(
             states.fetch(part, found, down)
 
         there: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
-        for part in _blocks(count, 4 * width):
+        for part in blocks:
             own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
             there.append((part, DeviceArray.sent(owner, starts[part], up), own))
             if len(there) > 1:  # threads copy this block meanwhile
@@ -288,13 +313,6 @@ def _there(owner: Gpu, array: Any) -> DeviceArray | None:
     if array is None or isinstance(array, DeviceArray):
         return array
     return DeviceArray.from_numpy(owner, array)
-
-
-def _blocks(count: int, nbytes: int) -> Iterator[slice]:
-    """Equal shares of so many problems, of so many bytes each."""
-    number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
-    size = -(-count // number) or 1
-    return (slice(k, k + size) for k in range(0, count, size))
 
 
 _programs: Once[Any, Program] = Once(32)

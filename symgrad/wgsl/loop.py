@@ -54,9 +54,13 @@ FEW_PROBLEMS: Final = 8_192
 GRID: Final = 32_768
 """Workgroups in a row of the grid."""
 
-TILE: Final = 16
+TILE: Final = 32
+"""Rows and columns of data that a workgroup turns: a line of memory for each."""
 
-TURNED: Final = 1 << 19
+ABREAST: Final = 8
+"""Rows of a tile that a workgroup reads, or writes, at a time."""
+
+TURNED: Final = 1 << 20
 """Problems whose data are turned in one dispatch, at most."""
 
 TURN: Final = f"""// in: x (count, K); out: y (K, count)
@@ -67,20 +71,24 @@ struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 var<workgroup> tile: array<f32, {TILE * (TILE + 1)}>;
 
-@compute @workgroup_size({TILE}, {TILE})
+@compute @workgroup_size({TILE}, {ABREAST})
 fn main(@builtin(workgroup_id) group: vec3<u32>,
         @builtin(local_invocation_id) local: vec3<u32>) {{
   let columns = arrayLength(&x) / params.count;
-  let row = group.x * {TILE}u + local.y;
   let column = group.y * {TILE}u + local.x;
-  if (row < params.count && column < columns) {{
-    tile[local.y * {TILE + 1}u + local.x] = x[row * columns + column];
+  for (var i = local.y; i < {TILE}u; i += {ABREAST}u) {{
+    let row = group.x * {TILE}u + i;
+    if (row < params.count && column < columns) {{
+      tile[i * {TILE + 1}u + local.x] = x[row * columns + column];
+    }}
   }}
   workgroupBarrier();
   let across = group.x * {TILE}u + local.x;
-  let down = group.y * {TILE}u + local.y;
-  if (across < params.count && down < columns) {{
-    y[down * params.count + across] = tile[local.x * {TILE + 1}u + local.y];
+  for (var i = local.y; i < {TILE}u; i += {ABREAST}u) {{
+    let down = group.y * {TILE}u + i;
+    if (across < params.count && down < columns) {{
+      y[down * params.count + across] = tile[local.x * {TILE + 1}u + i];
+    }}
   }}
 }}
 """

@@ -10,7 +10,7 @@ import pytest
 import symgrad as sg
 from symgrad.optimize import states
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import list_gpus
+from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.loop import Loop
 
 if not list_gpus():
@@ -163,3 +163,25 @@ def test_values_that_float32_does_not_tell_apart_are_told_of_once(blocks: list[i
     with pytest.warns(sg.PrecisionWarning) as told:
         sg.fit_many(lambda x, a, b: a * sg.exp(-b * x), x, seen + 1e9, [1.0, 1.0], device="gpu")
     assert len(told) == 1 and str(told[0].message).startswith("Y has different values")
+
+
+def test_blocks_are_smaller_where_memory_is_short(
+    blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = np.random.default_rng(0).normal(size=(4_000, 2))
+
+    def run() -> Any:
+        return sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
+
+    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    want = run()
+    assert blocks == [4_000]
+    blocks.clear()
+    gpu = open_gpu()
+    gpu.free()
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 300_000)
+    same(run(), want)
+    assert 64 <= max(blocks) <= 2_000
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 1_000)
+    with pytest.raises(sg.DeviceMemoryError, match="beyond the limit"):
+        run()
