@@ -88,6 +88,13 @@ def test_steps_in_quick_succession_start_together(patient: None, queue: Queue, t
     assert len(told.seen) == 4
 
 
+def test_steps_that_are_timed_start_one_by_one(patient: None, queue: Queue, told: Told) -> None:
+    queue.eager = True
+    for k in range(1, 4):
+        queue.add([step(k)])
+    assert told.seen == [[0], [1], [2], [3]]
+
+
 def test_all_that_comes_after_gathered_steps_stays_after_them(
     patient: None, queue: Queue, told: Told
 ) -> None:
