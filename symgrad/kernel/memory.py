@@ -25,6 +25,10 @@ KEPT: Final = 2**24
 """Bytes up to which arrays are kept however many they are."""
 
 
+MOST_BYTES: Final = 2**31
+"""Bytes of all arrays that are kept, at most: what is larger is never kept."""
+
+
 class Pool:
     """Memory that is handed out as arrays. Any number of threads may ask.
 
@@ -73,10 +77,14 @@ class Pool:
                 if fits and sys.getrefcount(owners[k]) == 2:  # the list's, and the call's own
                     owners.append(owners.pop(k))
                     return owners[-1]
-            owners.append(np.empty(size + ALIGNMENT, np.uint8))
-            while len(owners) > MOST_KEPT and sum(o.nbytes for o in owners) > KEPT:
+            owners.append(owner := np.empty(size + ALIGNMENT, np.uint8))
+            while owners and self._is_too_much():
                 del owners[0]  # lives on for as long as the user's arrays do
-            return owners[-1]
+            return owner
+
+    def _is_too_much(self) -> bool:
+        nbytes = sum(owner.nbytes for owner in self._owners)
+        return nbytes > MOST_BYTES or nbytes > KEPT and len(self._owners) > MOST_KEPT
 
 
 POOL: Final = Pool()
