@@ -44,11 +44,6 @@ _address: Callable[[Any], Any] = _ffi.from_buffer
 """An array as C code takes it, which keeps it alive."""
 
 
-def _scratch(nbytes: int) -> Any:
-    """Memory for one call to work in."""
-    return _address(POOL.empty((nbytes,), np.dtype(np.uint8))) if nbytes else _ffi.NULL
-
-
 def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
     """The library's functions for a dtype.
 
@@ -108,7 +103,7 @@ class Program:
             return self._bind_batch(points, results)
         function = self.function(False)
         addresses = [_address(a) for a in (points, *results)]
-        return partial(function.call, *addresses, _scratch(function.workspace))
+        return partial(function.call, *addresses, function.room())
 
     # a batch -------------------------------------------------------------------------------------
 
@@ -157,21 +152,22 @@ class Program:
         threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
             return partial(call, _ffi.NULL, 0, count, stream)
-        return partial(self._run_batch, call, function.workspace, count, threads, stream)
+        return partial(self._run_batch, call, function.scratch, count, threads, stream)
 
     def _run_batch(
-        self, call: Callable[..., None], workspace: int, count: int, threads: int, stream: bool
-    ) -> None:
+        self, call: Callable[..., None], scratch: Callable[[], Any], count: int, threads: int,
+        stream: bool,
+    ) -> None:  # fmt: skip
         """Compute whole vectors of points, some of them a second time at the end."""
         lanes = self._lanes
         whole = count - count % lanes
 
         def work(first: int, end: int) -> None:
-            call(_scratch(workspace), first, end, stream)
+            call(scratch(), first, end, stream)
 
         share_out(work, whole, lanes, threads)
         if whole < count:
-            call(_scratch(workspace), count - lanes, count, False)
+            call(scratch(), count - lanes, count, False)
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """Fewer points than a vector has lanes, as a block of their own."""
@@ -242,7 +238,7 @@ class Sums:
         tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
     ) -> Callable[[int, int, int], Callable[[], None]]:  # fmt: skip
         """What makes a call that sums up some of the rows, in a line of ``sums``."""
-        room, run = _scratch(self._function.workspace), self._function.call
+        room, run = self._function.scratch(), self._function.call
         p, x, to = _address(parameters), _address(rows), _address(sums)
         size = sums.itemsize * self.count
         more: list[Any] = []

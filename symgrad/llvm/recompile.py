@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import cffi
+import numpy as np
 
 from symgrad.kernel import watch
+from symgrad.kernel.memory import LARGE, POOL
 from symgrad.llvm import compiler
 from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, find_code, host, keep_code
@@ -48,7 +50,7 @@ class Function:
         self._write, self._kind = write, kind
         self._spent, self._due = 0.0, source.hot
         self._job: Job | None = None
-        self._lock = threading.Lock()
+        self._lock, self._local = threading.Lock(), threading.local()
         self._codes: list[Code] = []  # a call may be running in any of them
         self._run: Any = None
         with watch.stage("compile"):
@@ -58,6 +60,23 @@ class Function:
     def call(self) -> Callable[..., None]:
         """The function, for as long as this object lives: the code itself, if it is for good."""
         return watch.code(self._run if self._due == math.inf else self._timed)
+
+    def room(self) -> Any:
+        """Memory for calls to work in, one after the other."""
+        if not self.workspace:
+            return _ffi.NULL
+        memory: Any = POOL.empty((self.workspace,), np.dtype(np.uint8))
+        return _ffi.from_buffer(memory)
+
+    def scratch(self) -> Any:
+        """The same for the next call of this thread; what is small stays with the thread."""
+        if self.workspace >= LARGE:
+            return self.room()
+        try:
+            return self._local.room
+        except AttributeError:
+            room = self._local.room = self.room()
+            return room
 
     def _take(self, code: Code) -> None:
         self._codes.append(code)
