@@ -205,7 +205,8 @@ class Loop:
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
                 f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
             )
-        return min(fit, GRID * form.lanes if form.workgroup or not width else TURNED)
+        grid = GRID * form.lanes // WORKGROUP * WORKGROUP
+        return min(fit, max(grid, WORKGROUP) if form.workgroup or not width else TURNED)
 
     def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
         """A chunk whose data are on the device as rows of problems."""
