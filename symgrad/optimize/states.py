@@ -43,7 +43,7 @@ from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.transfer import Download
 
-BLOCK_BYTES: Final = 1 << 26
+BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
 
 LEAST_PROBLEMS: Final = 64

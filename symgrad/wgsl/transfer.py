@@ -32,10 +32,10 @@ WRITTEN: Final = 1 << 22
 SLOTS: Final = 16
 """Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
 
-AHEAD: Final = 12
+AHEAD: Final = 8
 """Slots of a transfer that threads have, at most; the device has the others."""
 
-TOGETHER: Final = 4
+TOGETHER: Final = 2
 """Slots that the device is given at a time, so that there are few submits; it is the quicker."""
 
 THREADS: Final = 8
