@@ -148,6 +148,7 @@ from symgrad.optimize.result import FitError
 from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
 from symgrad.optimize.scipy_minimize import minimize
 from symgrad.profiling import Profile, profile
+from symgrad.progress import Progress
 from symgrad.row_map import RowsKernel
 from symgrad.row_sums import SumsKernel
 from symgrad.squares import LeastSquaresKernel
@@ -199,6 +200,7 @@ __all__ = [
     "PickleError",
     "PrecisionWarning",
     "Profile",
+    "Progress",
     "Report",
     "RowsKernel",
     "Rule",

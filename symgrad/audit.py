@@ -17,6 +17,7 @@ from symgrad.expr.place import Place
 from symgrad.expr.precision import DIGITS, KINDS, Comparison, compare, effect, incoming, kinds
 from symgrad.expr.show import summary
 from symgrad.expr.simplify import Level, simplify
+from symgrad.progress import Asked, reporting
 from symgrad.results import Array, Result, Sparse
 
 CHUNK: Final = 1_000_000
@@ -139,7 +140,7 @@ _Key = tuple[Any, ...]
 
 def audit(
     name: str, graph: Graph, results: Sequence[tuple[str, int]], points: Any, level: Level,
-    least: float,
+    least: float, progress: Asked = False,
 ) -> Audit:  # fmt: skip
     """The audit of a graph at points (B, n) of float32; results are nodes with their names.
 
@@ -150,14 +151,17 @@ def audit(
     worst: list[Outcome] = []
     findings: dict[_Key, _Finding] = {}
     step = max(1, CHUNK // max(1, len(clean)))
-    for start in range(0, len(points), step):
-        chunk = points[start : start + step]
-        found = compare(clean, roots, chunk)
-        outcome = found.outcome
-        outcome[:, ~np.isfinite(chunk).all(axis=1)] = 0.0  # what is given broken may come out so
-        worst = _worse(worst, _outcomes(names, found, outcome, start))
-        for key, finding in _findings(found, outcome, chunk, start, least):
-            _merge(findings, key, finding)
+    with reporting(progress, "points", len(points)) as report:
+        for start in range(0, len(points), step):
+            chunk = points[start : start + step]
+            found = compare(clean, roots, chunk)
+            outcome = found.outcome
+            broken = ~np.isfinite(chunk).all(axis=1)
+            outcome[:, broken] = 0.0  # what is given broken may come out so
+            worst = _worse(worst, _outcomes(names, found, outcome, start))
+            for key, finding in _findings(found, outcome, chunk, start, least):
+                _merge(findings, key, finding)
+            report(start + len(chunk))
     ranked = sorted(findings.values(), key=lambda f: (-f.severity, f.first))
     suspects = tuple(_named(f, names) for f in ranked)
     return Audit(name, len(points), tuple(clean.names), least, tuple(worst), suspects)

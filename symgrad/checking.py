@@ -21,6 +21,7 @@ from symgrad.expr.verbs import evaluate
 from symgrad.fused import fused_forward_backward
 from symgrad.kernels import Kernel
 from symgrad.pipeline import DTypeName, dtype_name
+from symgrad.progress import Asked, reporting
 
 DIGITS = 50
 
@@ -98,7 +99,9 @@ class Report:
         return rows if names else []
 
 
-def check(kernel: Any, points: Any, rows: Any = None, *, devices: Any = None) -> Report:
+def check(
+    kernel: Any, points: Any, rows: Any = None, *, devices: Any = None, progress: Asked = False
+) -> Report:
     """Compare a kernel with SymPy: its value, differentiated by SymPy, evaluated with 50 digits.
 
     ``kernel`` is one of `fused_forward_backward`; ``points`` has shape (n,) or (B, n). Of a kernel
@@ -107,7 +110,7 @@ def check(kernel: Any, points: Any, rows: Any = None, *, devices: Any = None) ->
     are those of the kernels alone. Where the exact value is NaN or infinite, the kernel's must be
     the same. ``devices`` says what else computes the same: None for the CPU and NumPy's interpreter
     in the kernel's dtype, "all" for every device of `symgrad.devices` and the CPU in float32 and
-    float64, or a sequence of what ``device=`` takes.
+    float64, or a sequence of what ``device=`` takes. ``progress`` is as for `DataKernel.run`.
 
     Returns:
         A `Report`, which prints as a table: for the loss and each derivative the largest
@@ -138,7 +141,8 @@ def check(kernel: Any, points: Any, rows: Any = None, *, devices: Any = None) ->
     )  # fmt: skip
     if not case.count:
         raise InputError("check needs at least one point, or row")
-    exact = case.exact()
+    with reporting(progress, case.unit, case.count) as report:
+        exact = case.exact(report)
 
     def lines(results: np.ndarray) -> tuple[Line, ...]:
         return tuple(_line(name, results[:, k], exact[:, k]) for k, name in enumerate(case.names))
@@ -178,10 +182,10 @@ class AtPoints:
         self.count = len(self._values)
         self.names = ["loss", *[f"d/d{name}" for name in kernel.inputs]]
 
-    def exact(self) -> np.ndarray:
+    def exact(self, report: Callable[[int], None]) -> np.ndarray:
         """By SymPy, rounded to double."""
         names = self._kernel.inputs
-        return _exact(self._kernel.expr[0], names, names, self._values).astype(np.float64)
+        return _exact(self._kernel.expr[0], names, names, self._values, report).astype(float)
 
     def results(self, kernel: Kernel) -> np.ndarray:
         """By the kernel, or the same one elsewhere."""
@@ -212,12 +216,12 @@ class AtRows:
         slopes = self._rows.summed(values[:, 1:])
         return np.concatenate([[values[:, 0].sum()], slopes])[None] / self._rows.divisor
 
-    def exact(self) -> np.ndarray:
+    def exact(self, report: Callable[[int], None]) -> np.ndarray:
         """By SymPy: each row's values with 50 digits, and their sums too."""
         loss, slopes = self._kernel.expr
         names = loss.graph.names
         with mpmath.workdps(DIGITS):
-            values = _exact(loss, names, list(slopes), self._rows[:])
+            values = _exact(loss, names, list(slopes), self._rows[:], report)
             return self._summed(values).astype(np.float64)
 
     def results(self, kernel: DataKernel) -> np.ndarray:
@@ -296,7 +300,10 @@ def _require_short(graph: Graph, root: int) -> None:
         )
 
 
-def _exact(loss: Expr, names: Sequence[str], wrt: Sequence[str], points: np.ndarray) -> np.ndarray:
+def _exact(
+    loss: Expr, names: Sequence[str], wrt: Sequence[str], points: np.ndarray,
+    report: Callable[[int], None],
+) -> np.ndarray:  # fmt: skip
     """The values (B, 1 + wrt) by SymPy, as mpmath's numbers."""
     symbols = {name: sp.Symbol(name, real=True) for name in names}
     expression = to_sympy(loss, digits=60)
@@ -305,6 +312,7 @@ def _exact(loss: Expr, names: Sequence[str], wrt: Sequence[str], points: np.ndar
     found = np.empty((len(points), len(functions)), object)
     for k, point in enumerate(points):
         found[k] = [_value(f, point) for f in functions]
+        report(k + 1)
     return found
 
 

@@ -15,13 +15,13 @@ from symgrad.expr.node import paused_gc
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.profiling import Profile, profile_kernel
+from symgrad.progress import Asked, reporting
 from symgrad.row_loss import Request, require_request, traced_loss
 from symgrad.row_points import RowPoints
 from symgrad.row_program import RowProgram
 from symgrad.row_table import Table, read_table, weight_of
 from symgrad.rows import blocks_of as tables_of
 from symgrad.rows import is_table, len_of
-from symgrad.screen import open_screen
 
 BLOCK = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
@@ -66,7 +66,7 @@ class DataKernel(RowProgram):
         (only,) = params
         return self._parameters.flat(only)
 
-    def run(self, params: Any, rows: Any, *, progress: bool = False) -> Any:
+    def run(self, params: Any, rows: Any, *, progress: Asked = False) -> Any:
         """The loss over the rows, and its gradient.
 
         Args:
@@ -74,7 +74,8 @@ class DataKernel(RowProgram):
             rows: an array (N, columns); with named columns also a structured array, a dict of
                 arrays or a data frame; or an iterator of such tables, which are streamed. A
                 memory-mapped array is read block by block.
-            progress: whether to show how far it has got.
+            progress: True to show how many rows are done, or a function that is called with a
+                `Progress` at times, once a second is over.
 
         Raises:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
@@ -82,13 +83,15 @@ class DataKernel(RowProgram):
         """
         return self._over(self._flat(params), rows, progress)
 
-    def _over(self, flat: np.ndarray, rows: Any, progress: bool) -> Any:
+    def _over(self, flat: np.ndarray, rows: Any, progress: Asked) -> Any:
         """The results over the rows, table by table."""
-        total: Any = None
-        for table in self._watched(tables_of(rows, BLOCK), rows, progress):
-            found = self._read(table)
-            part = self._total(flat, found)
-            total = part if total is None else total + part
+        total, done = None, 0
+        with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
+            for table in tables_of(rows, BLOCK):
+                part = self._total(flat, self._read(table))
+                total = part if total is None else total + part
+                done += len_of(table)
+                report(done)
         return self._finished(total, flat)
 
     def bind(self, rows: Any) -> BoundKernel:
@@ -183,13 +186,15 @@ class DataKernel(RowProgram):
         rows = len_of(_whole(arrays[-1])) if arrays else 0
         return profile_kernel(lambda: self.run(*arrays), self, rows)
 
-    def audit(self, params: Any, rows: Any, *, least: float = 64.0) -> Audit:
+    def audit(
+        self, params: Any, rows: Any, *, least: float = 64.0, progress: Asked = False
+    ) -> Audit:
         """Which operations on a row lose precision in float32, with your lines: see `Audit`.
 
         What is looked at is the loss of each row and its derivatives, each by itself, as
         `Kernel.audit` looks at points: a suspect's ``point`` is the row, counted without those
         that ``nan_policy`` omits, and its ``x`` holds parameters and columns. Sums over rows lose
-        next to nothing, as they are made in float64 from blocks.
+        next to nothing, as they are made in float64 from blocks. ``progress`` is as for `run`.
 
         Raises:
             InputError, InputTypeError: as ``bind`` does.
@@ -205,7 +210,8 @@ class DataKernel(RowProgram):
         points = self.at_rows(params, rows, np.dtype("float32"))
         expressions, options = self._traced.expressions, self.request.options
         names = self._labels()[: len(expressions.nodes)]
-        return expressions.audit(self.name, names, points, options.simplify, least)
+        level = options.simplify
+        return expressions.audit(self.name, names, points, level, least, progress)
 
     def _labels(self) -> list[str]:
         """Names of what is computed at a row, as `audit` uses them."""
@@ -222,12 +228,6 @@ class DataKernel(RowProgram):
         return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
     # what happens to a table ---------------------------------------------------------------------
-
-    def _watched(self, tables: Any, rows: Any, progress: bool) -> Any:
-        if not progress:
-            return tables
-        count = -(-len_of(rows) // BLOCK) if is_table(rows) else 0
-        return open_screen().progress(tables, count, lambda table: f"{len_of(table):,} rows")
 
     def _read(self, rows: Any, own: bool = False) -> Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user."""

@@ -10,6 +10,7 @@ from symgrad.audit import Audit, audit
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.expr.simplify import Level, simplify
+from symgrad.progress import Asked
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Expressions:
         return Expressions(clean, tuple(tuple(next(ends) for _ in ids) for ids in self.groups))
 
     def audit(
-        self, name: str, labels: Sequence[str], points: Any, level: Level, least: float
-    ) -> Audit:
+        self, name: str, labels: Sequence[str], points: Any, level: Level, least: float,
+        progress: Asked = False,
+    ) -> Audit:  # fmt: skip
         """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
         named = list(zip(labels, self.nodes, strict=True))
-        return audit(name, self.graph, named, points, level, least)
+        return audit(name, self.graph, named, points, level, least, progress)

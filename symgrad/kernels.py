@@ -22,6 +22,7 @@ from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
 from symgrad.points import Bound, Inputs, rooms_of, rooms_on_device
 from symgrad.profiling import Profile, profile_kernel
+from symgrad.progress import Asked
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -233,14 +234,15 @@ class Kernel:
             targets.choose(device), self._seconds, self._single, self._mode,
         )  # fmt: skip
 
-    def audit(self, *arrays: Any, least: float = 64.0) -> Audit:
+    def audit(self, *arrays: Any, least: float = 64.0, progress: Asked = False) -> Audit:
         """Which operations lose precision in float32, with your lines: see `Audit`.
 
         The expressions of the results, derivatives included, are evaluated by NumPy in float32
         and in float64 at the points, which are rounded to float32 first. Where a result is off by
         ``least`` ULP or more, an operation is named if it is where errors grow, or where an
         infinity or a NaN is born, and if its error alone would spoil the result. float64 is taken
-        for the truth: what it loses too, as in ``log(1 + 1e-20)``, stays unseen.
+        for the truth: what it loses too, as in ``log(1 + 1e-20)``, stays unseen. ``progress`` is as
+        for `DataKernel.run`.
 
         Raises:
             InputError, InputTypeError: as ``run`` does.
@@ -256,7 +258,8 @@ class Kernel:
         found = self._expressions
         named = zip(self.outputs, found.groups, self._results, strict=True)
         names = [name for group in named for name in labels(found.graph.names, *group)]
-        return found.audit(self.name, names, points, self._options.simplify, least)
+        level = self._options.simplify
+        return found.audit(self.name, names, points, level, least, progress)
 
     def profile(self, *arrays: Any) -> Profile:
         """Where the time of ``run(*arrays)`` goes, beside the limits of the device: see `Profile`.

@@ -11,13 +11,14 @@ from symgrad import targets
 from symgrad.errors import InputError, warn
 from symgrad.optimize.arguments import bounds_of, number, whole
 from symgrad.optimize.point import Box
-from symgrad.optimize.result import MESSAGES, optimize_result, scipy_optimize
+from symgrad.optimize.result import ENDED, MESSAGES, optimize_result, scipy_optimize
 from symgrad.optimize.robust import require_loss
 from symgrad.optimize.sparse_errors import variances
 from symgrad.optimize.sparse_fit import Ending, Limits, descend
 from symgrad.optimize.sparse_rows import RowSystem, Run
 from symgrad.parameters import Nest
 from symgrad.pipeline import DType, Shaders, dtype_name
+from symgrad.progress import Asked, reporting
 from symgrad.row_loss import Request, Traced
 from symgrad.row_products import RowProducts, row_products
 from symgrad.row_table import Table, read_table
@@ -87,7 +88,7 @@ class Task:
 
     def fit(
         self, start: Any, rows: Any, target: Target, bounds: Any, limits: Limits, loss: str,
-        scale: float, errors: bool,
+        scale: float, errors: bool, progress: Asked = False,
     ) -> Any:  # fmt: skip
         """The minimum from a start: see `LeastSquaresKernel.fit`."""
         if errors and loss != "linear":
@@ -100,7 +101,8 @@ class Task:
         table = self.table(rows, target.dtype)
         system = self.system(table, target, loss, scale)
         eps = float(np.finfo(target.dtype).eps)
-        end = descend(system, x, box, limits, eps)
+        with reporting(progress, "steps") as report:
+            end = descend(system, x, box, limits, eps, report)
         found = self._result(end, system.residuals(end.state.x), self._share(table))
         if errors:
             found["errors"] = self.nest.nested(self._errors(end, self._counted(table, system)))
@@ -140,7 +142,7 @@ class Task:
             fun=residuals[:, 0] if residuals.shape[1] == 1 else residuals,
             grad=self.nest.nested(gradient), optimality=float(np.abs(free).max()),
             nit=end.steps, nfev=end.evaluations, njev=end.evaluations, status=end.status,
-            message=MESSAGES[end.status], success=end.status > 0,
+            message=MESSAGES[end.status], success=0 < end.status < ENDED,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr.gather import Gather
 from symgrad.parameters import rows_of
 from symgrad.pipeline import Clock
+from symgrad.progress import Asked
 from symgrad.results import Scalar, scipy_sparse
 from symgrad.row_loss import Request, Traced, ready
 from symgrad.row_parts import Part, Variables, Wants, again
@@ -56,13 +57,13 @@ class PartsKernel(DataKernel):
         return self._traced.expressions.in_groups()
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *arrays: Any, progress: bool = False
+        self, *arrays: Any, progress: Asked = False
     ) -> Any:
         """The results over the rows: see `DataKernel.run`.
 
         Args:
             arrays: the parameters; of a product the vector as well, nested alike; and the rows.
-            progress: whether to show how far it has got.
+            progress: as for `DataKernel.run`.
 
         Raises:
             InputError: as `DataKernel.run` does.

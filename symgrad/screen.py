@@ -80,6 +80,55 @@ class RichScreen:
                 yield item
 
 
+class Meter(Protocol):
+    """Somewhere to show how far one long call has got, beside what else is shown."""
+
+    def show(self, text: str, done: int, total: int | None) -> None:
+        """Show a text in the place of the last one, and which part is done if that is known."""
+        ...
+
+    def close(self) -> None:
+        """Leave what was shown last."""
+        ...
+
+
+class PlainMeter:
+    """A line on the standard error, written over and over."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def show(self, text: str, done: int, total: int | None) -> None:
+        """See ``Meter``."""
+        sys.stderr.write(f"\r{text.ljust(self._width)}")
+        sys.stderr.flush()
+        self._width = len(text)
+
+    def close(self) -> None:
+        """See ``Meter``."""
+        sys.stderr.write("\n")
+
+
+class RichMeter:
+    """A moving bar, on a terminal's standard error or in a notebook."""
+
+    def __init__(self, console: Any, progress: Any) -> None:
+        columns = progress.BarColumn(bar_width=24), progress.TextColumn("{task.description}")
+        self._bars = progress.Progress(*columns, console=console, auto_refresh=False)
+        self._bar: Any = None
+
+    def show(self, text: str, done: int, total: int | None) -> None:
+        """See ``Meter``."""
+        if self._bar is None:
+            self._bars.start()
+            self._bar = self._bars.add_task("", total=total)
+        self._bars.update(self._bar, completed=done, description=text, refresh=True)
+
+    def close(self) -> None:
+        """See ``Meter``."""
+        self._bars.stop()
+
+
 def open_screen() -> Screen:
     """A screen with colours on a terminal if rich is installed, or else a plain one."""
     try:
@@ -92,3 +141,16 @@ def open_screen() -> Screen:
     if not console.is_terminal:
         return PlainScreen()
     return RichScreen(console, rich.table, rich.progress)
+
+
+def open_meter() -> Meter:
+    """A moving bar on a terminal or in a notebook if rich is installed, or else a plain line."""
+    try:
+        import rich.console
+        import rich.progress
+    except ImportError:
+        return PlainMeter()
+    console = rich.console.Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        return PlainMeter()
+    return RichMeter(console, rich.progress)

@@ -13,6 +13,7 @@ from symgrad.expr.node import paused_gc
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.optimize.sparse_rows import RowSystem
 from symgrad.pipeline import DType
+from symgrad.progress import Asked
 from symgrad.results import derivatives
 from symgrad.row_fit import Target, Task, limits_of, scale_of_residuals
 from symgrad.row_loss import Request, require_request, traced_squares
@@ -57,7 +58,7 @@ class LeastSquaresKernel(DataKernel):
         self, start: Any, data: Any, *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = (-np.inf, np.inf), steps: int = 500, ftol: float = 1e-8,
         xtol: float = 1e-8, gtol: float = 1e-8, errors: bool = False, device: DeviceChoice = None,
-        dtype: DType | None = None,
+        dtype: DType | None = None, progress: Asked = False,
     ) -> Any:  # fmt: skip
         """Fit the parameters to data, of which there may be very many that rows look up.
 
@@ -86,6 +87,7 @@ class LeastSquaresKernel(DataKernel):
             device: where residuals and derivatives are computed: the CPU by default. Steps are
                 always the CPU's.
             dtype: "float64" by default; on a GPU "float32".
+            progress: as for `minimize_from`; after StopIteration the status is 99.
 
         Returns:
             SciPy's result: ``x`` nested as the parameters; ``cost``, half of what ``run`` gives as
@@ -111,7 +113,9 @@ class LeastSquaresKernel(DataKernel):
             raise InputError("fit() takes no regularizer: give a prior as rows of data")
         limits, scale = limits_of(ftol, xtol, gtol, steps), scale_of_residuals(loss, f_scale)
         target = Target.of(device, dtype)
-        return self._task("float64").fit(start, data, target, bounds, limits, loss, scale, errors)
+        return self._task("float64").fit(
+            start, data, target, bounds, limits, loss, scale, errors, progress
+        )
 
     def _task(self, dtype: str) -> Task:
         nest = replace(self._parameters, dtype=np.dtype(dtype))

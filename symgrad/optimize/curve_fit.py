@@ -11,11 +11,12 @@ from symgrad.errors import InputError, InputTypeError, warn
 from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole
-from symgrad.optimize.levenberg import averaged, minimum
+from symgrad.optimize.levenberg import Measure, averaged, minimum
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.optimize.rows import Rows, Shape
 from symgrad.pipeline import DType, dtype_name
+from symgrad.progress import Asked, Report, reporting
 from symgrad.targets import DeviceChoice, choose
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
@@ -42,7 +43,8 @@ def curve_fit(
     absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
     method: str | None = None, jac: Any = None, *, full_output: bool = False,
     nan_policy: Literal["raise", "omit"] | None = None, mode: Mode = "auto",
-    device: DeviceChoice = None, dtype: DType | None = None, **kwargs: Any,
+    device: DeviceChoice = None, dtype: DType | None = None, progress: Asked = False,
+    **kwargs: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
 
@@ -74,6 +76,8 @@ def curve_fit(
             float64, and sums, products, powers, exponentials, logarithms, sines, cosines and arc
             tangents about 13 of them; others have float32's own, as have models that need all of x
             at once. Steps are the CPU's.
+        progress: True to show how far a fit is that takes longer than a second, or a function that
+            is called with a `Progress`. If it raises StopIteration, a FitError names the best end.
         kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
             tolerances (ftol, xtol, gtol) and the like are taken, but the fit always goes on until
             rounding ends it; of its losses ``loss="linear"`` alone.
@@ -102,12 +106,14 @@ def curve_fit(
     _require_rows(len(y), len(start), box, method)
     target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
-    if target.is_gpu and dtype is None:
-        coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
-        start, target = _near(coarse, start, box, limit), choose("cpu")
-    rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",
-                mode=mode)  # fmt: skip
-    end = _fit(rows, start, box, limit)
+    with reporting(progress, "evaluations") as report:
+        told = _Told(report)
+        if target.is_gpu and dtype is None:
+            coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
+            start, target = _near(coarse, start, box, limit, told), choose("cpu")
+        rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",
+                    mode=mode)  # fmt: skip
+        end = _fit(rows, start, box, limit, told)
     _require_minimum(end, box, rows, limit)
     pcov = covariance(end, len(y), absolute_sigma)
     if not full_output:
@@ -131,29 +137,60 @@ def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
     return pcov if absolute else pcov * (end.cost / (rows - n))
 
 
-def _near(rows: Rows, p: np.ndarray, box: Box, limit: int) -> np.ndarray:
+class _Told:
+    """Evaluations that are reported, with the least sum of squares."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._count = report, 0
+        self._best: Point | None = None
+
+    def of(self, measure: Measure) -> Measure:
+        """The same evaluations, which are reported."""
+
+        def told(p: np.ndarray) -> Point:
+            at = measure(p)
+            self._count += 1
+            if self._best is None or at.cost < self._best.cost:
+                self._best = at
+            best = self._best
+            try:
+                self._report(self._count, lambda: best.cost)
+            except StopIteration as error:
+                raise FitError(
+                    f"the fit was ended by progress= after {self._count} evaluations; the best so "
+                    f"far is {best.p.tolist()}"
+                ) from error
+            return at
+
+        return told
+
+
+def _near(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.ndarray:
     """The minimum in float32; where float32 leads to no clear one, the start as it was."""
     try:
-        end = _fit(rows, p, box, limit)
-    except FitError:
+        end = _fit(rows, p, box, limit, told)
+    except FitError as error:
+        if isinstance(error.__cause__, StopIteration):
+            raise
         return p
     clear = offset(end, box) <= TOLERANCE["float32"] and end.condition < 1e7
     return end.p if clear else p
 
 
-def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int) -> Point:
+def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
     rows.prepare(p)
+    at, quick = told.of(rows.at), told.of(rows.quick)
     with np.errstate(all="ignore"):
         if rows.many:
-            p = minimum(rows.quick, rows.quick(p), box, limit, rows.linear).p
-        start = rows.at(p)
+            p = minimum(quick, quick(p), box, limit, rows.linear).p
+        start = at(p)
         if not np.isfinite(start.cost):
             raise FitError(
                 f"the model or a derivative of it is not finite at the start, {p.tolist()}: give "
                 "another p0"
             )
-        end = minimum(rows.at, start, box, limit, rows.linear)
-        return averaged(rows.at, end, box, limit) if rows.dtype == "float32" else end
+        end = minimum(at, start, box, limit, rows.linear)
+        return averaged(at, end, box, limit) if rows.dtype == "float32" else end
 
 
 def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:

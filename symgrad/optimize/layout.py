@@ -11,7 +11,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr.trace import require_feasible
 from symgrad.optimize.method import Method, array_of
 
-COUNT, LOSS, STATUS, FLAG = -5, -3, -2, -1
+COUNT, LIMIT, LOSS, STATUS, FLAG = -5, -4, -3, -2, -1
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Layout:
 
     The variables come first, then the method's memory, then the number of steps done, the limit,
     the loss, the status (see `result.MESSAGES`), and the flag: whether the problem is not done.
-    `COUNT`, `LOSS`, `STATUS` and `FLAG` are places counted from the end.
+    `COUNT`, `LIMIT`, `LOSS`, `STATUS` and `FLAG` are places counted from the end.
     """
 
     n: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from symgrad.optimize.arguments import (
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
-from symgrad.optimize.result import Messages, optimize_result
+from symgrad.optimize.result import ENDED, Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import (
@@ -42,8 +43,8 @@ from symgrad.optimize.states import (
 )
 from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
+from symgrad.progress import Asked, Report, reporting
 from symgrad.rows import Reduce
-from symgrad.screen import open_screen
 from symgrad.targets import Device, DeviceChoice, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
@@ -57,9 +58,6 @@ MOST_STEPS: Final = 2**24
 CHUNK: Final = 250
 """Steps between two calls of a callback."""
 
-ENDED: Final = 99
-"""The status of a problem that a callback ended."""
-
 UNROLLED: Final = 12
 """Variables up to which least squares on a GPU are straight-line code: nothing is faster there.
 
@@ -69,8 +67,14 @@ Its length grows with their cube: with 15 variables drivers take ten seconds, wi
 STORED_ROWS: Final = 100_000
 """Rows up to which the kernel keeps their matrix: for more, its loops have too many turns."""
 
-PARTS: Final = 20
-"""Into how many parts the steps are divided at least where progress is shown."""
+FEW: Final = 8
+"""Steps after which it is first looked how far a run is whose progress is shown."""
+
+PACE: Final = 0.05
+"""Seconds between two such looks, about: more and more steps are done for that."""
+
+TOLD: Final = 2**18
+"""Numbers of starts up to which the best so far is looked up for a report."""
 
 
 @frozen_for(EVERY_STEP)
@@ -79,7 +83,7 @@ def minimize_from(
     tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,
     own: Any = None, reduce: Reduce = "sum", device: DeviceChoice = None, dtype: DType = "float32",
     math: Math = "accurate", callback: Callable[[Any], Any] | None = None,
-    history: bool | int = False, memory: bool = False, progress: bool = False,
+    history: bool | int = False, memory: bool = False, progress: Asked = False,
     runner: Callable[[Iteration], Runner] | None = None, mode: Mode = "auto",
 ) -> Any:  # fmt: skip
     """Minimise a function of n variables from every start at once.
@@ -113,7 +117,9 @@ def minimize_from(
             done have status 99 (on the host), as in SciPy.
         history: True to keep the losses of every step in ``history``, (T, S), or every how many.
         memory: whether to add ``memory``, what the method kept, each part (S, ...).
-        progress: whether to show how far a long run is.
+        progress: True to show how far a run is that takes longer than a second, or a function that
+            is called with a `Progress` at most ten times a second from then on. What it raises ends
+            the run; after StopIteration problems that are not done have status 99.
         runner: makes what runs the iteration; the device's own compiled loop by default.
         mode: how the Jacobian of residuals, or the Hessian, is made: see `fused_jacobian`.
 
@@ -157,17 +163,20 @@ def minimize_from(
     stored = target.is_gpu and runner is None and _stored(problem, method, data.rows)
     task = Task(problem, method, box, stop, options, count, blind, stored)
     make = runner or (lambda made: runner_for(made, options, target))
-    planned = task.stages()
-    told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
-    stages = [(make(made), count) for made, count in planned]
-    shown = partial(_shown, told, begin)
     there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.own))
-    if not (runner or watched or progress or memory or there):
-        return shown(_streamed(task, stages, begin.rows, data, target), {})
-    states = _states(task, stages, begin.rows, data, target)
-    losses, ended = _run(states, stages, _asked(callback, shown), every, progress)
-    kept = _kept(states if memory else None, losses if every else None)
-    return shown(_ended(states.ends()) if ended else states.ends(), kept)
+    with reporting(progress, "steps", count) as report:
+        planned = task.stages()
+        told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
+        stages = [(make(made), count) for made, count in planned]
+        shown = partial(_shown, told, begin)
+        if not (runner or watched or progress or memory or there):
+            return shown(_streamed(task, stages, begin.rows, data, target), {})
+        states = _states(task, stages, begin.rows, data, target)
+        small = begin.rows.size <= TOLD and not blind  # where it is blind there are no losses yet
+        tell = _told(states, report, count, small) if progress else None
+        losses, ended = _run(states, stages, _asked(callback, shown), every, tell)
+        kept = _kept(states if memory else None, losses if every else None)
+        return shown(_ended(states.ends()) if ended else states.ends(), kept)
 
 
 def _stored(problem: Problem, method: Method, rows: int) -> bool:
@@ -205,26 +214,24 @@ def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device)
 
 def _run(
     states: States, stages: Stages, callback: Callable[[Ends], bool] | None, every: int,
-    progress: bool,
+    tell: Callable[[int], bool] | None,
 ) -> tuple[list[np.ndarray], bool]:  # fmt: skip
-    """Do all steps: the losses after every so many of them, and whether the callback ended them."""
+    """Do all steps: the losses after every so many of them, and whether the user ended them."""
     losses: list[np.ndarray] = []
     (lead, steps), *last = stages
-    short = max(1, min(CHUNK, -(-steps // PARTS))) if progress else CHUNK
-    chunk = every or (short if callback or progress else steps)
-    parts = _advanced(states, lead, steps, chunk)
-    if progress:  # the last step of those that need the loss evaluates the end alone
-        count = steps if last else steps - 1
-        note = lambda done: f"{min(done, count):,} of {count:,} steps"  # noqa: E731
-        parts = open_screen().progress(parts, -(-steps // chunk), note)
-    for _ in parts:
+    chunk, ended = every or (CHUNK if callback else None if tell else steps), False
+    for done in _advanced(states, lead, steps, chunk):
         if every:
             losses.append(np.array(states.ends().fun))
-        if callback is not None and callback(states.ends()):
-            return losses, True
+        ended = (callback is not None and callback(states.ends())) or (tell and tell(done)) or False
+        if ended:
+            break
+    if ended and not last:  # the losses are those of an earlier step
+        states.stop()
+        states.advance(lead, 1)
     for runner, count in last:
         states.advance(runner, count)
-    return losses, False
+    return losses, ended
 
 
 def _kept(states: States | None, losses: list[np.ndarray] | None) -> dict[str, Any]:
@@ -260,13 +267,41 @@ def _ended(ends: Ends) -> Ends:
     return replace(ends, status=np.where(ends.status == 0, ENDED, ends.status))
 
 
-def _advanced(states: States, lead: Runner, steps: int, chunk: int) -> Iterator[int]:
-    """Do the steps chunk by chunk, as long as any problem is active: how many are done."""
-    done = 0
-    while done < steps and (not done or states.active()):
-        count = min(chunk, steps - done)
+def _told(states: States, report: Report, count: int, losses: bool) -> Callable[[int], bool]:
+    """What reports that steps are done, and says whether the user has ended them.
+
+    ``losses`` says whether it reports the lowest loss too.
+    """
+
+    def best() -> float:
+        found = np.asarray(on_host(states.ends().fun))
+        return float(np.min(found, initial=np.inf, where=np.isfinite(found)))
+
+    def tell(done: int) -> bool:
+        try:
+            done = min(done, count)  # one more than these evaluates the end
+            report(done, best if losses else None)
+        except StopIteration:
+            return True
+        return False
+
+    return tell
+
+
+def _advanced(states: States, lead: Runner, steps: int, chunk: int | None) -> Iterator[int]:
+    """Do the steps chunk by chunk, as long as any problem is active: how many are done.
+
+    None are chunks that take a while each.
+    """
+    done, piece, active = 0, chunk or FEW, True
+    while active and done < steps:
+        count, start = min(piece, steps - done), time.perf_counter()
         states.advance(lead, count)
         done += count
+        active = done < steps and states.active()  # which waits for the steps
+        if chunk is None:
+            took = time.perf_counter() - start
+            piece = max(1, int(count * min(4.0, PACE / max(took, 1e-9))))
         yield done
 
 

@@ -16,9 +16,10 @@ from symgrad.fused_second import hessian_kernel
 from symgrad.kernels import Kernel, shared
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.nesting import nesting_of
-from symgrad.optimize.result import as_scipy, scipy_optimize
+from symgrad.optimize.result import ENDED, MESSAGES, as_scipy, optimize_result, scipy_optimize
 from symgrad.parameters import of_row
 from symgrad.pipeline import DType
+from symgrad.progress import Asked, Report, reporting
 from symgrad.targets import DeviceChoice, choose
 
 SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
@@ -34,7 +35,7 @@ def minimize(
     jac: Any = None, hess: Any = None, hessp: Any = None, bounds: Any = None,
     constraints: Any = (), tol: float | None = None, callback: Any = None,
     options: dict[str, Any] | None = None, *, device: DeviceChoice = None,
-    dtype: DType | None = None,
+    dtype: DType | None = None, progress: Asked = False,
 ) -> Any:  # fmt: skip
     """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
 
@@ -58,6 +59,9 @@ def minimize(
         options: SciPy's.
         device: the CPU by default.
         dtype: "float64" on the CPU by default, "float32" on a GPU.
+        progress: True to show how far a run is that takes longer than a second, or a function that
+            is called with a `Progress`. After StopIteration, the result is the best so far, with
+            status 99.
 
     Returns:
         SciPy's ``OptimizeResult``.
@@ -91,12 +95,54 @@ def minimize(
         hess = _hessian(hessian_kernel(tree.size, flat, compiled, target, make=shared))
     derivatives = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
     given = {} if name in WITHOUT else derivatives
-    value = fun if given.get("jac") is True else lambda x: fun(x)[0]
-    found = scipy_optimize().minimize(
-        value, start, method=method, bounds=asked.bounds(bounds), tol=tol, options=options,
-        constraints=asked.constraints(constraints), callback=asked.callback(callback), **given,
-    )  # fmt: skip
+    with reporting(progress, "evaluations") as report:
+        told = _Told(fun, report) if progress else fun
+        value = told if given.get("jac") is True else lambda x: told(x)[0]
+        try:
+            found = scipy_optimize().minimize(
+                value, start, method=method, bounds=asked.bounds(bounds), tol=tol, options=options,
+                constraints=asked.constraints(constraints), callback=asked.callback(callback),
+                **given,
+            )  # fmt: skip
+        except _Ended as ended:
+            found = ended.told.result()
     return asked.result(found)
+
+
+class _Ended(Exception):
+    """The user has ended a run by StopIteration; SciPy knows that of callbacks alone."""
+
+    def __init__(self, told: _Told) -> None:
+        self.told = told
+
+
+class _Told:
+    """A function whose evaluations are reported, and the lowest of them."""
+
+    def __init__(self, fun: Callable[[Any], tuple[float, np.ndarray]], report: Report) -> None:
+        self._fun, self._report, self._count = fun, report, 0
+        self._best: tuple[np.ndarray, float, np.ndarray] | None = None
+
+    def __call__(self, x: Any) -> tuple[float, np.ndarray]:
+        loss, gradient = self._fun(x)
+        self._count += 1
+        if self._best is None or loss < self._best[1] or np.isnan(self._best[1]):
+            self._best = np.array(x, float), loss, gradient
+        lowest = self._best[1]
+        try:
+            self._report(self._count, lambda: lowest)
+        except StopIteration:
+            raise _Ended(self) from None
+        return loss, gradient
+
+    def result(self) -> Any:
+        """The lowest so far, as SciPy's result."""
+        assert self._best is not None, "a run is ended after an evaluation"
+        x, fun, jac = self._best
+        return optimize_result(
+            x=x, fun=fun, jac=jac, nfev=self._count, success=False, status=ENDED,
+            message=MESSAGES[ENDED],
+        )  # fmt: skip
 
 
 def _require_scipys(tree: Tree, method: Any) -> None:

@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 
 from symgrad.optimize.point import Box
+from symgrad.optimize.result import ENDED
 from symgrad.optimize.schur import solve
 from symgrad.optimize.sparse_normal import Normal
 from symgrad.optimize.sparse_rows import RowSystem
+from symgrad.progress import Report
 
 LEAST_DAMPING: Final = 1e-14
 """Below it rounding alone makes the damped matrix singular, as along a gauge freedom."""
@@ -149,10 +151,13 @@ class Ending:
     evaluations: int
 
 
-def descend(system: RowSystem, x: np.ndarray, box: Box, limits: Limits, eps: float) -> Ending:
+def descend(
+    system: RowSystem, x: np.ndarray, box: Box, limits: Limits, eps: float, report: Report
+) -> Ending:
     """The minimum that Levenberg and Marquardt's method leads to from parameters x (n,).
 
-    ``eps`` is the rounding error of what rows give.
+    ``eps`` is the rounding error of what rows give. Steps are reported, where StopIteration ends
+    the fit.
     """
     with np.errstate(all="ignore"):
         state, evaluations = State.at(system, x, box), 1
@@ -161,7 +166,7 @@ def descend(system: RowSystem, x: np.ndarray, box: Box, limits: Limits, eps: flo
             if not status and state.is_orthogonal(limits.gtol):
                 status = 1
             if status:
-                flat = status != -2 and state.is_flat(eps)
+                flat = status not in (-2, ENDED) and state.is_flat(eps)
                 return Ending(state, -3 if flat else status, step, evaluations)
             h, promised = state.step()
             if promised > 0.0:
@@ -171,7 +176,17 @@ def descend(system: RowSystem, x: np.ndarray, box: Box, limits: Limits, eps: flo
                 state = state.damped()
             if state.damping > MOST_DAMPING:
                 status = -1
+            status = status or _reported(report, step + 1, state.normal.cost)
         return Ending(state, status, limits.steps, evaluations)
+
+
+def _reported(report: Report, steps: int, cost: float) -> int:
+    """The status with which the user ends a fit after so many steps, or 0."""
+    try:
+        report(steps, lambda: cost)
+    except StopIteration:
+        return ENDED
+    return 0
 
 
 def _judged(

@@ -23,7 +23,7 @@ from symgrad.expr.trace import trace
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import loop as cpu
-from symgrad.optimize.layout import COUNT, FLAG, LOSS, STATUS, Layout, layout_of
+from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (
     Problem,
@@ -137,6 +137,10 @@ class States(Protocol):
         """Whether any problem is not done."""
         ...
 
+    def stop(self) -> None:
+        """Have the next step be the last: it evaluates the end and does not move."""
+        ...
+
     def ends(self) -> Ends:
         """What the result is now."""
         ...
@@ -165,6 +169,10 @@ class HostStates:
     def active(self) -> bool:
         """Whether any problem is not done."""
         return bool(self.state[:, FLAG].any())
+
+    def stop(self) -> None:
+        """Have the next step be the last."""
+        self.state[:, LIMIT] = self.state[:, COUNT]
 
     def ends(self) -> Ends:
         """What the result is now."""
@@ -235,6 +243,12 @@ class DeviceStates:
     def active(self) -> bool:
         """Whether any problem is not done."""
         return bool(self._gather.run_on_device(self.state)[-1].numpy().any())
+
+    def stop(self) -> None:
+        """Have the next step be the last."""
+        states = self.state.numpy()
+        states[:, LIMIT] = states[:, COUNT]
+        self.state = DeviceArray.from_numpy(self._gpu, states)
 
     def ends(self) -> Ends:
         """What the result is now."""

@@ -1,0 +1,165 @@
+"""How far a long call has got, for those who ask: on the screen, or to a function of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from symgrad.errors import InputTypeError
+from symgrad.screen import open_meter
+
+FIRST: Final = 1.0
+"""Seconds within which a call says nothing."""
+
+APART: Final = 0.1
+"""Seconds from one report to the next, at least."""
+
+SHARE: Final = 20.0
+"""So many times as long as a report took there is no other: they cost a call a twentieth."""
+
+IDLE: Final = 0.5
+"""Seconds without news after which the screen shows that time goes by."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a call has got.
+
+    ``what`` is counted, such as "steps" or "rows"; ``done`` of ``total`` are done, which is None
+    where it is not known. ``seconds`` have gone by, and about ``left`` are left, as far as is
+    known. ``best`` is the lowest loss so far, where there is one.
+    """
+
+    what: str
+    done: int
+    total: int | None
+    seconds: float
+    left: float | None = None
+    best: float | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total:,}"
+        left = "" if self.left is None else f", about {_time(self.left)} left"
+        best = "" if self.best is None else f"; best {self.best:.6g}"
+        return f"{self.done:,}{of} {self.what}, {_time(self.seconds)}{left}{best}"
+
+
+Asked = bool | Callable[[Progress], Any]
+"""What ``progress=`` takes: whether to show it, or a function that is called with it."""
+
+
+class Report(Protocol):
+    """What a call that takes long is given to say how far it has got."""
+
+    def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
+        """So much is done; ``best`` finds the lowest loss so far, if that is to be told."""
+        ...
+
+
+class Reporter:
+    """Tells how far a call has got: not in its first second, and at most ten times a second."""
+
+    def __init__(self, show: Callable[[Progress], Any], what: str, total: int | None) -> None:
+        self._show, self._start = show, time.perf_counter()
+        self._next = self._start + FIRST
+        self._now = Progress(what, 0, total, 0.0)
+        self.told = False
+        """Whether anything was."""
+
+    def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
+        """See `Report`."""
+        now = time.perf_counter()
+        if now < self._next:
+            self._now = replace(self._now, done=done)
+            return
+        self._now = replace(self._at(now, done), best=best() if best else None)
+        self.told = False  # if it raises, that was the last one
+        self._show(self._now)
+        self.told = True
+        end = time.perf_counter()
+        self._next = end + max(APART, SHARE * (end - now))
+
+    def finish(self) -> None:
+        """Tell the end, if anything was told before."""
+        if self.told:
+            with contextlib.suppress(StopIteration):  # there is nothing left to stop
+                self._show(self._at(time.perf_counter(), self._now.done))
+
+    def now(self) -> Progress:
+        """How far it has got, as far as is known."""
+        return self._at(time.perf_counter(), self._now.done)
+
+    def _at(self, now: float, done: int) -> Progress:
+        spent, total = now - self._start, self._now.total
+        left = spent * max(0, total - done) / done if total is not None and done else None
+        return replace(self._now, done=done, seconds=spent, left=left)
+
+
+def _silent(done: int, best: Callable[[], float | None] | None = None) -> None:
+    """What is given to calls of which nobody asked."""
+
+
+@contextlib.contextmanager
+def reporting(asked: Asked, what: str, total: int | None = None) -> Generator[Report]:
+    """A context in which a call does so much, of which it is to report.
+
+    Exceptions of the user's function go through the call and end it.
+
+    Raises:
+        InputTypeError: for a ``progress=`` that is none.
+    """
+    if callable(asked):
+        reporter = Reporter(asked, what, total)
+        yield reporter
+        reporter.finish()
+    elif asked in (True, False):
+        with _on_screen(what, total) if asked else contextlib.nullcontext(_silent) as report:
+            yield report
+    else:
+        raise InputTypeError(f"progress={asked!r}: True, or a function of the progress is needed")
+
+
+@contextlib.contextmanager
+def _on_screen(what: str, total: int | None) -> Generator[Report]:
+    """Reports that the screen shows; a thread shows the time while there are none."""
+    meter, lock, ended = open_meter(), threading.Lock(), threading.Event()
+    shown = [0.0]
+
+    def show(progress: Progress) -> None:
+        with lock:
+            meter.show(str(progress), progress.done, progress.total)
+            shown[0] = time.perf_counter()
+
+    reporter = Reporter(show, what, total)
+
+    def tick() -> None:
+        wait = FIRST
+        while not ended.wait(wait):
+            wait = APART
+            if time.perf_counter() - shown[0] >= IDLE:
+                reporter.told = True
+                show(reporter.now())
+
+    thread = threading.Thread(target=tick, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield reporter
+    finally:
+        ended.set()
+        thread.join()
+        if reporter.told:
+            reporter.finish()
+            meter.close()
+
+
+def _time(seconds: float) -> str:
+    """Seconds as one reads them: 3.2 s, 2:05, 1:00:07."""
+    if seconds < 60.0:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
