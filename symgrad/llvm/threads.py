@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
@@ -12,8 +15,11 @@ from typing import Final
 from symgrad.expr.node import Graph
 from symgrad.llvm.device import host
 
-PARALLEL: Final = 50_000
-"""Operations on vectors, and bytes of them for each lane, that are worth a thread: about 20 us."""
+OPERATION: Final = 4e-10
+"""Seconds that an operation on a vector takes, or a byte of each of its lanes, on average."""
+
+FEWEST: Final = 4e-5
+"""Seconds of work from which it is asked whether other threads are to help."""
 
 CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
@@ -27,20 +33,44 @@ def weight_of(graph: Graph) -> int:
 
 
 def worth(operations: int, lanes: int) -> int:
-    """How many threads so many operations are worth, which are done on vectors of numbers."""
-    return max(1, min(host().threads, operations // (lanes * PARALLEL)))
+    """How many threads so many operations are worth, which are done on vectors of numbers.
+
+    With n threads they take an n-th of the time, and n times what it takes to wake one.
+    """
+    seconds, most = operations / lanes * OPERATION, host().threads
+    if seconds < FEWEST or most == 1:
+        return 1
+    return max(1, min(most, int(math.sqrt(seconds / _waking()))))
+
+
+@functools.cache
+def _waking() -> float:
+    """Seconds in which another thread does nothing: 10 us on most systems, 200 in some sandboxes.
+
+    It is measured once in a process.
+    """
+    times: list[float] = []
+    for _ in range(9):
+        start = time.perf_counter()
+        _pool().submit(int).result()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _executor
+    if _executor is None:
+        _executor = ThreadPoolExecutor(max(2, host().threads), "symgrad")
+    return _executor
 
 
 def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads: int) -> None:
     """Call ``work(first, end)`` for all of ``count`` points, whole blocks of them, on all cores."""
-    global _executor
     blocks = count // lanes
     pieces = min(blocks, CHUNKS * threads)
     if pieces == 1 or threads == 1:
         work(0, count)
         return
-    if _executor is None:
-        _executor = ThreadPoolExecutor(max(threads, host().threads), "symgrad")
     ends = [lanes * (blocks * k // pieces) for k in range(pieces + 1)]
     pending = itertools.pairwise(ends)
     lock = threading.Lock()
@@ -53,7 +83,8 @@ def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads:
                 return
             work(*piece)
 
-    others = [_executor.submit(worker) for _ in range(min(threads, pieces) - 1)]
+    pool = _pool()
+    others = [pool.submit(worker) for _ in range(min(threads, pieces) - 1)]
     worker()
     wait(others)
     for other in others:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_streamed_and_shared_out_results_are_the_same(monkeypatch: pytest.Monkey
     x = points(50_000)
     want = KERNEL.run(x)
     monkeypatch.setattr(dispatch, "STREAMED", 0)
-    for name, value in (("PARALLEL", 10**12), ("PARALLEL", 1), ("CHUNKS", 100)):
+    for name, value in (("OPERATION", 0.0), ("OPERATION", 1.0), ("CHUNKS", 100)):
         monkeypatch.setattr(threads, name, value)
         for a, b in zip(KERNEL.run(x), want, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -164,3 +165,15 @@ def test_every_numpy_exception_stays_away() -> None:
         value, slope = KERNEL.run(np.full(5, 1e30))
     assert value == np.inf
     assert not np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize(("waking", "most"), [(1e-5, 16), (2e-4, 4), (1.0, 1)])
+def test_work_is_shared_between_as_many_threads_as_it_is_worth(
+    waking: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 ms of it, where waking a thread is cheap or dear; 20 us never."""
+    many = replace(dispatch.host(), threads=16)
+    monkeypatch.setattr(threads, "host", lambda: many)
+    monkeypatch.setattr(threads, "_waking", lambda: waking)
+    assert threads.worth(round(4e-3 * 8 / threads.OPERATION), 8) == most
+    assert threads.worth(round(2e-5 * 8 / threads.OPERATION), 8) == 1

@@ -148,7 +148,7 @@ def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(run, range(8)):
             np.testing.assert_array_equal(found, want)
-    monkeypatch.setattr(threads, "PARALLEL", 1)
+    monkeypatch.setattr(threads, "OPERATION", 1.0)
     monkeypatch.setattr(threads, "CHUNKS", 50)
     np.testing.assert_array_equal(run(), want)
 

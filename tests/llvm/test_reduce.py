@@ -79,7 +79,7 @@ def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatc
     sums = Sums(hoisted(reduction(bells)), "accurate", "float32")
     want = sums.run(p, rows)
     host = dispatch.host()
-    monkeypatch.setattr(threads, "PARALLEL", 1)
+    monkeypatch.setattr(threads, "OPERATION", 1.0)
     for count in (1, 2, 5):
         monkeypatch.setattr(threads, "host", lambda n=count: replace(host, threads=n))
         np.testing.assert_array_equal(sums.run(p, rows), want)

@@ -130,7 +130,7 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
     assert sums.rows < dispatch.ROWS
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
-    monkeypatch.setattr(threads, "PARALLEL", 1)
+    monkeypatch.setattr(threads, "OPERATION", 1.0)
     monkeypatch.setattr(threads, "host", lambda: replace(host, threads=5))
     np.testing.assert_array_equal(sums.run(p.astype(np.float32), rows), want)
 
