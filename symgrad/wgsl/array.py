@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.elementwise import IDENTITIES, Arithmetic, Call, definition
 from symgrad.wgsl.stored import FLOAT, StoredArray
+from symgrad.wgsl.strided import checked_axes
 
 LARGEST: Final = float(np.finfo(FLOAT).max)
 
 REDUCING: Final = frozenset({"axis", "keepdims"})
 """The arguments of reductions that kernels know."""
+
+INSTEAD: Final = "use what is returned, or np.asarray(x)"
+"""What to do where NumPy would write to an array."""
 
 METHODS: Final = ("sum", "prod", "max", "min", "mean", "var", "std")
 """The reductions."""
@@ -26,7 +33,7 @@ LARGEST_CONSTANT: Final = 64
 """Up to this an integral exponent is part of a kernel, which then multiplies."""
 
 
-class DeviceArray(StoredArray, np.lib.mixins.NDArrayOperatorsMixin):
+class DeviceArray(StoredArray, NDArrayOperatorsMixin):
     """An array that lives on a GPU, to be passed to kernels there and fetched when wanted.
 
     It is made by ``sg.device_array`` and by kernels that were given one. Elements are float32, or
@@ -36,8 +43,9 @@ class DeviceArray(StoredArray, np.lib.mixins.NDArrayOperatorsMixin):
     go up; they return device arrays before these are computed (`wait` waits). Every other function,
     and comparisons, compute on the host with a copy, and their results are NumPy's.
 
-    An array cannot be changed (but by ``out=``), so views may share its memory, which is freed with
-    the last of them. A slice that is contiguous is a view, any other basic index is a copy.
+    An array cannot be changed (but by the ``out=`` of kernels), so ``x += y`` makes a new one, and
+    views may share its memory, which is freed with the last of them. A slice that is contiguous is
+    a view, any other basic index is a copy.
 
     Example:
         >>> import symgrad as sg
@@ -50,6 +58,15 @@ class DeviceArray(StoredArray, np.lib.mixins.NDArrayOperatorsMixin):
     __hash__ = object.__hash__  # type: ignore[assignment]
     __array_priority__: ClassVar[float] = 1000.0
 
+    __iadd__ = NDArrayOperatorsMixin.__add__
+    __isub__ = NDArrayOperatorsMixin.__sub__
+    __imul__ = NDArrayOperatorsMixin.__mul__
+    __itruediv__ = NDArrayOperatorsMixin.__truediv__
+    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
+    __imod__ = NDArrayOperatorsMixin.__mod__
+    __ipow__ = NDArrayOperatorsMixin.__pow__
+    __imatmul__ = NDArrayOperatorsMixin.__matmul__
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """What operators and NumPy's ufuncs do with arrays on a GPU."""
         if method == "reduce" and ufunc in IDENTITIES and set(options) <= REDUCING:
@@ -57,46 +74,54 @@ class DeviceArray(StoredArray, np.lib.mixins.NDArrayOperatorsMixin):
         if method == "__call__" and ufunc.nout == 1 and not ufunc.signature and not options:
             with contextlib.suppress(TraceError):  # nothing that kernels know
                 return _applied(ufunc, inputs)
+        if method == "at":
+            raise InputTypeError(f"{ufunc.__name__}.at writes to an array on a device: {INSTEAD}")
         out = options.pop("out", None)
         found = getattr(ufunc, method)(*map(_fetched, inputs), **options)
         return found if out is None else _put(out, found)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What NumPy's other functions do with arrays on a GPU."""
-        if func in FUNCTIONS:
+        if func in FUNCTIONS and _binds(FUNCTIONS[func], args, kwargs):
             return FUNCTIONS[func](*args, **kwargs)
+        target = args[0] if func in WRITING and args else kwargs.get("out")
+        if isinstance(target, DeviceArray):
+            raise InputTypeError(f"{func.__name__} writes to an array on a device: {INSTEAD}")
         return func(*_fetched(args), **_fetched(kwargs))
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> DeviceArray:
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The sum over an axis, over several, or over all."""
         return _reduced(np.add, self, axis, keepdims)
 
-    def prod(self, axis: Any = None, keepdims: bool = False) -> DeviceArray:
+    def prod(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The product over an axis, over several, or over all."""
         return _reduced(np.multiply, self, axis, keepdims)
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> DeviceArray:
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The largest over an axis, over several, or over all; NaN if there is one."""
         return _reduced(np.maximum, self, axis, keepdims)
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> DeviceArray:
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The least over an axis, over several, or over all; NaN if there is one."""
         return _reduced(np.minimum, self, axis, keepdims)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> DeviceArray:
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The mean over an axis, over several, or over all."""
         total = _reduced(np.add, self, axis, keepdims)
         return total / (self.size / total.size if total.size else math.nan)
 
-    def var(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> DeviceArray:
+    def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> DeviceArray:
         """The mean square of what is left without the mean, of n - ddof."""
         rest = self - self.mean(axis, keepdims=True)
-        total = (rest * rest).sum(axis, keepdims)
+        total = (rest * rest).sum(axis, keepdims=keepdims)
         return total / max(self.size / max(total.size, 1) - ddof, 0)
 
-    def std(self, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> DeviceArray:
+    def std(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> DeviceArray:
         """The square root of the variance."""
-        return self.var(axis, ddof, keepdims) ** 0.5
+        return self.var(axis, ddof=ddof, keepdims=keepdims) ** 0.5
 
 
 def _fetched(value: Any) -> Any:
@@ -113,7 +138,7 @@ def _put(out: tuple[Any, ...], found: Any) -> Any:
     results = found if isinstance(found, tuple) else (found,)
     for target, result in zip(out, results, strict=True):
         if isinstance(target, DeviceArray):
-            raise InputTypeError("out= of a ufunc takes no array on a device: use what is returned")
+            raise InputTypeError(f"out= of a ufunc takes no array on a device: {INSTEAD}")
         np.copyto(target, result)
     return out[0] if len(out) == 1 else out
 
@@ -132,12 +157,9 @@ def _gpu_of(arrays: Sequence[Any]) -> Gpu:
 def _applied(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     """A ufunc of arrays and numbers, element by element."""
     gpu = _gpu_of(inputs)
-    values = [_operand(gpu, a) for a in inputs]
-    constants: tuple[tuple[int, float], ...] = ()
-    if ufunc in (np.power, np.float_power) and _is_constant(values[1]):
-        constants = ((1, values.pop()),)
-    call = Call(ufunc, constants)
+    call = Call(ufunc, _constants(ufunc, inputs))
     definition(call)
+    values = [_operand(gpu, a) for a in inputs[: call.variables]]
     shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
     result = DeviceArray.empty(gpu, shape)
     if result.size:
@@ -146,11 +168,16 @@ def _applied(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     return result
 
 
-def _is_constant(exponent: Any) -> bool:
-    """Whether a kernel is made for this exponent."""
-    return not isinstance(exponent, DeviceArray) and (
-        exponent == 0.5 or exponent % 1 == 0 and abs(exponent) <= LARGEST_CONSTANT
-    )
+def _constants(ufunc: np.ufunc, inputs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
+    """The arguments for which a kernel is made: exponents such as 2."""
+    if ufunc not in (np.power, np.float_power) or isinstance(inputs[1], DeviceArray):
+        return ()
+    exponent = np.asarray(inputs[1])
+    if exponent.ndim or exponent.dtype.kind not in "fiub":
+        return ()
+    value = float(exponent)
+    is_whole = value % 1 == 0 and abs(value) <= LARGEST_CONSTANT
+    return ((1, value),) if value == 0.5 or is_whole else ()
 
 
 def _operand(gpu: Gpu, value: Any) -> Any:
@@ -192,19 +219,17 @@ def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool =
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes that NumPy's ``axis`` names."""
     given = range(ndim) if axis is None else np.atleast_1d(axis).tolist()
-    for a in given:
-        if not -ndim <= a < ndim:
-            raise InputError(f"axis {a} is out of bounds for an array of {ndim} axes")
-    return tuple(sorted({a % ndim for a in given}))
+    axes = tuple(sorted(checked_axes(given, ndim)))
+    if len(set(axes)) < len(axes):
+        raise InputError(f"axis={axis}: an axis is named twice")
+    return axes
 
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
     """Arrays one behind the other along an axis that they have, by default the first."""
     gpu = _gpu_of(arrays)
     dtype = next(a.dtype for a in arrays if isinstance(a, DeviceArray))
-    parts = [
-        a if isinstance(a, DeviceArray) else DeviceArray.from_numpy(gpu, a, dtype) for a in arrays
-    ]
+    parts = [a if isinstance(a, DeviceArray) else _sent(gpu, a, dtype) for a in arrays]
     if axis is None:
         parts, axis = [p.ravel() for p in parts], 0
     (along,) = _axes(axis, parts[0].ndim)
@@ -226,6 +251,16 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
     return result
 
 
+def _sent(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
+    """An array of the host's, or a list, on the GPU beside those of a dtype."""
+    array = np.asarray(value)
+    if array.dtype.kind not in ("fiub" if dtype == FLOAT else "iub"):
+        raise InputTypeError(f"an array of {array.dtype} does not go beside one of {dtype}")
+    if dtype != FLOAT and (array != array.astype(dtype)).any():
+        raise InputError(f"numbers that are no {dtype} do not go beside an array of {dtype}")
+    return DeviceArray.from_numpy(gpu, array, dtype)
+
+
 def stack(arrays: Sequence[Any], axis: int = 0) -> DeviceArray:
     """Arrays of one shape side by side along an axis of their own."""
     ndim = max(np.ndim(a) if not isinstance(a, DeviceArray) else a.ndim for a in arrays) + 1
@@ -236,16 +271,30 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> DeviceArray:
     )
 
 
-def _method(name: str) -> Callable[..., Any]:
-    """NumPy's function of this name: the method, or NumPy's where there are other arguments."""
+_signature: Final = functools.cache(inspect.signature)
 
-    def call(a: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(a, DeviceArray) and set(kwargs) <= {*REDUCING, "ddof"}:
-            return getattr(a, name)(*args, **kwargs)
-        return getattr(np, name)(_fetched(a), *args, **_fetched(kwargs))
 
-    return call
+def _binds(function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Whether a function of this module takes these arguments of NumPy's."""
+    if not (args and isinstance(args[0], DeviceArray | list | tuple)):
+        return False
+    if isinstance(args[0], DeviceArray) == (function in JOINING):
+        return False
+    try:
+        _signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
+
+def clip(a: DeviceArray, a_min: Any = None, a_max: Any = None) -> Any:
+    """The elements, but no less than one number and no more than another, if there are any."""
+    raised = a if a_min is None else np.maximum(a, a_min)
+    return raised if a_max is None else np.minimum(raised, a_max)
+
+
+JOINING: Final = (concatenate, stack)
+"""Those that take several arrays."""
 
 FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.concatenate: concatenate,
@@ -254,11 +303,16 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
-    np.broadcast_to: lambda a, shape: a.broadcast(shape),
+    np.broadcast_to: lambda array, shape: array.broadcast(shape),
     np.copy: lambda a: a.copy(),
     np.ravel: lambda a: a.ravel(),
     np.transpose: lambda a, axes=None: a.transpose(axes),
-    **{getattr(np, name): _method(name) for name in METHODS},
-    np.clip: lambda a, low, high: np.minimum(np.maximum(a, low), high),
+    np.clip: clip,
+    **{getattr(np, name): getattr(DeviceArray, name) for name in METHODS},
 }
 """NumPy's functions, beside its ufuncs, that compute on the device."""
+
+WRITING: Final = frozenset(
+    {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+)
+"""NumPy's functions that write to an array that they are given."""

@@ -75,7 +75,10 @@ def definition(call: Call) -> tuple[str, ...]:
     Raises:
         TraceError: if the ufunc is not defined for expressions, or has a truth value.
     """
-    traced = trace(call, call.variables)
+    try:
+        traced = trace(call, call.variables)
+    except TypeError as error:  # also of Python's: expressions have no such operator
+        raise TraceError(f"{call.ufunc.__name__} is not defined for expressions") from error
     if traced.structure.kind is not None:
         raise TraceError(f"{call.ufunc.__name__} has a truth value as its result")
     graph, roots = simplify(traced.graph, traced.outputs, True, inlined(MATH))

@@ -16,7 +16,7 @@ from symgrad.wgsl.device import Gpu, GpuInfo, Range
 from symgrad.wgsl.elementwise import Arithmetic
 from symgrad.wgsl.encoding import Copy
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, c_strides
+from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
 from symgrad.wgsl.transfer import Part, Upload
 
 FLOAT: Final = np.dtype(np.float32)
@@ -169,6 +169,12 @@ class StoredArray:
     def __bool__(self) -> bool:
         return bool(self.item())
 
+    def __index__(self) -> int:
+        return operator.index(cast(int, self.item()))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise InputError("an array on a GPU cannot be a NumPy array without a copy")
@@ -218,7 +224,7 @@ class StoredArray:
     def transpose(self, *axes: int | Sequence[int] | None) -> Self:
         """The axes in another order, by default the reverse."""
         given = np.array(axes if axes not in ((), (None,)) else range(self.ndim)[::-1], int)
-        order = [int(a) % max(self.ndim, 1) for a in given.ravel()]
+        order = checked_axes(given.ravel().tolist(), self.ndim)
         if sorted(order) != list(range(self.ndim)):
             raise InputError(f"axes {axes} are no order of the {self.ndim} of this array")
         return self._seen(self._view.transposed(order))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,7 +125,11 @@ def _expanded(keys: tuple[Any, ...], ndim: int) -> list[Any]:
 
 
 def _is_integer(k: Any) -> bool:
-    return hasattr(k, "__index__") and not isinstance(k, bool)
+    try:
+        operator.index(k)
+    except TypeError:
+        return False
+    return not isinstance(k, bool)
 
 
 def _checked(k: Any, length: int, axis: int) -> int:
@@ -133,6 +137,20 @@ def _checked(k: Any, length: int, axis: int) -> int:
     if not -length <= index < length:
         raise InputError(f"index {index} is out of bounds for axis {axis} of length {length}")
     return index % length
+
+
+def checked_axes(axes: Iterable[int], ndim: int) -> list[int]:
+    """Axes of an array, counted from the first.
+
+    Raises:
+        InputError: it has no such axis.
+    """
+    found: list[int] = []
+    for a in axes:
+        if not -ndim <= a < ndim:
+            raise InputError(f"axis {a} is out of bounds for an array of {ndim} axes")
+        found.append(a % ndim)
+    return found
 
 
 def collapsed(views: Sequence[View]) -> list[View]:
