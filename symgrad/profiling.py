@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from symgrad.errors import InputTypeError
-from symgrad.kernel.watch import Watch, watching
+from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.watch import Watch, current, watching
 from symgrad.limits import Limits, limits_of
 from symgrad.pipeline import dtype_name
 from symgrad.stats import Stats
@@ -75,10 +75,10 @@ class Profiled(Protocol):
 class Profile:
     """Where the time of a call went, in seconds.
 
-    ``seconds`` has the stages of the call that was watched, whose sum is its ``total``: "host" is
-    Python and the conversion of arrays, "upload" and "download" are the ways to the device and
-    back, "queue" is encoding, submitting and waiting, and "kernel" what the device, or compiled
-    code on the CPU, computed. While it is watched a call does one thing after the other, and waits
+    ``seconds`` has the stages of a call that was watched, the quickest of a few, whose sum is its
+    ``total``: "host" is Python and the conversion of arrays, "upload" and "download" are the ways
+    to the device and back, "queue" is encoding, submitting and waiting, and "kernel" what the
+    device, or compiled code on the CPU, computed. While it is watched a call does one thing after the other, and waits
     for the device; ``usual`` is the quickest of a few that were not watched, where transfers and
     kernels may overlap, and ``first`` that of the first one, which may have had to compile.
     ``made`` are the seconds of each stage that making the kernel took.
@@ -203,7 +203,7 @@ def profile(call: Callable[..., Any], *arguments: Any, **options: Any) -> Profil
     watched, and a few times more.
 
     Raises:
-        InputTypeError: if call is not a function.
+        InputTypeError: if call is not a function. InputError: within a call that is profiled.
 
     Example:
         >>> import symgrad as sg
@@ -224,6 +224,8 @@ def profile_kernel(call: Callable[[], Any], kernel: Profiled, points: int) -> Pr
 
 
 def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | None) -> Profile:
+    if current() is not None:
+        raise InputError("what is profiled cannot be profiled within: profile either of both")
     start = time.perf_counter()
     call()
     gpus = _gpus(of and of[0].device)

@@ -233,11 +233,20 @@ def test_limits_are_measured_once(dtype: Any) -> None:
     assert found.bandwidth > 0.0 and found.rate > 0.0
 
 
+def watched_within(kernel: Any) -> None:
+    """Profile a kernel where that is watched; before it is, it may be profiled."""
+    if watch.current() is not None:
+        kernel.profile(POINTS)
+
+
 def test_what_cannot_be_profiled_says_so() -> None:
     kernel = sg.fused_forward_backward(2, loss_of_row, row=2, device="cpu")
     with pytest.raises(sg.InputTypeError, match="iterator of blocks"):
         kernel.profile([1.0, 2.0], iter([ROWS]))
     with pytest.raises(sg.InputError, match="3"):
         sg.fused_forward(3, rosenbrock, device="cpu").profile([1.0])
+    point = sg.fused_forward(3, rosenbrock, device="cpu")
+    with pytest.raises(sg.InputError, match="profile either"):
+        sg.profile(lambda: watched_within(point))
     with pytest.raises(sg.InputTypeError, match="a function and its arguments"):
         sg.profile(3)  # type: ignore[arg-type]

@@ -93,12 +93,14 @@ class GpuWatch:
     def _run(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         timed = self._times is not None and self._times.next()
         start = time.perf_counter()
-        self._submit(steps, copies)
-        self._wait()
+        try:
+            self._submit(steps, copies)
+            self._wait()
+        finally:
+            if self._times is not None:
+                self._times.stop()
         if not timed:
             self._kernel += max(0.0, time.perf_counter() - start - self._nothing)
-        if self._times is not None:
-            self._times.stop()
 
     def _idle(self) -> float:
         """How long it takes to have nothing done and to wait for it."""
