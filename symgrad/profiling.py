@@ -78,9 +78,10 @@ class Profile:
     ``seconds`` has the stages of a call that was watched, the quickest of a few, whose sum is its
     ``total``: "host" is Python and the conversion of arrays, "upload" and "download" are the ways
     to the device and back, "queue" is encoding, submitting and waiting, and "kernel" what the
-    device, or compiled code on the CPU, computed. While it is watched a call does one thing after the other, and waits
-    for the device; ``usual`` is the quickest of a few that were not watched, where transfers and
-    kernels may overlap, and ``first`` that of the first one, which may have had to compile.
+    device, or compiled code on the CPU, computed. While it is watched a call does one thing after
+    the other, and waits for the device; ``usual`` is the quickest of a few that were not watched,
+    where transfers and kernels may overlap, and ``first`` that of the first one, which may have had
+    to compile.
     ``made`` are the seconds of each stage that making the kernel took.
 
     ``points`` is the size of the batch, or the number of rows; ``bytes`` and ``operations`` are

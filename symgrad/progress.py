@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from symgrad.errors import InputTypeError
+from symgrad.kernel.watch import stage_of
 from symgrad.screen import open_meter
 
 FIRST: Final = 1.0
@@ -31,7 +32,8 @@ class Progress:
 
     ``what`` is counted, such as "steps" or "rows"; ``done`` of ``total`` are done, which is None
     where it is not known. ``seconds`` have gone by, and about ``left`` are left, as far as is
-    known. ``best`` is the lowest loss so far, where there is one.
+    known. ``best`` is the lowest loss so far, where there is one. ``stage`` says what else it is at
+    now, if it is: "trace", "simplify", "emit" or "compile".
     """
 
     what: str
@@ -40,12 +42,14 @@ class Progress:
     seconds: float
     left: float | None = None
     best: float | None = None
+    stage: str = ""
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
         left = "" if self.left is None else f", about {_time(self.left)} left"
         best = "" if self.best is None else f"; best {self.best:.6g}"
-        return f"{self.done:,}{of} {self.what}, {_time(self.seconds)}{left}{best}"
+        stage = self.stage and f"{self.stage}: "
+        return f"{stage}{self.done:,}{of} {self.what}, {_time(self.seconds)}{left}{best}"
 
 
 Asked = bool | Callable[[Progress], Any]
@@ -65,6 +69,7 @@ class Reporter:
 
     def __init__(self, show: Callable[[Progress], Any], what: str, total: int | None) -> None:
         self._show, self._start = show, time.perf_counter()
+        self._thread = threading.get_ident()
         self._next = self._start + FIRST
         self._now = Progress(what, 0, total, 0.0)
         self.told = False
@@ -90,8 +95,9 @@ class Reporter:
                 self._show(self._at(time.perf_counter(), self._now.done))
 
     def now(self) -> Progress:
-        """How far it has got, as far as is known."""
-        return self._at(time.perf_counter(), self._now.done)
+        """How far it has got, and in which stage it is, as far as another thread knows."""
+        found = self._at(time.perf_counter(), self._now.done)
+        return replace(found, stage=stage_of(self._thread))
 
     def _at(self, now: float, done: int) -> Progress:
         spent, total = now - self._start, self._now.total

@@ -13,6 +13,7 @@ from catalog import rosenbrock
 
 import symgrad as sg
 from symgrad import progress
+from symgrad.kernel.watch import stage
 from symgrad.progress import Progress, Reporter, reporting
 from symgrad.screen import PlainMeter, RichMeter, open_meter
 
@@ -221,8 +222,11 @@ def test_the_screen_shows_that_time_goes_by(
     waiting = progress.threading.Event()
     with reporting(True, "steps", 10):
         waiting.wait(0.2)
+        with stage("compile"):
+            waiting.wait(0.2)
     shown = capsys.readouterr().err
     assert shown.count("\r0 of 10 steps") > 1 and shown.endswith("\n")
+    assert shown.count("\rcompile: 0 of 10 steps") > 1
 
 
 def test_a_plain_line_covers_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final
 
 WORKERS: Final = "symgrad"
@@ -107,10 +107,29 @@ def current() -> Watch | None:
     return watch if watch is not None and watch.is_mine else None
 
 
-def stage(name: str) -> AbstractContextManager[None]:
-    """A context that is a stage of the call, if that is watched."""
-    watch = current()
-    return nullcontext() if watch is None else watch.stage(name)
+_stages: dict[int, str] = {}
+"""The stages that threads are in."""
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Generator[None]:
+    """A context that is a stage of the call, for the watch if there is one."""
+    watch, thread = current(), threading.get_ident()
+    before = _stages.get(thread, "")
+    _stages[thread] = name
+    try:
+        with nullcontext() if watch is None else watch.stage(name):
+            yield
+    finally:
+        if before:
+            _stages[thread] = before
+        else:
+            del _stages[thread]
+
+
+def stage_of(thread: int) -> str:
+    """The stage that a thread is in, or an empty text."""
+    return _stages.get(thread, "")
 
 
 def code(run: Callable[..., None]) -> Callable[..., None]:
