@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.arrays import real_numbers
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm import dispatch as llvm
@@ -178,9 +179,7 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
     target = choose(device) if device is not None else _first_or_real()
     if not target.is_gpu:
         raise DeviceError(f"{target} has no memory of its own: arrays of the CPU are NumPy's")
-    values = np.asarray(x)
-    if values.dtype.kind not in "fiub":
-        raise InputTypeError(f"an array of {values.dtype} holds no real numbers")
+    values = real_numbers(x, "x")
     if kind.kind != "f":
         with np.errstate(invalid="ignore"):
             indices = values.astype(kind)

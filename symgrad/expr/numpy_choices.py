@@ -54,8 +54,9 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 def heaviside(x: Any, middle: Any) -> Any:
     """np.heaviside of one element; its derivative is 0."""
-    step = call(ops.where, x < 0.0, 0.0, call(ops.stop_gradient, x) * 0.0)
-    return call(ops.where, x == 0.0, middle, call(ops.where, x > 0.0, 1.0, step))
+    middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))
+    step = call(ops.where, x < 0.0, 0.0, middle_or_nan)
+    return call(ops.where, x > 0.0, 1.0, step)
 
 
 def nan_to_num(

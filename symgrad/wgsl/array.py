@@ -187,7 +187,7 @@ def _operand(gpu: Gpu, value: Any) -> Any:
             raise TraceError(f"kernels compute with float32, not {value.dtype}")
         return value
     array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub" or np.ma.is_masked(value):
         raise InputTypeError(f"{value!r} beside an array on a device: it holds no real numbers")
     if array.ndim:
         return DeviceArray.from_numpy(gpu, array)
@@ -200,9 +200,8 @@ def _operand(gpu: Gpu, value: Any) -> Any:
 def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool = False) -> Any:
     """The ufunc of all elements along some axes."""
     if x.dtype != FLOAT:
-        return DeviceArray.from_numpy(
-            x.gpu, ufunc.reduce(x.numpy(), axis, keepdims=keepdims, dtype=x.dtype), x.dtype
-        )
+        found = np.asarray(ufunc.reduce(x.numpy(), axis, keepdims=keepdims))
+        return _sent(x.gpu, found, x.dtype)
     axes = _axes(axis, x.ndim)
     kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     inner = tuple(n for a, n in enumerate(x.shape) if a not in axes)
@@ -257,7 +256,7 @@ def _sent(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
     if array.dtype.kind not in ("fiub" if dtype == FLOAT else "iub"):
         raise InputTypeError(f"an array of {array.dtype} does not go beside one of {dtype}")
     if dtype != FLOAT and (array != array.astype(dtype)).any():
-        raise InputError(f"numbers that are no {dtype} do not go beside an array of {dtype}")
+        raise InputError(f"there are numbers that are no {dtype}: use x.numpy()")
     return DeviceArray.from_numpy(gpu, array, dtype)
 
 

@@ -28,7 +28,7 @@ DTYPES: Final = (FLOAT, np.dtype(np.int32), np.dtype(np.uint32))
 class StoredArray:
     """Elements in a buffer, in C order, with a shape. They are not changed, so views share them."""
 
-    __slots__ = ("__weakref__", "_first", "_storage", "dtype", "gpu", "shape")
+    __slots__ = ("__weakref__", "_dtype", "_first", "_shape", "_storage", "gpu")
 
     def __init__(
         self, gpu: Gpu, shape: tuple[int, ...], storage: Storage | None,
@@ -36,8 +36,8 @@ class StoredArray:
     ) -> None:  # fmt: skip
         """Wraps a buffer (None if there are no elements) that has them from byte ``first`` on."""
         self.gpu = gpu
-        self.shape = shape
-        self.dtype = dtype
+        self._shape = shape
+        self._dtype = dtype
         self._storage = storage
         self._first = first
 
@@ -64,6 +64,16 @@ class StoredArray:
         return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None, dtype)
 
     # what it is -----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes; `reshape` gives others."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What the elements are."""
+        return self._dtype
 
     @property
     def device(self) -> GpuInfo:
@@ -121,6 +131,9 @@ class StoredArray:
     def __repr__(self) -> str:
         name, device = type(self).__name__, str(self.device)
         return f"{name}(shape={self.shape}, dtype={self.dtype}, device={device!r})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
 
     def __reduce__(self) -> NoReturn:
         raise InputTypeError("an array on a GPU cannot be pickled: use its .numpy()")

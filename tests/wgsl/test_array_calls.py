@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symgrad as sg
 from symgrad.errors import InputError, InputTypeError
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
@@ -86,8 +87,34 @@ def test_indices_are_pythons_and_have_numpys_spread() -> None:
     for axis in (None, 0, (0, 1)):
         np.testing.assert_allclose(indices.var(axis), numbers.var(axis))
         np.testing.assert_allclose(np.std(indices, axis=axis, ddof=1), numbers.std(axis, ddof=1))
+    assert indices.sum(1).dtype == np.int32
+    with pytest.raises(InputError, match="no int32"):
+        there([2**31 - 1, 1], np.int32).sum()
     with pytest.raises(TypeError):
         operator.index(there(1.0))
+
+
+def test_what_an_array_is_stays() -> None:
+    x: Any = there(NUMBERS)
+    for name, value in (("shape", (100,)), ("dtype", np.int32)):
+        with pytest.raises(AttributeError):
+            setattr(x, name, value)
+    assert str(x) == str(NUMBERS)
+    assert f"{x[0, 0]}" == str(NUMBERS[0, 0])
+
+
+def test_masked_entries_are_refused() -> None:
+    masked = np.ma.masked_array([1.0, 2.0], [True, False])
+    with pytest.raises(InputTypeError, match="masked"):
+        sg.device_array(masked, "gpu")
+    with pytest.raises(InputTypeError, match="no real numbers"):
+        np.add(there([1.0, 2.0]), masked)
+
+
+def test_a_step_keeps_nan() -> None:
+    x = np.array([np.nan, -1.0, 0.0, -0.0, 2.0, np.inf, -np.inf], np.float32)
+    step: Any = np.heaviside(there(x), 0.5)
+    np.testing.assert_array_equal(step.numpy(), np.heaviside(x, 0.5))
 
 
 def test_no_write_is_lost() -> None:
