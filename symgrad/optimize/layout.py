@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,12 @@ class Layout:
     n: int
     memory: tuple[Any, ...]
 
-    @property
+    @cached_property
     def kept(self) -> int:
         """The numbers in the memory."""
         return sum(np.size(part) for part in self.memory)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The numbers in a state."""
         return self.n + self.kept + 5

@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -72,7 +73,7 @@ class Task:
     blind: bool
     stored: bool = False
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Where everything stands in a state."""
         return layout_of(self.method, self.problem.n)
