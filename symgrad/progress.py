@@ -92,7 +92,7 @@ class Reporter:
         """Tell the end, if anything was told before."""
         if self.told:
             with contextlib.suppress(StopIteration):  # there is nothing left to stop
-                self._show(self._at(time.perf_counter(), self._now.done))
+                self._show(replace(self._at(time.perf_counter(), self._now.done), left=0.0))
 
     def now(self) -> Progress:
         """How far it has got, and in which stage it is, as far as another thread knows."""

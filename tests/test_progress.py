@@ -201,6 +201,14 @@ def test_reports_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     assert half.left == pytest.approx(half.seconds * (1000 - half.done) / half.done)
 
 
+def test_nothing_is_left_of_what_ended_early(at_once: None) -> None:
+    told: list[Progress] = []
+    with reporting(told.append, "steps", 100) as report:
+        report(25)
+    assert told[0].left is not None and told[0].left > 0.0
+    assert told[-1].done == 25 and told[-1].left == 0.0
+
+
 def test_progress_reads_well() -> None:
     assert str(Progress("rows", 7, None, 2.25)) == "7 rows, 2.2 s"
     told = Progress("steps", 1500, 6000, 65.0, 195.0, 0.125)
