@@ -17,6 +17,8 @@ from symgrad.results import Array
 from symgrad.stats import flops
 from symgrad.targets import Device, cpu_program, gpu_program
 from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import Gpu, open_gpu
+from symgrad.wgsl.encoding import Copy
 
 MEASURED: Final = 0.01
 """Seconds that a measurement takes at least."""
@@ -63,11 +65,28 @@ class Limits:
 def limits_of(device: Device, dtype: DTypeName) -> Limits:
     """The limits of a device for numbers of a dtype: measured when first asked for, and kept."""
     work = WORK.get(device.kind, REAL)
-    copy, _ = _repeated(lambda v: [2.0 * v[0]], 1, work.copied, device, dtype)
+    nbytes = np.dtype(dtype).itemsize * work.copied
+    if device.is_gpu:
+        copy, nbytes = _copying(open_gpu(device.index), nbytes)
+    else:
+        copy, _ = _repeated(lambda v: [2.0 * v[0]], 1, work.copied, device, dtype)
     chains = partial(_chains, work.chain)
     compute, cost = _repeated(chains, WIDTH, work.computed, device, dtype)
-    moved = 2 * np.dtype(dtype).itemsize * work.copied
-    return Limits(moved / _seconds(copy), cost * work.computed / _seconds(compute))
+    return Limits(2 * nbytes / _seconds(copy), cost * work.computed / _seconds(compute))
+
+
+def _copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
+    """What has a GPU copy so many bytes, or as many as a buffer holds, over and over."""
+    nbytes = min(nbytes, gpu.max_buffer)
+    source, target = gpu.storage(nbytes), gpu.storage(nbytes)
+    copy = Copy(source.buffer, 0, target.buffer, 0, nbytes)
+
+    def run(turns: int) -> None:
+        with gpu.guard:
+            gpu.submit([], [copy] * turns)
+            gpu.wait()
+
+    return run, nbytes
 
 
 def _chains(length: int, v: Any) -> list[Any]:
