@@ -76,6 +76,12 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "gammainc": lambda a, x: mp.gammainc(a, 0, x, regularized=True),
     "gammaincc": lambda a, x: mp.gammainc(a, x, regularized=True),
     "gamma_density": lambda a, x: mp.exp((a - 1) * mp.log(x) - x - mp.loggamma(a)),
+    "betainc": lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
+    "betaincc": lambda a, b, x: mp.betainc(a, b, x, 1, regularized=True),
+    "beta_density": lambda a, b, x: mp.exp(
+        (a - 1) * mp.log(x) + (b - 1) * mp.log1p(-x)
+        + mp.loggamma(a + b) - mp.loggamma(a) - mp.loggamma(b)
+    ),
     "gammaln": lambda x: mp.log(abs(mp.gamma(x))), "digamma": lambda x: mp.psi(0, x),
     "trigamma": lambda x: mp.psi(1, x), "tetragamma": lambda x: mp.psi(2, x),
     "pentagamma": lambda x: mp.psi(3, x), "sinc": mp.sincpi, "sinc_ratio": lambda x: sinc_ratio(x),

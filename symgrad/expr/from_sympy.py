@@ -20,7 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Expr, as_float, power
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
-from symgrad.expr.special import polygamma
+from symgrad.expr.special import betaln, polygamma
 from symgrad.expr.variables import var
 
 sp: Final[Any] = sympy
@@ -96,6 +96,20 @@ def _unscaled(op: Op) -> Builder:
     return lambda a, x: _apply(ops.mul, _apply(op, a, x), _apply(ops.exp, _apply(ops.gammaln, a)))
 
 
+def _regularized_beta(a: Any, b: Any, start: Any, end: Any) -> Any:
+    """I_end(a, b) - I_start(a, b)."""
+    if start == 0 if not isinstance(start, Handle) else False:
+        return _apply(ops.betainc, a, b, end)
+    if end == 1 if not isinstance(end, Handle) else False:
+        return _apply(ops.betaincc, a, b, start)
+    return _apply(ops.sub, _apply(ops.betainc, a, b, end), _apply(ops.betainc, a, b, start))
+
+
+def _unscaled_beta(a: Any, b: Any, start: Any, end: Any) -> Any:
+    """The incomplete beta function that SymPy does not divide by B(a, b)."""
+    return _apply(ops.mul, _regularized_beta(a, b, start, end), _apply(ops.exp, betaln(a, b)))
+
+
 def _power(base: Any, exponent: Any) -> Any:
     if exponent == -1 if not isinstance(exponent, Handle) else False:
         return _apply(ops.reciprocal, base)
@@ -128,6 +142,8 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "besselj": _first_kind,
     "lowergamma": _unscaled(ops.gammainc),
     "uppergamma": _unscaled(ops.gammaincc),
+    "betainc": _unscaled_beta,
+    "betainc_regularized": _regularized_beta,
     **{op.name: _of(op) for op in ops.TABLE.values() if op.exact and not op.sympy},
     "sec": _inverse_of(ops.cos),
     "csc": _inverse_of(ops.sin),

@@ -321,6 +321,7 @@ _MODULES: Final[list[Any]] = [
         "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else mp.mpf(x > 0),
         "DiracDelta": lambda x, *_: mp.inf if x == 0 else mp.mpf(0),
         "loggamma": EXACT["gammaln"],
+        "betainc_regularized": lambda a, b, x, y: mp.betainc(a, b, x, y, regularized=True),
         **{op.name: op.exact for op in ops.TABLE.values() if op.exact and not op.sympy},
     },
     "mpmath",

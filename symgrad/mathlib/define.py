@@ -24,6 +24,7 @@ from symgrad.mathlib import (
     gamma,
     hyperbolic,
     incomplete,
+    incomplete_beta,
     inline,
     order,
     plane,
@@ -74,6 +75,7 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
+    incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
 )  # fmt: skip
 """The definitions, each named as its operation."""
 

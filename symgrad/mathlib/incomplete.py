@@ -124,13 +124,22 @@ def _ratio(m: Expr, c: Expr) -> Pair:
     return s, ((ops.opaque(d - high) - low) - s * lost) / total
 
 
-def _gathered(terms: Sequence[tuple[Any, Any]]) -> Pair:
+def gathered(terms: Sequence[tuple[Any, Any]]) -> Pair:
     """The sum of pairs, its low part at most about a ULP of the high one."""
     high, low = terms[0]
     for other, rest in terms[1:]:
         high, lost = two_sum(high, other)
         low = low + (lost + rest)
     return two_sum(high, low)
+
+
+def cubic(factor: Expr, s: Pair, digits: Digits) -> list[tuple[Any, Any]]:
+    """factor (atanh(s) - s) as pairs, |s| < 0.172."""
+    by_s, of_square = product(factor, s[0]), product(s[0], s[0])
+    high, low = product(by_s[0], of_square[0])
+    low = low + by_s[0] * (of_square[1] + 3.0 * (s[0] * s[1])) + by_s[1] * of_square[0]
+    rest = high * polynomial(s[0] * s[0], digits.atanh)
+    return [(0.25 * high, 0.25 * low), (0.0625 * high, 0.0625 * low), (rest, 0.0)]
 
 
 def _deviance(a: Pair, x: Expr, large: Condition, digits: Digits) -> Pair:
@@ -141,24 +150,17 @@ def _deviance(a: Pair, x: Expr, large: Condition, digits: Digits) -> Pair:
     k = ops.where(far, 0.0, k)
     unit = digits.power(c)
     s, rest = _ratio(m, of_c)
-    square = s * s
     twice = 2.0 * a[0]
     factor = ops.where(large, -(ops.opaque(m - of_c) * unit), twice)
     high, low = product(factor, s)
-    twice_s = product(twice, s)
-    of_square = product(s, s)
-    high_3, low_3 = product(twice_s[0], of_square[0])
-    low_3 = low_3 + twice_s[0] * (of_square[1] + 3.0 * (s * rest)) + twice_s[1] * of_square[0]
-    cubic = high_3 * polynomial(square, digits.atanh)
     whole = product(a[0], k * digits.ln2[0])
     moved = two_sum(ops.where(large, m * unit, 0.0), -x)
     w = 1.0 / ops.where(large, a[0], 4.0)
     lacking = ops.where(large, w * polynomial(w * w, digits.stirling), 0.0)
     log = k * math.log(2.0) + 2.0 * s
-    total, less = _gathered([
+    total, less = gathered([
         (whole[0], whole[1] + a[0] * (k * digits.ln2[1] + k * digits.ln2[2])), moved,
-        (high, low + factor * rest), (0.25 * high_3, 0.25 * low_3),
-        (0.0625 * high_3, 0.0625 * low_3), (cubic, a[1] * log - lacking),
+        (high, low + factor * rest), *cubic(twice, (s, rest), digits), (0.0, a[1] * log - lacking),
     ])  # fmt: skip
     return ops.where(far, NOTHING, total), ops.where(far, 0.0, less)
 
@@ -188,7 +190,7 @@ def _power_over_gamma(a: Pair, following: Expr, x: Expr, digits: Digits) -> Expr
     high, low = _deviance(a, x, large, digits)
     ln2 = [SHARE * part for part in digits.ln2]
     way = ops.where(high > ln2[0], -1.0, ops.where(high < -ln2[0], 1.0, 0.0))
-    high, low = _gathered([(high, low), *[(way * part, 0.0) for part in ln2]])
+    high, low = gathered([(high, low), *[(way * part, 0.0) for part in ln2]])
     value = ops.exp(high)
     value = value + value * ops.where(value > 0.0, low, 0.0)
     small = _reciprocal_gamma(ops.where(large, 0.5, a[0]), following, digits)
@@ -227,11 +229,11 @@ def _length(slope: Expr, x: Expr, lower: Condition, digits: Digits) -> Expr:
     return ops.where(lower, nearer, end / (1.0 + 0.13 * end))
 
 
-def _excess(u: Expr, digits: Digits) -> Expr:
-    """exp(u) - 1 - u, by that of u/4."""
-    w = 0.25 * u
+def excess(u: Expr, digits: Digits, doublings: int = 2) -> Expr:
+    """exp(u) - 1 - u, by that of u over a power of 2."""
+    w = 0.5**doublings * u
     e = (w * w) * polynomial(w, digits.series)
-    for _ in range(2):
+    for _ in range(doublings):
         e = w * w + e * (e + (2.0 + 2.0 * w))
         w = 2.0 * w
     return e
@@ -245,7 +247,7 @@ def _integral(slope: Expr, x: Expr, lower: Condition, digits: Digits) -> Expr:
     for node, weight in zip(digits.nodes[::2], digits.nodes[1::2], strict=True):
         for place in (1.0 + node, 1.0 - node):
             u = length * place
-            terms.append(weight * ops.exp(-(slope * u + x * _excess(sign * u, digits))))
+            terms.append(weight * ops.exp(-(slope * u + x * excess(sign * u, digits))))
     return length * balanced(operator.add, terms)
 
 

@@ -26,6 +26,7 @@ OPERATORS = {
     "one_minus_square", "pow_times", "direction",
     "real_reciprocal", "real_reciprocal_square", "sigmoid_difference", "logistic_difference",
     "inverse_mills", "mills_excess", "erfinv_slope", "ndtri_slope", "gamma_density", "j1_ratio",
+    "beta_density",
 }  # fmt: skip
 """Rows that users write as operators, or reach by functions that take more, or never."""
 

@@ -99,6 +99,7 @@ UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("j0", (-3.0,)), ("j1", (11.0,)),
     ("log_ndtr", (-9.0,)), ("ndtri", (0.1,)), ("erfinv", (0.3,)),
     ("gammainc", (2.5, 1.5)), ("gammaincc", (2.5, 9.0)), ("gammainc", (0.0, 1.0)),
+    ("betainc", (2.5, 1.5, 0.3)), ("betaincc", (2.5, 0.1, 0.99)), ("betainc", (0.0, 1.0, 0.5)),
     ("cbrt", (2.0,)), ("expm1", (1e-5,)), ("log1p", (1e-5,)), ("exp2", (0.3,)), ("sinc", (0.4,)),
     ("i0", (-2.5,)), ("i1", (-2.5,)), ("rel_entr", (0.3, 0.7)), ("rel_entr", (0.0, 0.0)),
     ("rel_entr", (0.2, 0.0)), ("rel_entr", (-0.1, 1.0)), ("kl_div", (0.3, 0.7)),
@@ -256,6 +257,36 @@ def test_betaln_at_the_ends_and_of_numbers() -> None:
         sg.betaln([2.0, 0.0, 0.5, -1.5], [np.inf, 1.0, 0.5, 3.25]),
         [-np.inf, np.inf, np.log(np.pi), special.betaln(-1.5, 3.25)], rtol=1e-14,
     )  # fmt: skip
+
+
+def test_a_derivative_by_either_parameter_of_betainc_is_an_error() -> None:
+    a, b, x = sg.symbols("a b x")
+    for wrt, word in ((a, "first"), (b, "second")):
+        with pytest.raises(DifferentiationError, match=rf"betaincc by its {word} argument"):
+            sg.grad(sg.betaincc(a, b, x), wrt)
+    slope = sg.evaluate(sg.grad(sg.betainc(a, b, x), x), {a: 2.5, b: 1.5, x: 0.3})
+    assert slope == pytest.approx(0.3**1.5 * 0.7**0.5 / special.beta(2.5, 1.5), rel=1e-14)
+
+
+BETA_POINTS = (
+    (886574.0, 1e6, 0.47), (2.0, 3e5, 1e-4), (3e5, 2.0, 0.9999), (1e-3, 1e-3, 1e-200),
+    (0.25, 1e-6, 0.9999999), (1e-6, 0.25, 1e-9), (5e3, 0.4, 1.0 - 2.0**-40), (1e9, 3.0, 1.0 - 4e-9),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("point", BETA_POINTS)
+def test_incomplete_beta_functions_far_out_are_those_of_mpmath(point: tuple[float, ...]) -> None:
+    def both(v: Any) -> Any:
+        return sg.betainc(v[0], v[1], v[2]), sg.betaincc(v[0], v[1], v[2])
+
+    kernel = sg.fused_forward(3, both, device="cpu", dtype="float64")
+    with mpmath.workdps(60):
+        a, b, x = map(mpmath.mpf, point)
+        rest = mpmath.loggamma(a + b) - mpmath.loggamma(a + 1) - mpmath.loggamma(b)
+        scale = mpmath.exp(a * mpmath.log(x) + b * mpmath.log1p(-x) + rest)
+        lower = scale * mpmath.hyp2f1(a + b, 1, a + 1, x, maxterms=10**7)
+        want = [float(lower), float(1 - lower)]
+    np.testing.assert_allclose(kernel.run(list(point)), want, rtol=3e-15)
 
 
 @pytest.mark.parametrize("name", ["gammainc", "gammaincc"])

@@ -218,6 +218,8 @@ SAMPLES: Final = [
     sp.exp(a) - 1 + b,
     2 * sp.exp(a) - 1,
     sp.lowergamma(a, b) + sp.uppergamma(c, a) + sp.lowergamma(3, b),
+    sp.betainc_regularized(a, c, 0, b) + sp.betainc_regularized(c, 2, b, 1),
+    sp.betainc(a, c, 0, b) + sp.betainc_regularized(2, c, b, a) + sp.betainc(3, c, b, 1),
     sp.UnevaluatedExpr(a) * 2,
     sum(sp.sin(k * a) * b**k / k for k in range(1, 300)),
 ]

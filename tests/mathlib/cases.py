@@ -57,6 +57,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
     "j0": (3, 3.6), "j1": (3.2, 3.8), "j1_ratio": (3.8, 4),
     "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
+    "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up."""
 
@@ -163,6 +164,10 @@ GAMMA: Final = ("gammainc", "gammaincc", "gamma_density")
 """Functions of the gamma distribution, of its shape and its variable."""
 
 
+BETA: Final = ("betainc", "betaincc", "beta_density")
+"""Functions of the beta distribution, of its parameters and its variable."""
+
+
 REFLECTED: Final = ("gammaln", "digamma", "tetragamma")
 """Functions whose values below 0 are differences from those above."""
 
@@ -247,6 +252,8 @@ def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
         return _with_worst(name, _bases_and_exponents(seed, arguments[0]))
     if name in GAMMA:
         return _with_worst(name, gamma_arguments(seed, count // 20))
+    if name in BETA:
+        return beta_arguments(seed, count // 100)
     if len(arguments) == 2:
         near = np.exp(seed.uniform(-9, 9, count)) * seed.choice([-1, 1], count)
         with np.errstate(over="ignore", under="ignore"):
@@ -309,6 +316,19 @@ def gamma_arguments(seed: np.random.Generator, count: int, top: float = 1e7) -> 
     x = np.where(seed.random(size) < 0.4, a * np.exp(seed.normal(0.0, 1.5, size)), x)
     x = np.where(seed.random(size) < 0.15, np.exp(seed.uniform(-80.0, 4.0, size)), x)
     return np.float32(a), np.float32(np.where(x > 0.0, x, a * np.exp(-seed.exponential(3, size))))
+
+
+def beta_arguments(seed: np.random.Generator, count: int, top: float = 1e6) -> tuple[Array, ...]:
+    """Parameters and points next to their mean, in both tails and far out, rounded to float32."""
+    tops = np.repeat([top, 40.0, 4.0], 4 * count)
+    a, b = np.exp(seed.uniform(np.log(1e-5), np.log(tops), (2, len(tops))))
+    log = np.minimum(seed.normal(0.0, 4.0, len(a)) * np.sqrt(1.0 / a + 1.0 / b), 80.0)
+    near = 1.0 / (1.0 + b / a * np.exp(log))
+    wide = 1.0 / (1.0 + b / a * np.exp(seed.normal(0.0, 1.5, len(a))))
+    far, kind = np.exp(-seed.exponential(8.0, len(a))), seed.random(len(a))
+    x = np.where(kind < 0.4, near, np.where(kind < 0.7, wide, np.where(kind < 0.85, far, 1 - far)))
+    usable = (x > 1e-37) & (np.float32(x) < 1.0)
+    return np.float32(a[usable]), np.float32(b[usable]), np.float32(x[usable])
 
 
 def _bases_and_exponents(seed: np.random.Generator, bases: Array) -> tuple[Array, Array]:

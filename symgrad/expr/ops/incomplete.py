@@ -1,14 +1,20 @@
-"""The regularized incomplete gamma functions and their density."""
+"""The regularized incomplete gamma and beta functions and their densities."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from symgrad.expr import incomplete_reference as reference
 from symgrad.expr.lazy import mpmath as _mp
 from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
+
+_BETA_POINTS: Final = (
+    (0.5, 0.5, 0.25), (1.0, 1.0, 0.5), (2.5, 1.5, 0.75), (3.0, 7.0, 0.125),
+    (0.25, 0.125, 0.984375), (20.0, 30.0, 0.375), (100.0, 2.0, 0.9375), (300.0, 250.0, 0.5),
+)  # fmt: skip
+"""Parameters and a point."""
 
 
 def _density_slope(y: Any, a: Any, x: Any) -> Any:
@@ -18,6 +24,22 @@ def _density_slope(y: Any, a: Any, x: Any) -> Any:
     first = where(a > 2.0, 0.0, where((a > 1.0) & (a < 2.0), float("inf"), 2.0 * a - 3.0))
     first = where((a > 0.0) & (a < 1.0), float("-inf"), first)
     return where(inside, y * (((a - 1.0) - x) / at), where(x == 0.0, first, float("nan")))
+
+
+def _beta_density_slope(y: Any, a: Any, b: Any, x: Any) -> Any:
+    """That density's derivative by x, with its limits at x = 0 and x = 1."""
+    inside = (x > 0.0) & (x < 1.0)
+    at = where(inside, x, 0.5)
+    slope = y * (((a - 1.0) * (1.0 - at) - (b - 1.0) * at) / (at * (1.0 - at)))
+    first, last = _end_slope(a, b), -_end_slope(b, a)
+    return where(inside, slope, where(x == 0.0, first, where(x == 1.0, last, float("nan"))))
+
+
+def _end_slope(a: Any, b: Any) -> Any:
+    """That of the density of a, b > 0 at x = 0."""
+    steep = where(a > 1.0, float("inf"), where(a < 1.0, float("-inf"), b * (1.0 - b)))
+    value = where(a > 2.0, 0.0, where(a == 2.0, b * (1.0 + b), steep))
+    return where((a > 0.0) & (b > 0.0), value, float("nan"))
 
 
 gammainc = Op(
@@ -54,4 +76,44 @@ gamma_density = Op(
     domain="a > 0, x >= 0", edges="at x = 0 inf, 1 or 0 for a < 1, a = 1 and "
     "a > 1; there is no derivative by a",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
+)  # fmt: skip
+betainc = Op(
+    name="betainc", signature="fff->f", reference=reference.betainc, cost=2200,
+    meaning="the regularized incomplete beta function, I_x(a, b): the beta distribution's "
+    "distribution function", partials=lambda y, a, b, x: (None, None, beta_density(a, b, x)),
+    exact=lambda a, b, x: _mp.betainc(a, b, 0, x, regularized=True), transcendental=True,
+    scipy=True, parameters=2, sympy=lambda a, b, x: _sp.betainc_regularized(a, b, 0, x),
+    latex=r"I_{{{2}}}\left({0}, {1}\right)",
+    domain="a > 0, b > 0, 0 <= x <= 1; also one of a, b 0 or infinite",
+    edges="0 at x = 0, for b = 0 and for infinite a, 1 at x = 1, for a = 0 and for infinite b, "
+    "else NaN; there is no derivative by a or b; NaN for finite a or b above 2**60",
+    points=_BETA_POINTS,
+)  # fmt: skip
+betaincc = Op(
+    name="betaincc", signature="fff->f", reference=reference.betaincc, cost=2200,
+    meaning="1 - I_x(a, b), accurate where it is small",
+    partials=lambda y, a, b, x: (None, None, -beta_density(a, b, x)),
+    exact=lambda a, b, x: _mp.betainc(a, b, x, 1, regularized=True), transcendental=True,
+    scipy=True, parameters=2, sympy=lambda a, b, x: _sp.betainc_regularized(a, b, x, 1),
+    latex=r"I_{{1 - {2}}}\left({1}, {0}\right)",
+    domain="a > 0, b > 0, 0 <= x <= 1; also one of a, b 0 or infinite",
+    edges="1 less those of betainc; there is no derivative by a or b; NaN for finite a or b above "
+    "2**60",
+    points=_BETA_POINTS,
+)  # fmt: skip
+beta_density = Op(
+    name="beta_density", signature="fff->f", reference=reference.beta_density, cost=1000,
+    meaning="x**(a - 1)*(1 - x)**(b - 1)/B(a, b), the beta distribution's density: the derivative "
+    "of betainc by x",
+    partials=lambda y, a, b, x: (None, None, _beta_density_slope(y, a, b, x)), parameters=2,
+    exact=lambda a, b, x: _mp.exp(
+        (a - 1) * _mp.log(x) + (b - 1) * _mp.log1p(-x)
+        + _mp.loggamma(a + b) - _mp.loggamma(a) - _mp.loggamma(b)
+    ), transcendental=True,
+    sympy=lambda a, b, x: x ** (a - 1) * (1 - x) ** (b - 1)
+    * _sp.exp(_sp.loggamma(a + b) - _sp.loggamma(a) - _sp.loggamma(b)),
+    domain="a > 0, b > 0, 0 <= x <= 1", edges="at x = 0 inf, b or 0 for a < 1, a = 1 and a > 1, at "
+    "x = 1 inf, a or 0 for b < 1, b = 1 and b > 1, else NaN; there is no derivative by a or b; NaN "
+    "for a or b above 2**60",
+    points=_BETA_POINTS[:-3],
 )  # fmt: skip

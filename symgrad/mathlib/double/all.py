@@ -14,6 +14,7 @@ from symgrad.mathlib.double import (
     gamma,
     hyperbolic,
     incomplete,
+    incomplete_beta,
     inverse,
     logarithm,
     logistic,
@@ -45,4 +46,5 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
+    incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
 )  # fmt: skip

@@ -1,0 +1,26 @@
+"""The incomplete beta functions in float64."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from symgrad.expr.expression import Expr
+from symgrad.mathlib.double.incomplete import DOUBLE
+from symgrad.mathlib.incomplete_beta import BetaDigits, density, lower, odd_powers, upper
+
+DOUBLE_BETA: Final = BetaDigits(DOUBLE, 8, 24, odd_powers(24), 600.0)
+
+
+def betainc(a: Expr, b: Expr, x: Expr) -> Expr:
+    """What precedes it times a series and an integral, or 1 less that of the upper function."""
+    return lower(a, b, x, DOUBLE_BETA)
+
+
+def betaincc(a: Expr, b: Expr, x: Expr) -> Expr:
+    """The lower function of 1 - x, in two parts."""
+    return upper(a, b, x, DOUBLE_BETA)
+
+
+def beta_density(a: Expr, b: Expr, x: Expr) -> Expr:
+    """The exponential of two deviances in two parts."""
+    return density(a, b, x, DOUBLE_BETA)
