@@ -13,13 +13,14 @@ from functools import partial
 
 from symgrad.expr.node import Op, paused_gc, reachable
 from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.products import Products, products_of
 from symgrad.kernel.stage import Stages, stages
 from symgrad.llvm.body import LONG_BATCH, Body, Masked, Source, module, write_parts
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import NAMES, Shape
 from symgrad.llvm.lookup import PARAMETERS, add_lookups, load_lookups
 from symgrad.llvm.skeletons import Lines, add_wide, load_columns
-from symgrad.llvm.tiles import Products, products_of, write_tiles
+from symgrad.llvm.tiles import write_tiles
 from symgrad.llvm.workspace import LINE, Workspace
 from symgrad.mathlib.define import Function
 

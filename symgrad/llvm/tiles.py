@@ -9,89 +9,12 @@ time to time some results at once, a tile, stay in registers while all these blo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
 
 from symgrad.expr import ops
-from symgrad.expr.node import Graph
-from symgrad.kernel.plan import Reduction
+from symgrad.kernel.products import ALONE, Products, Terms
 from symgrad.llvm.instruction import single
 from symgrad.llvm.skeletons import Lines, add_wide
-
-TERMS: Final = 16
-"""Products that one result is the sum of, at most."""
-
-ALONE: Final = -1
-"""In the place of a second factor where there is none."""
-
-Terms = tuple[tuple[int, int], ...]
-"""The factors of each of the products that a result is the sum of."""
-
-
-@dataclass(frozen=True)
-class Products:
-    """The results that are sums of products: ``terms``, of nodes, by the number of the result.
-
-    ``kept`` are the nodes that occur in them.
-    """
-
-    terms: Mapping[int, Terms]
-    kept: tuple[int, ...]
-
-
-def products_of(reduction: Reduction, each: Iterable[int]) -> Products:
-    """The results for which keeping factors pays: there are fewer of them than of results.
-
-    ``each`` are the nodes that differ from row to row.
-    """
-    roots, varying = [i for o in reduction.summed for i in o.nodes], set(each)
-    found = {k: t for k, i in enumerate(roots) if (t := _terms(reduction.graph, i, varying))}
-    uses = Counter(_factors(found))
-    shared = {k: t for k, t in found.items() if all(uses[a] + uses[b] > 2 for a, b in t)}
-    taken = _needed(roots, shared)
-    kept = dict.fromkeys(_factors(taken))
-    if len(kept) >= len(shared):
-        return Products({}, ())
-    alone = {k: ((i, ALONE),) for k, i in enumerate(roots) if i in kept}
-    return Products(taken | alone, tuple(kept))
-
-
-def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Terms]:
-    """The results to be taken apart: not those that are kept anyhow, as factors of others.
-
-    A node is a factor of later ones only, so these are looked at first.
-    """
-    kept: set[int] = set()
-    taken: dict[int, Terms] = {}
-    for k in sorted(shared, key=lambda k: -roots[k]):
-        if roots[k] not in kept:
-            taken[k] = shared[k]
-            kept.update(a for pair in shared[k] for a in pair)
-    return {k: taken[k] for k in shared if k in taken}
-
-
-def _factors(found: Mapping[int, Terms]) -> Iterator[int]:
-    """The factors of all products, as often as they occur."""
-    return (a for terms in found.values() for pair in terms for a in pair)
-
-
-def _terms(graph: Graph, i: int, varying: Container[int]) -> Terms:
-    """The products that a node is the sum of; none if it is something else, or the same always."""
-    found: list[tuple[int, int]] = []
-    stack = [i]
-    while stack and len(found) + len(stack) <= TERMS:
-        at = stack.pop()
-        op, *args = graph.nodes[at]
-        if at not in varying:
-            return ()
-        if op is ops.mul:
-            found.append((args[0], args[1]))
-        elif op is ops.add:
-            stack += reversed(args)
-        else:
-            return ()
-    return () if stack else tuple(found)
 
 
 def tiles(terms: Mapping[int, Terms], registers: int) -> Iterator[list[int]]:

@@ -30,8 +30,10 @@ from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, table_words
 from symgrad.wgsl.memory import Storage, in_pieces
-from symgrad.wgsl.reduce import WORKGROUP, Summation, emit_reduction
+from symgrad.wgsl.reduce import emit_reduction
+from symgrad.wgsl.reduce_module import WORKGROUP, Summation
 from symgrad.wgsl.reduce_part import Part
+from symgrad.wgsl.reduce_products import WIDTH
 from symgrad.wgsl.reduce_tile import BLOCK, ROWS
 
 PADDING = 16
@@ -56,10 +58,10 @@ FOLDED = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
 
-def workgroups(count: int, most: int, busy: int) -> int:
-    """How many add up this many rows, of which an invocation may have so many."""
-    needed = -(-count // (WORKGROUP * most))
-    useful = -(-count // (WORKGROUP * BLOCK))
+def workgroups(count: int, most: int, busy: int, width: int = WORKGROUP) -> int:
+    """How many add up this many rows, of which each of ``width`` invocations may have so many."""
+    needed = -(-count // (width * most))
+    useful = -(-count // (width * BLOCK))
     return max(needed, min(busy, useful), 1)
 
 
@@ -219,9 +221,9 @@ class BoundSums:
     ) -> Part:
         """A module over a block of so many rows."""
         busy = module.summed or module.slopes
-        groups = workgroups(count, module.most, self.sums.busy) if busy else 1
+        groups = workgroups(count, module.most, self.sums.busy, module.width) if busy else 1
         partials = None
-        if groups > 1 and groups * len(module.summed) > FOLDED:
+        if groups > 1 and groups * module.columns > FOLDED:
             partials = self.sums.gpu.storage(4 * module.size(groups))
         return Part(module, pipeline, storage, block, count, groups, first, partials)
 
@@ -327,6 +329,6 @@ def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
             f"rows of {widest // 4:,} numbers"
         )
     if not reduction.lookups:
-        return min(fit, MAX_WORKGROUPS * WORKGROUP * min(ROWS))
+        return min(fit, MAX_WORKGROUPS * WIDTH * min(ROWS))
     scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
     return min(fit, max(scratch, TOGETHER), MAX_WORKGROUPS * GROUP)

@@ -14,7 +14,7 @@ from symgrad.wgsl.dispatch import ALIGNMENT
 from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.fold import FOLD
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.reduce import Summation
+from symgrad.wgsl.reduce_module import Summation
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Part:
     @cached_property
     def pairs(self) -> int:
         """Numbers that those of the sums become."""
-        return 2 * len(self.module.summed)
+        return 2 * self.module.columns
 
     @cached_property
     def end(self) -> int:
@@ -65,14 +65,14 @@ class Part:
                 (results.buffer, 4 * self.first, 4 * self.pairs),
             ]
             bound = gpu.bind(self.groups, arrays)
-            yield Step(gpu.pipeline(FOLD, 1), bound, len(self.module.summed))
+            yield Step(gpu.pipeline(FOLD, 1), bound, self.module.columns)
 
     def add_to(self, sums: np.ndarray, numbers: np.ndarray, gpu: Gpu) -> None:
         """Add the sums among all numbers, in a fixed order and times their factors."""
         mine, module = numbers[self.first : self.end], self.module
         if self.partials:
             head = mine[self.pairs :]
-            pairs = mine[: self.pairs].reshape(-1, 2)
+            pairs = mine[: self.pairs].reshape(-1, 2)[module.wanted]
             found = pairs.sum(axis=1, dtype=np.float64)
             if not np.isfinite(found).all():  # what float32 cannot hold, float64 may
                 found = self._added(self._downloaded(gpu))
@@ -86,7 +86,7 @@ class Part:
     def _added(self, numbers: np.ndarray) -> np.ndarray:
         """The partial sums of each result, added up."""
         partial = numbers[self.module.head : self.size].reshape(-1, self.groups)
-        return partial.sum(axis=1, dtype=np.float64)
+        return partial[self.module.wanted].sum(axis=1, dtype=np.float64)
 
     def _downloaded(self, gpu: Gpu) -> np.ndarray:
         assert self.partials, "the partial sums are among the results"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from symgrad.expr.node import INPUT, Op
+from symgrad.expr.node import INPUT, Op, reachable
+from symgrad.kernel.products import ALONE
 from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import COMPONENTS, PADDED, column_of, find_line, place_of
@@ -110,19 +111,55 @@ class Once(Stage):
         return name
 
 
-class Each(Stage):
+class Rows(Stage):
     """What is done at every row, with what was made once before."""
 
+    def __init__(
+        self, once: Once, calls: Mapping[Op, str], style: Style, order: Sequence[int],
+        wanted: Sequence[int],
+    ) -> None:  # fmt: skip
+        self.once = once
+        super().__init__(once.tile, order, wanted, once.names, calls, style)
+        self._lines: set[int] = set()
+
+    def load(self, i: int) -> Iterator[str]:
+        """The lines that read an input: a column, or a parameter if there are many."""
+        column = -1
+        if self.graph.nodes[i][0] is INPUT:
+            column = self.graph.nodes[i][1] - self.tile.whole.parameters
+        if i in self.texts or column < 0:
+            yield from super().load(i)
+            return
+        if column >= self.tile.whole.columns:
+            yield from self._look_up(i, column - self.tile.whole.columns)
+            return
+        width = self.tile.load
+        each = self.tile.whole.columns // width
+        place = f"row * {each}u + {{}}u" if each > 1 else "row"
+        yield from self._read(i, column, "row", "rows", place, width)
+
+    def _look_up(self, i: int, number: int) -> Iterator[str]:
+        """The lines that read a number of a table, in the line that the row names."""
+        k, column = place_of(self.tile.whole, number)
+        if k not in self._lines:
+            self._lines.add(k)
+            yield find_line(self.tile.whole, k)
+        place = f"line{k} + {column}u" if column else f"line{k}"
+        name = self.names[self.graph.nodes[i][1]]
+        yield f"  {self.declare(i, name)} = bitcast<f32>(tables[{place}]);"
+
+
+class Each(Rows):
+    """What is done at every row, and added to the sums."""
+
     def __init__(self, once: Once, calls: Mapping[Op, str], style: Style) -> None:
-        self.once, tile = once, once.tile
+        tile = once.tile
         roots = [tile.roots[k] for k in tile.summed]
-        wanted = [*roots, *tile.stored]
-        super().__init__(tile, tile.split.each, wanted, once.names, calls, style)
+        super().__init__(once, calls, style, tile.split.each, [*roots, *tile.stored])
         self._places: dict[int, list[int]] = {}
         for c, i in enumerate(roots):
             self._places.setdefault(i, []).append(c)
         self._unwritten = dict(tile.written)
-        self._lines: set[int] = set()
 
     def body(self) -> Iterator[str]:
         """The function that adds a row to the sums."""
@@ -170,28 +207,36 @@ class Each(Stage):
                 place = f"{column_of(k, 'padded')}row"
                 yield f"  slopes[{place}] = vec4<f32>({', '.join(values)});"
 
-    def load(self, i: int) -> Iterator[str]:
-        """The lines that read an input: a column, or a parameter if there are many."""
-        column = -1
-        if self.graph.nodes[i][0] is INPUT:
-            column = self.graph.nodes[i][1] - self.tile.whole.parameters
-        if i in self.texts or column < 0:
-            yield from super().load(i)
-            return
-        if column >= self.tile.whole.columns:
-            yield from self._look_up(i, column - self.tile.whole.columns)
-            return
-        width = self.tile.load
-        each = self.tile.whole.columns // width
-        place = f"row * {each}u + {{}}u" if each > 1 else "row"
-        yield from self._read(i, column, "row", "rows", place, width)
 
-    def _look_up(self, i: int, number: int) -> Iterator[str]:
-        """The lines that read a number of a table, in the line that the row names."""
-        k, column = place_of(self.tile.whole, number)
-        if k not in self._lines:
-            self._lines.add(k)
-            yield find_line(self.tile.whole, k)
-        place = f"line{k} + {column}u" if column else f"line{k}"
-        name = self.names[self.graph.nodes[i][1]]
-        yield f"  {self.declare(i, name)} = bitcast<f32>(tables[{place}]);"
+class Factors(Rows):
+    """What is done at every row for the factors of its results."""
+
+    def __init__(
+        self, once: Once, calls: Mapping[Op, str], style: Style, kept: Sequence[int]
+    ) -> None:
+        """``kept`` are the factors; `ALONE` stands for 1."""
+        wanted = [i for i in dict.fromkeys(kept) if i != ALONE]
+        self.kept = {i: f"kept{n}" for n, i in enumerate(wanted)}
+        self.factors = {ALONE: "1.0f"} | self.kept
+        """What the factors are called."""
+        each, graph = set(once.tile.split.each), once.tile.reduction.graph
+        order = [i for i in reachable(graph, wanted) if i in each]
+        super().__init__(once, calls, style, order, wanted)
+
+    def body(self) -> Iterator[str]:
+        """The function that keeps a row's factors."""
+        self.texts |= {i: self.once.texts[i] for i in self.once.kept}
+        yield from (f"var<private> {name}: f32;" for name in self.kept.values())
+        yield ""
+        yield "// keeps the factors of a row, or 0 for each if it is none"
+        yield "fn keep_row(row: u32, inside: bool) {"
+        left = dict(self.kept)
+        for i in self.order:
+            yield from self.statement(i)
+            if i in left:
+                yield f"  {left.pop(i)} = select(0.0f, {self.text(i)}, inside);"
+        for i, name in left.items():
+            yield from self.load(i)
+            yield f"  {name} = select(0.0f, {self.text(i)}, inside);"
+        yield "}"
+        yield ""

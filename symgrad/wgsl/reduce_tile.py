@@ -36,9 +36,13 @@ be on their way together."""
 
 def tiles(reduction: Reduction) -> list[Tile]:
     """The results, and then the quads of slopes, in tiles of about one size."""
-    count = sum(len(o.nodes) for o in reduction.summed) + len(quads(reduction))
     least, most = TILE
-    size = min(max(len(stages(reduction).each) // REPAID, least), most)
+    return cut(reduction, min(max(len(stages(reduction).each) // REPAID, least), most))
+
+
+def cut(reduction: Reduction, size: int) -> list[Tile]:
+    """The results, and then the quads of slopes, in tiles of at most this size."""
+    count = sum(len(o.nodes) for o in reduction.summed) + len(quads(reduction))
     number = -(-count // size)
     ends = [count * k // number for k in range(number + 1)]
     return [Tile(reduction, range(a, b)) for a, b in itertools.pairwise(ends)]

@@ -12,10 +12,11 @@ from kernel.test_stage import reduction
 from symgrad.expr.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.products import ALONE, Terms, products_of
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm import dispatch, reduce, threads
 from symgrad.llvm.dispatch import Sums
-from symgrad.llvm.tiles import ALONE, Terms, products_of, tiles
+from symgrad.llvm.tiles import tiles
 
 
 def network(p: Any, r: Any) -> Any:

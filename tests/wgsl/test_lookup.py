@@ -28,8 +28,9 @@ from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.lookup import ARRAYS, RUN, Place, emit_runs, quads
 from symgrad.wgsl.lookup_dispatch import segments, sorted_order
-from symgrad.wgsl.reduce import Summation, emit_reduction
+from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
+from symgrad.wgsl.reduce_module import Summation
 
 BAL = os.environ.get("SYMGRAD_BAL")
 """A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""

@@ -21,11 +21,12 @@ from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce, reduce_dispatch, reduce_stages, reduce_tile
+from symgrad.wgsl import reduce, reduce_dispatch, reduce_products, reduce_stages, reduce_tile
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.reduce import Summation, emit_reduction
+from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_dispatch import BoundSums, Sums, workgroups
+from symgrad.wgsl.reduce_module import Summation
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -136,14 +137,15 @@ def test_tint_takes_it() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_limits(name: str) -> None:
     for module in emitted(hoisted(CASES[name]())):
-        tile = re.search(r"tile: array<f32, (\d+)>", module.source)
-        assert (int(tile[1]) if tile else 0) <= 16_384 // 4
-        assert len(module.results) <= reduce_tile.TILE[1]
+        tile = re.search(r"tile: array<(f32|vec4<f32>), (\d+)>", module.source)
+        size = 4 if tile and tile[1] == "f32" else 16
+        assert (int(tile[2]) if tile else 0) * size <= 16_384
+        assert len(module.results) <= reduce_products.MOST
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
 def test_every_result_is_in_one_module() -> None:
-    modules = emitted(hoisted(reduction(network, 337, 3)))
+    modules = emitted(powers(338))
     assert len(modules) > 1 and max(len(m.results) for m in modules) < 200
     assert [k for module in modules for k in module.results] == list(range(338))
     assert all("this kernel sums" in module.source for module in modules)

@@ -1,0 +1,160 @@
+"""Sums whose results are products of factors in workgroup memory."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel.test_stage import reduction
+from tint import check_with_tint, needs_tint
+
+import symgrad as sg
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+from symgrad.kernel.interpret import compute, reduce_rows
+from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.products import ALONE
+from symgrad.kernel.stage import hoisted
+from symgrad.mathlib.define import functions
+from symgrad.wgsl import reduce_dispatch, reduce_products
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.reduce import emit_reduction
+from symgrad.wgsl.reduce_dispatch import WRITABLE, Sums
+from symgrad.wgsl.reduce_products import QUADS, WIDTH, in_products
+
+
+def network(p: Any, r: Any) -> Any:
+    """97 parameters."""
+    first = np.tanh(p[:16].reshape(8, 2) @ r[:2] + p[16:24])
+    second = np.tanh(p[24:88].reshape(8, 8) @ first + p[88:96])
+    return (sum(second) + p[96] - r[2]) ** 2
+
+
+def outer(count: int) -> Reduction:
+    """The products of ``count`` waves with one another and themselves, and the waves alone."""
+    graph = Graph()
+    graph.tracing = False
+    p, *row = [Expr(graph, graph.input(n)) for n in "pxyz"]
+    waves = [sg.cos(p * row[k % 3] * (1 + k)) for k in range(count)]
+    nodes = [a * b for a, b in combinations_with_replacement(waves, 2)] + waves
+    return hoisted(
+        Reduction("outer", graph, (Output("sums", tuple(n.id for n in nodes)),), 1,
+                  (graph.constant(1.0),) * len(nodes))
+    )  # fmt: skip
+
+
+MADE = {"network": lambda: hoisted(reduction(network, 97, 3)), "outer": lambda: outer(13),
+        "in stages": lambda: outer(30)}  # fmt: skip
+
+
+def drawn(made: Reduction, count: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(count)
+    return (
+        draw.uniform(-0.6, 0.6, made.parameters).astype(np.float32),
+        draw.uniform(-1, 1, (count, made.columns)).astype(np.float32),
+    )
+
+
+def agree(gpu: Gpu, made: Reduction, count: int, slack: float = 5e-6) -> None:
+    """The slack is what rounding makes of a row's own numbers, which a network adds to."""
+    p, rows = drawn(made, count)
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    points = np.concatenate([np.tile(p, (count, 1)), rows], axis=1)
+    scale = np.abs(compute(made, points)).sum(axis=0) + 1e-30
+    assert np.max(np.abs(found - reduce_rows(made, p, rows)) / scale) < slack
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1500])
+def test_sums_are_those_of_the_rows(gpu: Gpu, name: str, count: int) -> None:
+    agree(gpu, MADE[name](), count, 5e-6 if name == "network" else 5e-7)
+
+
+def test_partial_sums_that_are_added_on_the_device(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce_dispatch, "FOLDED", 1)
+    agree(gpu, MADE["network"](), 20_000)
+
+
+def test_blocks_of_rows_and_tiles_of_results(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduce_products, "MOST", 70)
+    monkeypatch.setattr(gpu, "max_binding", 12 * 1024)
+    assert len(in_products(MADE["network"]())) == 2
+    agree(gpu, MADE["network"](), 3000)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_equal_rows_are_added_as_exactly_as_others(gpu: Gpu, name: str) -> None:
+    """Rounding errors of one sign add up: of 4,096 rows one by one they are 1e-5 of the sum."""
+    made = MADE[name]()
+    p, rows = drawn(made, 1)
+    sums = Sums(gpu, made, functions("accurate"))
+    one, found = sums.run(p, rows), sums.run(p, np.repeat(rows, 100_003, axis=0))
+    np.testing.assert_allclose(found, 100_003 * one, rtol=1e-6)
+
+
+def test_a_row_that_is_nan_is_in_its_sums(gpu: Gpu) -> None:
+    """And the invocations without a row, which compute the last one again, are not."""
+    made = MADE["outer"]()
+    p, rows = drawn(made, 70)
+    rows[:, 0] = np.nan
+    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    assert np.array_equal(np.isnan(found), np.isnan(reduce_rows(made, p, rows)))
+    assert 0 < np.isnan(found).sum() < len(found)
+
+
+def test_the_same_bits_again(gpu: Gpu) -> None:
+    made = MADE["network"]()
+    p, rows = drawn(made, 5000)
+    bound = Sums(gpu, made, functions("accurate")).bind(rows)
+    np.testing.assert_array_equal(bound.run(p), bound.run(p))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_stages_fit_and_have_all_products(name: str) -> None:
+    for products in in_products(MADE[name]()):
+        found = {}
+        blocks = [(step.quads[a], step.quads[b]) for s in products.steps for step, a, b in
+                  ((s, *block) for block in s.blocks)]  # fmt: skip
+        for cell, pair in zip(products.cells, products.pairs, strict=True):
+            left, right = blocks[cell // 16]
+            found[cell] = {left[cell % 16 // 4], right[cell % 4]}
+            assert found[cell] == set(pair)
+        for step in products.steps:
+            assert len(step.quads) <= QUADS
+            assert len(step.blocks) * step.teams <= WIDTH
+
+
+def test_a_network_is_one_module_that_computes_each_row_once() -> None:
+    (module,) = emit_reduction(MADE["network"](), functions("accurate"))
+    assert module.source.count("sg_tanh(") == 1 + 16
+    assert len(module.results) == 98
+
+
+def test_results_without_common_factors_are_left_alone() -> None:
+    def f(p: Any, r: Any) -> Any:
+        return sum(np.exp(p[k] * r[0]) * np.sin(p[k] * r[1]) for k in range(80))
+
+    assert not in_products(hoisted(reduction(f, 80, 2)))
+
+
+def test_the_loss_and_what_is_a_factor_are_multiplied_by_1() -> None:
+    (products,) = in_products(MADE["outer"]())
+    assert sum(ALONE in pair for pair in products.pairs) == 13
+    assert sum(a == b for a, b in products.pairs) == 13
+
+
+@needs_tint
+def test_tint_takes_them() -> None:
+    sources = [m.source for f in MADE.values() for m in emit_reduction(f(), functions("accurate"))]
+    assert [v for v in check_with_tint(sources) if v] == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_naga_takes_them_in_any_mode(gpu: Gpu, name: str) -> None:
+    for module in emit_reduction(MADE[name](), functions("strict")):
+        gpu.pipeline(module.source, WRITABLE)
+        assert all(len(line) < 1500 for line in module.source.splitlines())
