@@ -130,7 +130,9 @@ def rooms_on_device(
     for k, name, out in zip(columns, names, given, strict=True):
         size = k * math.prod(batch)
         if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
-            raise InputError(f"out for {name} is {out!r}: a float32 array on {x.device} is needed")
+            raise InputError(
+                f"out for {name} is {_kind(out)}: a float32 array on {x.device} is needed, as x is"
+            )
         if out.size != size or out.shape[: len(batch)] != batch:
             raise InputError(f"out for {name} has shape {out.shape}: {size} numbers of {batch}")
         if out.is_shared or out.shares_memory(x):
@@ -143,7 +145,16 @@ def rooms_on_device(
 def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
     """Refuse an array that a kernel cannot write a result to."""
     if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
-        kind = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
-        raise InputError(f"out for {name} is {kind}: a {dtype} array of shape {shape} is needed")
+        raise InputError(
+            f"out for {name} is {_kind(array)}: a {dtype} array of shape {shape} is needed, NumPy's"
+        )
     if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
         raise InputError(f"out for {name} must be C-contiguous, aligned and writable")
+
+
+def _kind(out: Any) -> str:
+    """What a user gave for a result, in short."""
+    if isinstance(out, np.ndarray | DeviceArray):
+        place = f" on {out.device}" if isinstance(out, DeviceArray) else " of NumPy's"
+        return f"a {out.dtype} array of shape {out.shape}{place}"
+    return repr(out)

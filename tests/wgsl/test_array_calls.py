@@ -147,3 +147,15 @@ def test_axes_and_indices_that_are_none() -> None:
         np.concatenate([there([1], np.int32), [2**40]])
     with pytest.raises(InputTypeError, match="float64"):
         np.concatenate([there([1], np.int32), [0.5]])
+
+
+def test_results_of_the_other_side_are_refused_in_short() -> None:
+    kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="gpu")
+    points = np.ones((500, 2), np.float32)
+    for x, out, needed in (
+        (there(points), np.empty(500, np.float32), "of NumPy's: a float32 array on"),
+        (points, there(np.zeros(500)), "is needed, NumPy's"),
+    ):
+        with pytest.raises(InputError, match=needed) as caught:
+            kernel.run(x, out=out)
+        assert len(str(caught.value)) < 400
