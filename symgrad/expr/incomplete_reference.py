@@ -195,9 +195,9 @@ def _beta_tail(a: Array, b: Array, x: Array, y: Array) -> Array:
 def _lower_beta(a: Array, b: Array, x: Array, y: Array) -> Array:
     """The lower function of positive, finite arguments; x + y = 1."""
     raised = a + b + 8
-    corner = (b <= 0.5) & (raised * y < 1)
+    corner = (b <= 1) & (raised * y < 1)
     end = np.where(corner, 1 / raised, 0.5)
-    swap = (b > 0.5) & (a * y < b * x) & (raised * x >= 0.5)
+    swap = (b > 0.5) & (a * y < b * x) & (raised * x >= 1) & ~corner
     at, rest = np.where(corner, 1 - end, x), np.where(corner, end, y)
     p, q = np.where(swap, b, a), np.where(swap, a, b)
     s, t = np.where(swap, rest, at), np.where(swap, at, rest)

@@ -4,7 +4,7 @@ With logit(t) = logit(x) - u the integral is that over u > 0 of exp(-(a y - b x)
 y = 1 - x, E(u) = log(1 - x (1 - exp(-u))) + x u. Where a y >= b x, neither term is negative; the
 integrand falls from 1, and the logarithm of it is concave. Some terms of the power series stand
 before it, so that it falls fast for small a too, and Gauss and Legendre's rule has all digits. Next
-to 1, for b <= 1/2, the integral ends earlier, and the rest is a power series in 1 - x.
+to 1, for b <= 1, the integral ends earlier, and the rest is a power series in 1 - x.
 
 The formulas are the same in float32 and float64; the constants of `BetaDigits` are not.
 """
@@ -55,10 +55,11 @@ LARGEST: Final = 2.0**60
 """Up to here a and b are computed with; the result for larger ones, if finite, is NaN."""
 
 SMALL: Final = 0.5
-"""For b up to this one and x next to 1, the integral ends before x."""
+"""For a larger b, above the mean, it is the upper function that is computed."""
 
 END: Final = 1.0
-"""It ends there where (a + steps + b) (1 - x) is this."""
+"""Up to this b, the integral ends where (a + steps + b) (1 - x) is this, if x is above; and the
+upper function is computed only where (a + steps + b) x is more."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,12 @@ def _between(p: Place, end: Expr, digits: BetaDigits) -> Expr:
 def lower_beta(p: Place, digits: BetaDigits) -> Expr:
     """The regularized lower function of inner arguments."""
     raised = (p.a + p.b) + float(digits.steps)
-    corner = (p.b <= SMALL) & (raised * p.y[0] < END)
+    corner = (p.b <= END) & (raised * p.y[0] < END)
     end = ops.where(corner, END / raised, 0.25)
     start = Place(
         p.a, p.b, choose(corner, two_sum(1.0, -end), p.x), choose(corner, (end, 0.0), p.y)
     )
-    swap = (p.b > SMALL) & (p.slope[0] < 0.0) & (raised * p.x[0] >= SMALL)
+    swap = (p.b > SMALL) & (p.slope[0] < 0.0) & (raised * p.x[0] >= END) & ~corner
     at = start.swapped(swap)
     share, series = share_of(at, digits.common, digits.scale), _series(at, digits)
     rest = (p.a * ops.exp(-p.a * ops.log1p(-end))) * _between(
