@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -46,18 +47,30 @@ def _share(a: Array, x: Array) -> Array:
     return _deviance(a, x) - _log_factorial_rest(a)
 
 
-def _integral(slope: Array, x: Array, sign: Array) -> Array:
-    """That of exp(-slope u - x (exp(sign u) - 1 - sign u)) over u > 0.
+NUMBERS: Final = 2**20
+"""The most that are computed at once."""
 
-    By the trapezoidal rule in t, u = exp(t - exp(-t))/(slope + sqrt(x)) (Takahasi & Mori, 1974).
+
+def _trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last: int) -> Array:
+    """The integral over u > 0, by the trapezoidal rule in t (Takahasi & Mori, 1974).
+
+    u = end exp(t - exp(-t)), for 16 t from ``first`` up to ``last``.
     """
-    end = 1 / (slope + np.sqrt(x))
-    total = np.zeros_like(x)
-    for k in range(-56, 97):
-        t = LONG(k) / 16
-        u = end * np.exp(t - np.exp(-t))
-        total = total + u * (1 + np.exp(-t)) * np.exp(-slope * u - x * _excess(sign * u))
+    end = np.asarray(end)
+    t = np.arange(first, last).astype(LONG) / 16
+    total = np.zeros_like(end)
+    for some in np.array_split(t, 1 + t.size * end.size // NUMBERS):
+        part = some.reshape(-1, *(1 for _ in end.shape))
+        u = end * np.exp(part - np.exp(-part))
+        total = total + np.sum(u * (1 + np.exp(-part)) * integrand(u), axis=0)
     return total / 16
+
+
+def _integral(slope: Array, x: Array, sign: Array) -> Array:
+    """That of exp(-slope u - x (exp(sign u) - 1 - sign u)) over u > 0."""
+    return _trapezoid(
+        lambda u: np.exp(-slope * u - x * _excess(sign * u)), 1 / (slope + np.sqrt(x)), -56, 97
+    )
 
 
 def _excess(v: Array) -> Array:
@@ -153,13 +166,7 @@ def _beta_integral(a: Array, b: Array, x: Array, y: Array) -> Array:
     """That of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) over u > 0, as `_integral`."""
     n, slope = a + b, a * y - b * x
     end = 1 / (slope + np.sqrt(n * x * y))
-    total = np.zeros_like(x)
-    for k in range(-64, 113):
-        t = LONG(k) / 16
-        u = end * np.exp(t - np.exp(-t))
-        e = _bend(u, x, y)
-        total = total + u * (1 + np.exp(-t)) * np.exp(-slope * u - n * e)
-    return total / 16
+    return _trapezoid(lambda u: np.exp(-slope * u - n * _bend(u, x, y)), end, -64, 113)
 
 
 def _bend(u: Array, x: Array, y: Array) -> Array:
