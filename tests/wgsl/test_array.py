@@ -222,26 +222,26 @@ def test_misuse_is_explained() -> None:
     with pytest.raises(InputTypeError, match="cannot be changed"):
         x[0] = 1
     with pytest.raises(InputTypeError, match="no index of an array on a device"):
-        x[[0, 2]]
+        _ = x[[0, 2]]
     with pytest.raises(InputError, match="out of bounds for axis 1"):
-        x[0, 3]
+        _ = x[0, 3]
     with pytest.raises(InputError, match="3 indices for an array of 2"):
-        x[0, 0, 0]
+        _ = x[0, 0, 0]
     with pytest.raises(InputError, match="axis 2"):
         x.sum(2)
     with pytest.raises(InputError, match="beside axis 0"):
         np.concatenate([x, drawn(4, 2)])
     with pytest.raises(ValueError, match="broadcast"):
-        x + drawn(5)
+        _ = x + drawn(5)
     with pytest.raises(InputError, match="beyond float32"):
-        x * 1e300
+        _ = x * 1e300
     with pytest.raises(InputTypeError, match="no real numbers"):
-        x + "a"
+        _ = x + "a"
     with pytest.raises(InputTypeError, match="out= of a ufunc"):
         np.add(x, 1, out=x)  # type: ignore[call-overload]
     other = copy.copy(x.gpu)
     with pytest.raises(DeviceError, match="bring them together"):
-        x + DeviceArray(other, x.shape, x._storage)
+        _ = x + DeviceArray(other, x.shape, x._storage)
 
 
 def test_arrays_beyond_a_binding_are_cut(gpu: Gpu, monkeypatch: Any) -> None:

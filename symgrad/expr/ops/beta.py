@@ -7,14 +7,16 @@ from typing import Any, Final
 
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.exponential import log, log1p
-from symgrad.expr.ops.gamma import BERNOULLI, gammaln
+from symgrad.expr.ops.gamma import BERNOULLI as _BERNOULLI
+from symgrad.expr.ops.gamma import gammaln
 
 LARGE: Final = 6.0
 """From here on Stirling's series has all digits of a float64."""
 
 STEPS: Final = 4
 """By how many steps a smaller argument, at least 2, is made one of these."""
-_STIRLING: Final = tuple(b / (c * 2 * j * (2 * j - 1)) for j, (b, c) in enumerate(BERNOULLI, 1))
+
+_STIRLING: Final = tuple(b / (c * 2 * j * (2 * j - 1)) for j, (b, c) in enumerate(_BERNOULLI, 1))
 
 
 def _stirling(x: Any) -> Any:
