@@ -199,8 +199,8 @@ def _power_over_gamma(a: Pair, following: Expr, x: Expr, digits: Digits) -> Expr
 
 
 def _peak(a: Expr) -> Expr:
-    """1/sqrt(2 pi a), whose square may be subnormal."""
-    return 2.0**-20 * ops.sqrt((2.0**40 / (2.0 * math.pi)) / a)
+    """1/sqrt(2 pi a), of a smaller a, whose reciprocal is not subnormal."""
+    return 2.0**-20 * ops.sqrt((1.0 / (2.0 * math.pi)) / (2.0**-40 * a))
 
 
 def density(a: Expr, x: Expr, digits: Digits) -> Expr:

@@ -155,7 +155,10 @@ def test_powers_of_which_a_product_is_inexact_are_powers(k: int) -> None:
     ("device", "dtype"), [("cpu", "float32"), ("cpu", "float64"), (0, "float32")]
 )
 def test_integer_powers_are_within_4_ulp(device: Any, dtype: DTypeName) -> None:
-    """Repeated squaring is 7 ULP off at x**25 and more beyond, by either sign of base or power."""
+    """Repeated squaring is 7 ULP off at x**25 and more beyond, by either sign of base or power.
+
+    Near the end of the range what is divided by is subnormal, and GPUs may flush it.
+    """
     powers = [-100, -37, -25, *range(-16, 0), *range(2, 19), 25, 31, 64, 100]
     if device == 0 and not any(d.is_gpu for d in sg.devices()):
         pytest.skip("no GPU and no software Vulkan driver here")
@@ -167,7 +170,8 @@ def test_integer_powers_are_within_4_ulp(device: Any, dtype: DTypeName) -> None:
     for k, found in zip(powers, kernel.run(x[:, None]), strict=True):
         with mp.workdps(40):
             true = [mp.mpf(float(v)) ** k for v in x]
-            usable = [float(limits.tiny) < abs(t) < float(limits.max) for t in true]
+            most = float(limits.max) / (4.0 if device == 0 and k < 0 else 1.0)
+            usable = [float(limits.tiny) < abs(t) < most for t in true]
             errors = [
                 float(abs(mp.mpf(float(f)) - t) / np.spacing(np.abs(x.dtype.type(float(t)))))
                 for f, t, u in zip(found, true, usable, strict=True)

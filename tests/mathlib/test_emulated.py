@@ -13,7 +13,7 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 
-from .cases import RANGES, TINY, cancelling, grid, ulps
+from .cases import EDGES, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, with_derivatives
 
 NAMES = [
@@ -161,3 +161,16 @@ def test_the_emulated_faults_show() -> None:
     assert Emulated(fuses=1).evaluate(graph, [square], given)[0][0] == 2.0**-11 + 2.0**-24
     assert Emulated().evaluate(graph, [double], given)[0][1] == 2.0**-129
     assert Emulated(flushes=True).evaluate(graph, [double], given)[0][1] == 0.0
+
+
+@pytest.mark.parametrize("device", [FLUSHING[0], H200[0]], ids=["flushes", "off"])
+@pytest.mark.parametrize("name", ["gammainc", "gammaincc", "gamma_density"])
+def test_edges_of_the_incomplete_functions(name: str, device: Emulated) -> None:
+    """A reciprocal of a large shape is subnormal, and the peak of the density was 0."""
+    edges = [v.ravel() for v in np.meshgrid(EDGES, EDGES)]
+    want = truth(name, *edges)
+    graph, inputs, roots = expanded(name)
+    given = [np.float32(e) for e in edges]
+    got = device.evaluate(graph, roots[:1], dict(zip(inputs, given, strict=True)))[0]
+    known = ~(np.abs(want) < SMALL)
+    np.testing.assert_allclose(got[known], want[known], rtol=2e-6)
