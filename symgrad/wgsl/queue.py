@@ -35,7 +35,9 @@ class Queue:
     Invariants:
 
     1. Whatever is written, submitted or waited for comes after all steps that were queued before.
-    2. Gathered steps that an interrupt kept from the device are still gathered.
+    2. Gathered steps that an interrupt kept from the device are still gathered; those that were to
+       start with others, which the device refuses, start without them.
+    3. That gathered steps were refused, the next who writes, submits or waits is told.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -44,6 +46,7 @@ class Queue:
         """Whether steps start at once, each by itself, as where they are timed."""
         self._lock = threading.RLock()
         self._gathered: list[Step] = []
+        self._refused: Exception | None = None
         self._submitted = 0.0
         self._tended = False
         self._wanted = threading.Event()
@@ -58,10 +61,13 @@ class Queue:
     def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
         """Start the steps, and then the copies; on a lost device this raises."""
         with self._lock:
+            self._tell()
             gathered, self._gathered = self._gathered, []
             try:
                 self.encoder.submit([*gathered, *steps], copies)
             except Exception:
+                if gathered and (steps or copies):
+                    self._start_alone(gathered)
                 raise
             except BaseException:
                 self._gathered = gathered
@@ -81,16 +87,31 @@ class Queue:
 
     def flush(self) -> None:
         """Start what was gathered."""
+        self._tell()
         if self._gathered:
             self.submit(())
+
+    def _start_alone(self, gathered: list[Step]) -> None:
+        """Start gathered steps; that they are refused is told to the next who asks."""
+        try:
+            self.encoder.submit(gathered, ())
+        except Exception as error:
+            self._refused = error
+
+    def _tell(self) -> None:
+        """Raise what gathered steps were refused with, once."""
+        refused, self._refused = self._refused, None
+        if refused:
+            raise refused
 
     def look_after(self) -> None:
         """Start what was gathered some time ago; whoever needs it is told if that fails."""
         with self._lock:
             age = time.perf_counter() - self._submitted
             if self._gathered and age > PATIENCE:
-                with contextlib.suppress(Exception):
-                    self.submit(())
+                gathered, self._gathered = self._gathered, []
+                self._start_alone(gathered)
+                self._submitted = time.perf_counter()
             elif age > 10 * PATIENCE:
                 self._wanted.clear()
 

@@ -140,7 +140,26 @@ def test_a_mistake_is_told_once(patient: None, queue: Queue, told: Told) -> None
     with pytest.raises(RuntimeError, match="a mistake"):
         queue.submit([step(2)])
     queue.submit([step(3)])
-    assert told.seen == [[0], [3]]
+    assert told.seen == [[0], [1], [3]], "what was gathered is not to blame"
+
+
+def test_who_asks_next_is_told_that_gathered_steps_were_refused(
+    monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    monkeypatch.setattr(module, "SOON", 1e6)
+    queue = Queue(told)
+    queue.submit([])
+    told.error = RuntimeError("refused")
+    queue.add([step(1)])
+    assert eventually(lambda: told.error is None)
+    for ask in (queue.flush, lambda: queue.submit([step(2)])):
+        with pytest.raises(RuntimeError, match="refused"):
+            ask()
+        queue.submit([step(3)])
+        queue._refused = RuntimeError("refused")
+    with pytest.raises(RuntimeError, match="refused"):
+        queue.write("a", 0, np.zeros(1))
+    assert told.seen == [[], [3], [3]]
 
 
 def test_nothing_starts_when_python_has_ended(patient: None, queue: Queue, told: Told) -> None:
