@@ -190,51 +190,65 @@ def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: boo
     The block: outputs, addresses, then the length that is reduced, that of a part, the number of
     parts, the identity and where y begins.
     """
-    length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
-    reach = f"{kept.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
-    loop = [*reduced.lines("j", "r"), f"      sum = apply(sum, x0[{reach}]);"]
-    head = [
+    body = _by_groups if by_groups else _by_invocations
+    lines = [
         *_preamble(["f32"], "f32", f"{call.ufunc.__name__}.reduce"),
         *definition(call),
+        *body(kept, reduced),
     ]
-    if not by_groups:
-        body = [
-            f"@compute @workgroup_size({GROUP})",
-            "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
-            "        @builtin(num_workgroups) groups: vec3<u32>) {",
-            f"  for (var o = id.x; o < block[0]; o += groups.x * {GROUP}u) {{",
-            *kept.lines("o", "k"),
-            f"    var sum = bitcast<f32>({identity});",
-            f"    for (var j = 0u; j < {length}; j++) {{", *loop, "    }",
-            f"    y[{y} + o] = sum;",
-            "  }",
-            "}",
-        ]  # fmt: skip
-        return "\n".join(head + body) + "\n"
-    body = [
-        f"var<workgroup> tile: array<f32, {GROUP}>;",
-        "",
-        f"@compute @workgroup_size({GROUP})",
-        "fn main(@builtin(workgroup_id) group: vec3<u32>,",
-        "        @builtin(num_workgroups) groups: vec3<u32>,",
-        "        @builtin(local_invocation_index) local: u32) {",
-        "  let number = group.y * groups.x + group.x;",
-        f"  let o = number / {parts};",
-        "  if (o >= block[0]) { return; }",
-        *kept.lines("o", "k"),
-        f"  let first = number % {parts} * {part};",
-        f"  let end = min(first + {part}, {length});",
-        f"  var sum = bitcast<f32>({identity});",
-        f"  for (var j = first + local; j < end; j += {GROUP}u) {{", *loop, "  }",
-        "  tile[local] = sum;",
-        f"  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{",
-        "    workgroupBarrier();",
-        "    if (local < half) { tile[local] = apply(tile[local], tile[local + half]); }",
-        "  }",
-        "  if (local == 0u) { y[" + y + " + number] = tile[0]; }",
-        "}",
-    ]  # fmt: skip
-    return "\n".join(head + body) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def _by_invocations(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """An invocation reduces all elements of an output."""
+    length, _, _, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    yield f"@compute @workgroup_size({GROUP})"
+    yield "fn main(@builtin(global_invocation_id) id: vec3<u32>,"
+    yield "        @builtin(num_workgroups) groups: vec3<u32>) {"
+    yield f"  for (var o = id.x; o < block[0]; o += groups.x * {GROUP}u) {{"
+    yield from kept.lines("o", "k")
+    yield f"    var sum = bitcast<f32>({identity});"
+    yield f"    for (var j = 0u; j < {length}; j++) {{"
+    yield from _step(kept, reduced)
+    yield "    }"
+    yield f"    y[{y} + o] = sum;"
+    yield "  }"
+    yield "}"
+
+
+def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """A workgroup reduces a part of the elements of an output."""
+    length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    yield f"var<workgroup> tile: array<f32, {GROUP}>;"
+    yield ""
+    yield f"@compute @workgroup_size({GROUP})"
+    yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
+    yield "        @builtin(num_workgroups) groups: vec3<u32>,"
+    yield "        @builtin(local_invocation_index) local: u32) {"
+    yield "  let number = group.y * groups.x + group.x;"
+    yield f"  let o = number / {parts};"
+    yield "  if (o >= block[0]) { return; }"
+    yield from kept.lines("o", "k")
+    yield f"  let first = number % {parts} * {part};"
+    yield f"  let end = min(first + {part}, {length});"
+    yield f"  var sum = bitcast<f32>({identity});"
+    yield f"  for (var j = first + local; j < end; j += {GROUP}u) {{"
+    yield from _step(kept, reduced)
+    yield "  }"
+    yield "  tile[local] = sum;"
+    yield f"  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{"
+    yield "    workgroupBarrier();"
+    yield "    if (local < half) { tile[local] = apply(tile[local], tile[local + half]); }"
+    yield "  }"
+    yield f"  if (local == 0u) {{ y[{y} + number] = tile[0]; }}"
+    yield "}"
+
+
+def _step(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """Add element j to the sum of output o."""
+    yield from reduced.lines("j", "r")
+    place = f"{kept.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
+    yield f"      sum = apply(sum, x0[{place}]);"
 
 
 @dataclass

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.elementwise import IDENTITIES, Addressing, Call, _elementwise, _reduction
 
 pytestmark = pytest.mark.skipif(not list_gpus(), reason="no GPU and no software driver here")
 
@@ -315,6 +319,24 @@ def test_arrays_are_broadcast() -> None:
     check(np.broadcast_to(there(drawn(3, 1)), (2, 3, 4)), np.broadcast_to(drawn(3, 1), (2, 3, 4)))
     with pytest.raises(InputError, match="does not broadcast"):
         np.broadcast_to(there(drawn(3)), (4,))
+
+
+@needs_tint
+def test_tint_takes_the_small_kernels() -> None:
+    dense, strided = Addressing(1, (True,)), Addressing(3, (False,))
+    sources = [
+        _elementwise(Call(np.exp), (True,), Addressing(1, (True, True))),
+        _elementwise(Call(np.power, ((1, -3.0),)), (True,), Addressing(2, (False, True))),
+        _elementwise(Call(np.hypot), (True, False), Addressing(4, (False, False))),
+        _elementwise(None, (True,), Addressing(3, (False, False))),
+    ]
+    for ufunc, by_groups in itertools.product(IDENTITIES, (False, True)):
+        below = replace(strided, first=dense.end)
+        sources.append(_reduction(Call(ufunc), dense, below, by_groups))
+        sources.append(
+            _reduction(Call(ufunc), strided, replace(dense, first=strided.end), by_groups)
+        )
+    assert [v for v in check_with_tint(sources) if v] == []
 
 
 def test_a_loop_stays_on_the_device() -> None:
