@@ -128,10 +128,15 @@ def with_derivatives(name: str) -> tuple[Graph, list[int], list[int]]:
 def expanded(name: str, math: str = "accurate") -> tuple[Graph, list[int], list[int]]:
     """The same in operations of the device."""
     graph, _, roots = with_derivatives(name)
+    graph, roots = primitives(graph, roots, math)
+    return graph, inputs_of(graph), roots
+
+
+def primitives(graph: Graph, roots: list[int], math: str = "accurate") -> tuple[Graph, list[int]]:
+    """The graph in operations of the device."""
     if math != "strict":
         graph, roots = simplify(graph, roots, True, {**inlined(math), ops.div: _wide})
-    graph, roots = simplify(graph, roots, True, primitive(math))
-    return graph, inputs_of(graph), roots
+    return simplify(graph, roots, True, primitive(math))
 
 
 def _wide(rewriter: Rewriter, a: int, b: int) -> int:

@@ -10,11 +10,11 @@ import pytest
 from symgrad.expr import ops
 
 from .cases import BOUNDS, EDGES, FUNCTIONS, cancelling, evaluate, truth, ulps
+from .edges import INCOMPLETE, INF, NAN
 
 UNARY = [n for n in BOUNDS if ops.TABLE[n].arity == 1]
 BINARY = [n for n in BOUNDS if ops.TABLE[n].arity == 2]
 ODD = ["expm1", "log1p", "sinh", "tanh", "asinh", "atanh", "asin", "atan", "erf", "cbrt"]
-NAN, INF = np.nan, np.inf
 
 TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("pow", (0.0, 0.0), 1.0), ("pow", (NAN, 0.0), 1.0), ("pow", (1.0, NAN), 1.0),
@@ -59,31 +59,13 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("erfinv", (1.5,), NAN), ("erfinv_slope", (1.0,), INF), ("erfinv_slope", (2.0,), NAN),
     ("ndtri", (0.5,), 0.0), ("ndtri", (0.0,), -INF), ("ndtri", (1.0,), INF),
     ("ndtri", (-0.1,), NAN), ("ndtri_slope", (0.0,), INF),
-    ("gammainc", (2.0, 0.0), 0.0), ("gammainc", (2.0, INF), 1.0), ("gammainc", (INF, 2.0), 0.0),
-    ("gammainc", (0.0, 2.0), 1.0), ("gammainc", (0.0, 0.0), NAN), ("gammainc", (INF, INF), NAN),
-    ("gammainc", (-1.0, 2.0), NAN), ("gammainc", (2.0, -1.0), NAN), ("gammainc", (2.0, -0.0), 0.0),
+    *INCOMPLETE, ("gammainc", (2.0, -1.0), NAN), ("gammainc", (2.0, -0.0), 0.0),
     ("gammainc", (1e30, 1e30), 0.5), ("gammainc", (1e-30, 1e-30), 1.0),
-    ("gammaincc", (2.0, 0.0), 1.0), ("gammaincc", (2.0, INF), 0.0), ("gammaincc", (INF, 2.0), 1.0),
+    ("gammaincc", (INF, 2.0), 1.0),
     ("gammaincc", (0.0, 2.0), 0.0), ("gammaincc", (0.0, 0.0), NAN), ("gammaincc", (NAN, 1.0), NAN),
     ("gammaincc", (1e-30, 1e-30), 6.8500334e-29), ("gammaincc", (1e30, 2e30), 0.0),
-    ("gamma_density", (0.5, 0.0), INF), ("gamma_density", (1.0, 0.0), 1.0),
-    ("gamma_density", (2.0, 0.0), 0.0), ("gamma_density", (2.0, INF), 0.0),
-    ("gamma_density", (0.0, 1.0), 0.0), ("gamma_density", (2.0, -1.0), NAN),
-    ("betainc", (2.0, 3.0, 0.0), 0.0), ("betainc", (2.0, 3.0, 1.0), 1.0),
-    ("betainc", (2.0, 3.0, -0.1), NAN), ("betainc", (2.0, 3.0, 1.5), NAN),
-    ("betainc", (-1.0, 3.0, 0.5), NAN), ("betainc", (2.0, -1.0, 0.5), NAN),
-    ("betainc", (NAN, 3.0, 0.0), NAN), ("betainc", (2.0, 3.0, NAN), NAN),
-    ("betainc", (0.0, 3.0, 0.5), 1.0), ("betainc", (2.0, 0.0, 0.5), 0.0),
-    ("betainc", (0.0, 0.0, 0.5), NAN), ("betainc", (INF, 2.0, 0.5), 0.0),
-    ("betainc", (2.0, INF, 0.5), 1.0), ("betainc", (INF, INF, 0.5), NAN),
-    ("betainc", (1e6, 1e6, 0.5), 0.5), ("betaincc", (2.0, 3.0, 0.0), 1.0),
-    ("betaincc", (2.0, 3.0, 1.0), 0.0), ("betaincc", (2.0, 3.0, 1.5), NAN),
-    ("betaincc", (0.0, 3.0, 0.5), 0.0), ("betaincc", (2.0, INF, 0.5), 0.0),
-    ("betaincc", (INF, 2.0, 0.5), 1.0), ("betaincc", (1.0, 2.0, 1e-30), 1.0),
-    ("beta_density", (0.5, 2.0, 0.0), INF), ("beta_density", (1.0, 2.5, 0.0), 2.5),
-    ("beta_density", (2.0, 0.5, 0.0), 0.0), ("beta_density", (2.0, 0.5, 1.0), INF),
-    ("beta_density", (2.5, 1.0, 1.0), 2.5), ("beta_density", (2.0, 2.0, 1.0), 0.0),
-    ("beta_density", (2.0, 2.0, 1.5), NAN), ("beta_density", (0.0, 2.0, 0.5), NAN),
+    ("gamma_density", (2.0, 0.0), 0.0),
+    ("gamma_density", (0.0, 1.0), 0.0),
     ("betainc", (2e18, 2.0, 0.5), NAN),
     ("log1mexp", (INF,), -0.0), ("log1mexp", (-1.0,), NAN), ("sinc", (0.0,), 1.0),
     ("sinc", (INF,), NAN), ("sinc_ratio", (0.0,), 1 / 3),

@@ -12,9 +12,10 @@ from symgrad.expr import reference
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
+from symgrad.expr.simplify import inputs_of
 
 from .cases import EDGES, RANGES, TINY, cancelling, grid, truth, ulps
-from .emulate import Array, Emulated, expanded, with_derivatives
+from .emulate import Array, Emulated, expanded, primitives, with_derivatives
 
 NAMES = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
@@ -174,3 +175,19 @@ def test_edges_of_the_incomplete_functions(name: str, device: Emulated) -> None:
     got = device.evaluate(graph, roots[:1], dict(zip(inputs, given, strict=True)))[0]
     known = ~(np.abs(want) < SMALL)
     np.testing.assert_allclose(got[known], want[known], rtol=2e-6)
+
+
+@pytest.mark.parametrize("device", [FLUSHING[0], H200[0]], ids=["flushes", "off"])
+@pytest.mark.parametrize("k", [*range(-14, -1), *range(2, 17)])
+def test_products_that_are_powers(k: int, device: Emulated) -> None:
+    """Within 4 ULP, but where the power that 1 is divided by is subnormal and flushed."""
+    graph = Graph()
+    graph.tracing = False
+    graph, roots = primitives(graph, [(Expr(graph, graph.input("x")) ** k).id])
+    random = np.random.default_rng(3)
+    sizes = np.concatenate([random.uniform(0.5, 2.0, 5000), np.exp(random.uniform(-30, 30, 3000))])
+    x = np.float32(sizes * random.choice([-1.0, 1.0], len(sizes)))
+    (got,) = device.evaluate(graph, roots, {inputs_of(graph)[0]: x})
+    want = x.astype(np.longdouble) ** k
+    usable = (np.abs(want) > TINY) & (np.abs(want) < 2.0 ** (126 if device.flushes else 127))
+    assert np.max(ulps(got[usable], want[usable])) <= 4.0

@@ -17,7 +17,8 @@ integer_pow = Op(
     name="integer_pow", signature="fi->f", reference=reference.integer_power, cost=3,
     meaning="x**k for a constant integer k, by products for -15 < k < 17",
     vjp=lambda g, y, x, k: ((k.number * g) * x ** (k.number - 1), None), latex="{0}^{{{1}}}",
-    edges="x**0 is 1; x**-k is 1/x**k", points=(
+    edges="x**0 is 1; x**-k is 1/x**k, ±inf from 2**126 on where a device flushes a subnormal x**k",
+    points=(
         (1.5, 3), (-1.25, 4), (-0.5, -3), (0.0, 2), (1.1, 8), (-1.2, 9), (0.0, 9), (1.3, -12),
         (-0.9, 25), (-1.01, -300), (1.7, 7), (1.3, -6), (-1.9, -14), (2.0, 16),
     ),

@@ -11,13 +11,13 @@ import pytest
 
 from symgrad.expr import ops
 
+from ..edges import INCOMPLETE, INF, NAN
 from .cases import NAMES, arity, evaluate
 
 UNARY = [n for n in NAMES if arity(n) == 1]
 BINARY = [n for n in NAMES if arity(n) == 2]
 ODD = ["expm1", "log1p", "sinh", "tanh", "asinh", "atanh", "asin", "atan", "erf", "cbrt", "sin",
        "tan"]  # fmt: skip
-NAN, INF = math.nan, math.inf
 LARGEST, SMALLEST = 1.797693134862315708e308, 5e-324
 
 TABLE: list[tuple[str, tuple[float, ...], float]] = [
@@ -139,28 +139,9 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("log_ndtr", (-1e150,), -5e299), ("mills_excess", (0.0,), math.sqrt(2.0 / math.pi)),
     ("mills_excess", (-INF,), 0.0), ("mills_excess", (INF,), INF),
     ("mills_excess", (-1e20,), 1e-20),
-    ("gammainc", (2.0, 0.0), 0.0), ("gammainc", (2.0, INF), 1.0), ("gammainc", (INF, 2.0), 0.0),
-    ("gammainc", (0.0, 2.0), 1.0), ("gammainc", (0.0, 0.0), NAN), ("gammainc", (INF, INF), NAN),
-    ("gammainc", (-1.0, 2.0), NAN), ("gammainc", (1e300, 1e300), 0.5),
-    ("gammaincc", (2.0, 0.0), 1.0), ("gammaincc", (2.0, INF), 0.0),
+    *INCOMPLETE,
+    ("gammainc", (1e300, 1e300), 0.5),
     ("gammaincc", (1e-300, 1e-300), 6.90198312233312e-298), ("gammaincc", (2.0, -1.0), NAN),
-    ("gamma_density", (0.5, 0.0), INF), ("gamma_density", (1.0, 0.0), 1.0),
-    ("gamma_density", (2.0, INF), 0.0), ("gamma_density", (2.0, -1.0), NAN),
-    ("betainc", (2.0, 3.0, 0.0), 0.0), ("betainc", (2.0, 3.0, 1.0), 1.0),
-    ("betainc", (2.0, 3.0, -0.1), NAN), ("betainc", (2.0, 3.0, 1.5), NAN),
-    ("betainc", (-1.0, 3.0, 0.5), NAN), ("betainc", (2.0, -1.0, 0.5), NAN),
-    ("betainc", (NAN, 3.0, 0.0), NAN), ("betainc", (2.0, 3.0, NAN), NAN),
-    ("betainc", (0.0, 3.0, 0.5), 1.0), ("betainc", (2.0, 0.0, 0.5), 0.0),
-    ("betainc", (0.0, 0.0, 0.5), NAN), ("betainc", (INF, 2.0, 0.5), 0.0),
-    ("betainc", (2.0, INF, 0.5), 1.0), ("betainc", (INF, INF, 0.5), NAN),
-    ("betainc", (1e6, 1e6, 0.5), 0.5), ("betaincc", (2.0, 3.0, 0.0), 1.0),
-    ("betaincc", (2.0, 3.0, 1.0), 0.0), ("betaincc", (2.0, 3.0, 1.5), NAN),
-    ("betaincc", (0.0, 3.0, 0.5), 0.0), ("betaincc", (2.0, INF, 0.5), 0.0),
-    ("betaincc", (INF, 2.0, 0.5), 1.0), ("betaincc", (1.0, 2.0, 1e-30), 1.0),
-    ("beta_density", (0.5, 2.0, 0.0), INF), ("beta_density", (1.0, 2.5, 0.0), 2.5),
-    ("beta_density", (2.0, 0.5, 0.0), 0.0), ("beta_density", (2.0, 0.5, 1.0), INF),
-    ("beta_density", (2.5, 1.0, 1.0), 2.5), ("beta_density", (2.0, 2.0, 1.0), 0.0),
-    ("beta_density", (2.0, 2.0, 1.5), NAN), ("beta_density", (0.0, 2.0, 0.5), NAN),
     ("betainc", (2e36, 2.0, 0.5), NAN), ("betainc", (1e-300, 1.0, 0.5), 1.0),
     ("betaincc", (1e-300, 1.0, 0.5), 6.931471805599453e-301),
     ("erfinv", (0.0,), 0.0), ("erfinv", (-0.0,), -0.0), ("erfinv", (1.0,), INF),
