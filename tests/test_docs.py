@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+import symgrad as sg
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -95,6 +98,18 @@ def test_the_readme_shows_the_kernel_of_its_first_example() -> None:
     example = doctest.DocTestParser().get_doctest(start, {}, "README.md", "README.md", 0)
     doctest.DocTestRunner(verbose=False).run(example, clear_globs=False)
     assert example.globs["kernel"].wgsl.rstrip("\n") == rest.partition("\n```")[0]
+
+
+def test_the_readme_says_what_its_loop_on_a_gpu_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    if not any(d.is_gpu for d in sg.devices()):
+        pytest.skip("no GPU and no software Vulkan driver here")
+    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "device_array" in b)
+    rosenbrock = lambda v: (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2  # noqa: E731
+    space = {"np": np, "sg": sg, "rosenbrock": rosenbrock}
+    exec(loop, space)
+    start = rosenbrock(np.random.default_rng(0).normal(size=(10_000, 2)).T).mean()
+    said = re.findall(r"# ([\d.]+), from ([\d.]+) at the start", loop)
+    assert said == [(f"{float(capsys.readouterr().out):.2f}", f"{start:.0f}")]
 
 
 def test_the_readme_says_how_to_try_and_to_test() -> None:
