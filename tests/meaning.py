@@ -117,7 +117,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "word_xor": lambda a, b: int(a) ^ int(b),
     "word_shift_left": lambda a, b: (int(a) << int(b)) % 2**32,
     "word_shift_right": lambda a, b: int(a) >> int(b), "word_lt": lambda a, b: int(a) < int(b),
-    "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
+    "word_min": min, "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
     "signed_float": lambda x: (int(x) + 2**31) % 2**32 - 2**31,
     "nearest_word": lambda x: int(mp.nint(x)) % 2**32,
     "modulus": lambda a, b: a - b * mp.floor(a / b),

@@ -31,8 +31,8 @@ INF, NAN = math.inf, math.nan
 BITS: Final = {
     "float_bits", "bits_float", "word_add", "word_and", "word_div",
     "word_sub", "word_mul", "word_or", "word_xor", "word_shift_left", "word_shift_right",
-    "word_lt", "word_where", "word_float", "signed_float", "nearest_word", "modulus", "far_modulus",
-    "saturate", "wide_div", "ratio", "root", "decay_between",
+    "word_lt", "word_min", "word_where", "word_float", "signed_float", "nearest_word", "modulus",
+    "far_modulus", "saturate", "wide_div", "ratio", "root", "decay_between",
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
     "far_sin", "far_cos", "far_tan", "sin_turns", "cos_turns",
     "scalb", "exponent", "significand", "upper", "first_digits",

@@ -62,6 +62,11 @@ word_lt = Op(
     name="word_lt", signature="uu->b", reference=np.less, meaning="a < b of words",
     llvm="icmp ult {u} {0}, {1}", wgsl="{0} < {1}", points=((7, 9), (0x90000001, 3)),
 )  # fmt: skip
+word_min = Op(
+    name="word_min", signature="uu->u", reference=np.minimum, meaning="the smaller of two words",
+    llvm="c = icmp ult {u} {0}, {1}; select {b} {c}, {u} {0}, {u} {1}", wgsl="min({0}, {1})",
+    commutative=True, points=((7, 9), (0x90000001, 3)),
+)  # fmt: skip
 word_where = Op(
     name="word_where", signature="buu->u", reference=reference.where,
     meaning="the word a where the condition c holds, else b",

@@ -1,0 +1,93 @@
+"""What kernels are written for: invocations that run in step, or groups with barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, widen
+
+
+@dataclass(frozen=True)
+class InStep:
+    """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`."""
+
+    width: int
+    whole: bool = True
+    block: int = 8
+    wide: str = "d"
+    chunks: bool = True
+
+    def point(self, k: Kernel) -> int:
+        """The number of the invocation's point: see `Target`."""
+        return k.cell
+
+    def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
+        """Each wide sum: see `Target`."""
+        return [(t,) for t in totals]
+
+    def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+        """A sum in float64: see `Target`."""
+        return (k.add(wide_add, total[0], k.add(widen, x)),)
+
+    def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
+        """A wide sum as a float: see `Target`."""
+        return k.add(narrow, total[0])
+
+    def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
+        """The sums over the lanes: see `Target`."""
+        return [k.add(lane_sum, v) for v in values]
+
+
+@dataclass(frozen=True)
+class InGroups:
+    """Invocations that share arrays, and wait for each other at barriers. See `Target`.
+
+    There is no float64: a wide sum is a pair of floats, the second what rounding took.
+    """
+
+    width: int = 64
+    whole: bool = False
+    block: int = 16
+    wide: str = "ff"
+    chunks: bool = False
+
+    def point(self, k: Kernel) -> int:
+        """The invocation's point, or past the end the last one again: see `Target`."""
+        return k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
+
+    def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
+        """The pairs: see `Target`."""
+        return list(zip(totals[::2], totals[1::2], strict=True))
+
+    def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+        """Knuth's sum with its rounding error: see `Target`."""
+        high, low = total
+        after = k.add(ops.opaque, k.add(ops.add, high, x))
+        part = k.add(ops.opaque, k.add(ops.sub, after, high))
+        before = k.add(ops.opaque, k.add(ops.sub, after, part))
+        error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
+        return after, k.add(ops.add, low, error)
+
+    def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
+        """A wide sum as a float: see `Target`."""
+        return k.add(ops.add, *total)
+
+    def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
+        """Halves are added to halves in an array of the group: see `Target`."""
+        tile = k.buffer(f"tile{len(k.buffers)}", "group", size=self.width)
+        found: list[int] = []
+        for value in values:
+            k.store(tile, k.local, value)
+            half = self.width // 2
+            while half:
+                k.barrier()
+                lower = k.add(ops.word_lt, k.local, k.word(half))
+                other = k.add(ops.word_add, k.local, k.word(half))
+                k.when(lower, lambda o=other: k.store(tile, k.local, k.load(tile, o), add=True))
+                half //= 2
+            k.barrier()
+            found.append(k.load(tile, k.word(0)))
+            k.barrier()
+        return found
