@@ -38,7 +38,7 @@ widen: Final = Op(
     name="widen", signature="f->d", reference=np.float64, meaning="a float as a wide one"
 )
 narrow: Final = Op(
-    name="narrow", signature="d->f", reference=_given, meaning="a wide float rounded to a float"
+    name="narrow", signature="d->f", reference=np.positive, meaning="a wide float as a float"
 )
 wide_add: Final = Op(
     name="wide_add", signature="dd->d", reference=np.add, meaning="a + b of wide floats"
@@ -448,6 +448,18 @@ def results_of(item: int | Statement) -> Sequence[int]:
             return (result,)
         case _:
             return ()
+
+
+def accesses(kernel: Kernel, item: int | Statement) -> Iterator[tuple[Buffer, int | None]]:
+    """The buffer that an item reads or writes, and the index; None for all of it."""
+    if isinstance(item, int):
+        op, *args = kernel.graph.nodes[item]
+        if isinstance(op, Read):
+            yield op.buffer, args[0]
+    elif isinstance(item, Load | Store):
+        yield item.buffer, item.index
+    elif isinstance(item, Fill):
+        yield item.buffer, None
 
 
 _NEUTRAL: Final = {ops.word_add: 0, ops.word_sub: 0, ops.word_mul: 1}

@@ -1,0 +1,65 @@
+"""Which values of a kernel are the same in all invocations of a group, and which vary."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from symgrad.kernel.language import For, If, Kernel, Load, Statement, lane_sum
+
+
+def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
+    """The values that may differ among the invocations of a group.
+
+    With ``memory`` also those that are loaded from what invocations write to, at one index or not:
+    compilers of WGSL take no such value for uniform.
+    """
+    users: defaultdict[int, list[int]] = defaultdict(list)
+    found = [kernel.cell, kernel.local]
+    for _, item in kernel.items():
+        if isinstance(item, Load) and (memory or item.buffer.space == "own"):
+            found.append(item.result)
+        for source, value in _flows(kernel, item):
+            users[source].append(value)
+    known = set(found)
+    while found:
+        new = [value for value in users[found.pop()] if value not in known]
+        known.update(new)
+        found += new
+    return frozenset(known)
+
+
+def diverges(statement: For | If, varying: frozenset[int]) -> bool:
+    """Whether invocations of a group may part at a statement."""
+    if isinstance(statement, If):
+        return statement.condition in varying
+    return not varying.isdisjoint((statement.lo, statement.hi, statement.test))
+
+
+def _flows(kernel: Kernel, item: int | Statement) -> Iterator[tuple[int, int]]:
+    """Pairs of values, of which the second may vary if the first does."""
+    match item:
+        case int():
+            if kernel.graph.nodes[item][0] is not lane_sum:
+                yield from ((a, item) for a in kernel.graph.args(item))
+        case Load(result=result, index=index):
+            yield index, result
+        case If(condition=condition, yields=yields, results=results):
+            for result, *values in zip(results, *yields, strict=False):
+                yield from ((value, result) for value in (condition, *values))
+        case For():
+            yield from _flows_of_loop(item)
+        case _:
+            pass
+
+
+def _flows_of_loop(loop: For) -> Iterator[tuple[int, int]]:
+    """Where one invocation turns more often than another, what a carry is differs too."""
+    yield loop.lo, loop.k
+    yield loop.lo, loop.count
+    ends = [loop.lo, loop.hi, *([] if loop.test is None else [loop.test])]
+    yield from ((end, loop.count) for end in ends)
+    carries = zip(loop.params, loop.inits, loop.yields, loop.results, strict=False)
+    for param, init, following, result in carries:
+        yield from ((value, param) for value in (init, following, *ends))
+        yield param, result

@@ -1,0 +1,173 @@
+"""The invariants of a kernel of the language, checked: between stages, and by tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from symgrad.expr.node import WORD, Op
+from symgrad.kernel.language import (
+    VALUES,
+    Barrier,
+    Buffer,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Scope,
+    Statement,
+    Store,
+    accesses,
+    lane_sum,
+    operands,
+    results_of,
+)
+from symgrad.kernel.uniform import diverges, varying
+
+
+def verify(kernel: Kernel) -> None:
+    """Raise AssertionError with the first fault, if there is one."""
+    for fault in faults(kernel):
+        raise AssertionError(f"{kernel.name}: {fault}")
+
+
+def faults(kernel: Kernel) -> Iterator[str]:
+    """What is wrong with a kernel, in words."""
+    return _Check(kernel).scope(kernel.main, uniform=True)
+
+
+class _Check:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.nodes = kernel, kernel.graph.nodes
+        self.varying = varying(kernel, memory=True)
+        self.buffers = set(map(id, kernel.buffers))
+        self.known = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
+        """The values that are known at the place that is looked at."""
+        self.loops: dict[int, For] = {}
+        """The loops by their counters."""
+
+    # what is known where -------------------------------------------------------------------------
+
+    def scope(self, scope: Scope, uniform: bool, ends: Sequence[int] = ()) -> Iterator[str]:
+        """The faults within a scope, at whose end some values are needed."""
+        outside = set(self.known)
+        for item in scope.items:
+            yield from self._item(scope, item)
+            yield from self._inner(item, uniform)
+            self.known.update(results_of(item))
+        yield from self._unknown(ends, "the end of a scope")
+        self.known = outside
+
+    def _item(self, scope: Scope, item: int | Statement) -> Iterator[str]:
+        shown = self.shown(item)
+        yield from self._unknown(operands(self.kernel, item), shown)
+        yield from self._types(item, shown)
+        for result in results_of(item):
+            if self.kernel.home.get(result) is not scope:
+                yield f"{shown} makes {result}, which is of another scope"
+        if isinstance(item, int):
+            yield from self._hashed(scope, item, shown)
+
+    def _hashed(self, scope: Scope, i: int, shown: str) -> Iterator[str]:
+        op, *args = self.nodes[i]
+        around = scope.parent.enclosing() if scope.parent else ()
+        if any(self.nodes[i] in s.index for s in around):
+            yield f"{shown} is known in a scope around its own"
+        if op.commutative and args[0] > args[1]:
+            yield f"{shown} has its arguments out of order"
+
+    def _inner(self, item: int | Statement, uniform: bool) -> Iterator[str]:
+        """The faults of what stands within an item, and of what needs all invocations."""
+        if not uniform and (isinstance(item, Barrier) or self._is(item, lane_sum)):
+            yield f"{self.shown(item)} stands where control flow may vary within a group"
+        if isinstance(item, If):
+            here = uniform and not diverges(item, self.varying)
+            for scope, ends in zip(item.sides, item.yields, strict=True):
+                yield from self.scope(scope, here, ends)
+        if isinstance(item, For):
+            here = uniform and not diverges(item, self.varying)
+            self.loops[item.k] = item
+            given = {item.k, *item.params}
+            self.known |= given
+            yield from self._test(item)
+            yield from self.scope(item.scope, here, item.yields)
+            self.known -= given
+
+    def _test(self, loop: For) -> Iterator[str]:
+        """A test is known before the item that it stands before."""
+        if loop.test is None:
+            return
+        before = {r for item in loop.scope.items[: loop.test_at] for r in results_of(item)}
+        if loop.test not in before and not self._is_known(loop.test):
+            yield f"the test {loop.test} of a loop is not known where it is asked"
+
+    def _unknown(self, values: Sequence[int], shown: str) -> Iterator[str]:
+        yield from (
+            f"{shown} needs {v}, which is not known there" for v in values if not self._is_known(v)
+        )
+
+    def _is_known(self, i: int) -> bool:
+        op = self.nodes[i][0]
+        return i in self.known or (not op.arity and VALUES.get(op.result) is not op)
+
+    # what it is ----------------------------------------------------------------------------------
+
+    def _types(self, item: int | Statement, shown: str) -> Iterator[str]:
+        for values, wanted in self._signatures(item):
+            found = "".join(map(self.kernel.type, values))
+            if found != wanted:
+                yield f"{shown} takes {wanted}, not {found}"
+        for buffer, index in accesses(self.kernel, item):
+            yield from self._access(item, buffer, index, shown)
+
+    def _signatures(self, item: int | Statement) -> Iterator[tuple[Sequence[int], str]]:
+        """Values, and the kinds that they have to have."""
+        match item:
+            case int():
+                yield self.kernel.graph.args(item), self.nodes[item][0].signature.partition("->")[0]
+            case Load(result=value) | Store(value=value):
+                yield [item.index, value], "u" + item.buffer.kind
+            case If():
+                yield [item.condition], "b"
+                yield from ((ys, self._kinds(item.results)) for ys in item.yields)
+            case For():
+                yield [item.lo, item.hi], "uu"
+                yield ([], "") if item.test is None else ([item.test], "b")
+                kinds = self._kinds(item.params)
+                yield from ((v, kinds) for v in (item.inits, item.yields, item.results))
+            case _:
+                pass
+
+    def _kinds(self, values: Sequence[int]) -> str:
+        return "".join(map(self.kernel.type, values))
+
+    def _access(
+        self, item: int | Statement, buffer: Buffer, index: int | None, shown: str
+    ) -> Iterator[str]:
+        if id(buffer) not in self.buffers:
+            yield f"{shown} is of a buffer that the kernel does not have"
+        if (buffer.space == "read") != isinstance(item, int):
+            yield f"{shown}: {buffer.name} is of the space {buffer.space!r}"
+        if isinstance(item, Fill) and buffer.space != "own":
+            yield f"{shown}: {buffer.name} is not the invocation's own"
+        if index is not None and buffer.size and self._least(index) >= buffer.size:
+            yield f"{shown} is beyond the {buffer.size} numbers of {buffer.name}"
+
+    def _least(self, i: int) -> int:
+        """A word that a word is not below."""
+        op, *payload = self.nodes[i]
+        if i in self.loops:
+            return self._least(self.loops[i].lo)
+        return payload[0] if op is WORD else 0
+
+    # in words ------------------------------------------------------------------------------------
+
+    def _is(self, item: int | Statement, op: Op) -> bool:
+        return isinstance(item, int) and self.nodes[item][0] is op
+
+    def shown(self, item: int | Statement) -> str:
+        """An item as a person would name it."""
+        if isinstance(item, int):
+            return f"{item} = {self.nodes[item][0].name}{tuple(self.kernel.graph.args(item))}"
+        buffers = [b.name for b, _ in accesses(self.kernel, item)]
+        return f"{type(item).__name__}{(*buffers, *operands(self.kernel, item))}"

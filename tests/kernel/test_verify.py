@@ -1,0 +1,206 @@
+"""Kernels with one fault each, which is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from symgrad.expr import ops
+from symgrad.kernel.language import (
+    Buffer,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Scope,
+    Store,
+    lane_sum,
+)
+from symgrad.kernel.target import InGroups
+from symgrad.kernel.verify import faults, verify
+
+
+def kernel() -> Kernel:
+    return Kernel(InGroups(4))
+
+
+def loop_of(k: Kernel) -> For:
+    (found,) = (item for item in k.main.items if isinstance(item, For))
+    return found
+
+
+def sound() -> Kernel:
+    """A kernel with everything in it, and no fault."""
+    k = kernel()
+    x, y, a = k.buffer("x", "read"), k.buffer("y", "write"), k.buffer("a", "own", size=4)
+    value = k.load(x, k.target.point(k))
+    k.fill(a)
+
+    def body(i: int, carries: list[int]) -> list[int]:
+        k.store(a, i, carries[0], add=True)
+        return [k.add(ops.mul, k.load(a, i), value)]
+
+    (last,), _ = k.loop(
+        k.word(0), k.word(4), [value], body, test=lambda _, c: k.add(ops.lt, c[0], k.constant(9.0))
+    )
+    positive = k.add(ops.lt, k.constant(0.0), last)
+    (kept,) = k.choose(positive, lambda: [k.add(ops.log, last)], lambda: [last])
+    (total,) = k.target.sum_group(k, [kept])
+    k.when(k.add(ops.word_lt, k.cell, k.count), lambda: k.store(y, k.cell, total))
+    return k
+
+
+def test_a_kernel_without_faults() -> None:
+    verify(sound())
+
+
+def refused(k: Kernel, words: str) -> None:
+    found = list(faults(k))
+    assert any(words in fault for fault in found), found
+    with pytest.raises(AssertionError, match="kernel: "):
+        verify(k)
+
+
+def test_a_value_is_used_where_it_is_known() -> None:
+    k = kernel()
+    k.when(
+        k.truth(True), lambda: k.store(k.buffer("y", "write"), k.cell, k.add(ops.exp, k.value("f")))
+    )
+    refused(k, "which is not known there")
+    k = kernel()
+    loop_value: list[int] = []
+    k.loop(k.word(0), k.word(2), [k.constant(1.0)], lambda _, c: loop_value.extend(c) or c)
+    k.store(k.buffer("y", "write"), k.cell, loop_value[0])
+    refused(k, f"needs {loop_value[0]}, which is not known there")
+
+
+def test_a_value_is_used_after_it_is_made() -> None:
+    k = sound()
+    k.main.items.reverse()
+    refused(k, "which is not known there")
+
+
+def test_a_test_is_known_where_it_is_asked() -> None:
+    k = sound()
+    loop_of(k).test_at = 0
+    refused(k, "is not known where it is asked")
+
+
+def test_yields_are_known_at_the_end() -> None:
+    k = sound()
+    choice = next(item for item in k.main.items if isinstance(item, If))
+    choice.yields[1][0] = choice.yields[0][0]
+    refused(k, "the end of a scope needs")
+
+
+def test_a_node_stands_in_its_scope_and_once_on_the_way_out() -> None:
+    k = sound()
+    loop = loop_of(k)
+    inner = next(i for i in loop.scope.items if isinstance(i, int))
+    k.home[inner] = k.main
+    refused(k, "which is of another scope")
+    k = sound()
+    loop = loop_of(k)
+    inner = next(i for i in loop.scope.items if isinstance(i, int))
+    k.main.index[k.graph.nodes[inner]] = inner
+    refused(k, "is known in a scope around its own")
+
+
+def test_kinds_of_values() -> None:
+    k = kernel()
+    y, words = k.buffer("y", "write"), k.buffer("w", "write", "u")
+    number, word = k.value("f"), k.word(1)
+    k.main.items += [
+        Store(y, number, number), Store(words, word, number), Load(k.value("u"), y, word),
+        If(number, (Scope(k.main, True), Scope(k.main, True)), ([], []), []),
+    ]  # fmt: skip
+    k.add(ops.exp, word)
+    found = "\n".join(faults(k))
+    for wanted in ("takes uf, not ff", "takes uu, not uf", "takes uf, not uu", "takes b, not f",
+                   "takes f, not u"):  # fmt: skip
+        assert wanted in found
+
+
+def test_kinds_of_carries() -> None:
+    k = sound()
+    loop_of(k).inits[0] = k.word(0)
+    refused(k, "takes f, not u")
+    k = sound()
+    loop_of(k).yields.append(k.word(0))
+    refused(k, "takes f, not fu")
+
+
+def test_commuting_arguments_are_in_order() -> None:
+    k = kernel()
+    a, b = k.value("f"), k.value("f")
+    k.intern((ops.add, b, a), k.main)
+    refused(k, "out of order")
+
+
+def test_buffers_that_are_read_are_not_written() -> None:
+    k = kernel()
+    x = k.buffer("x", "read")
+    k.store(x, k.cell, k.constant(1.0))
+    refused(k, "is of the space 'read'")
+    k = kernel()
+    y = k.buffer("y", "write")
+    k.add(y.read, k.cell)
+    refused(k, "is of the space 'write'")
+    k = kernel()
+    k.fill(k.buffer("y", "write"))
+    refused(k, "is not the invocation's own")
+
+
+def test_buffers_are_the_kernels() -> None:
+    k = kernel()
+    k.main.items.append(Fill(Buffer("a", "own", size=2)))
+    refused(k, "that the kernel does not have")
+
+
+def test_indices_are_within_what_is_known() -> None:
+    k = kernel()
+    a = k.buffer("a", "own", size=4)
+    k.store(a, k.word(3), k.constant(0.0))
+    verify(k)
+    k.store(a, k.word(4), k.constant(0.0))
+    refused(k, "is beyond the 4 numbers of a")
+    k = kernel()
+    a = k.buffer("a", "own", size=4)
+    k.loop(k.word(4), k.word(9), [], lambda i, _: k.store(a, i, k.constant(0.0)) or [])
+    refused(k, "is beyond the 4 numbers of a")
+
+
+def test_barriers_are_reached_by_all() -> None:
+    k = kernel()
+    k.when(k.add(ops.word_lt, k.group, k.count), k.barrier)
+    verify(k)
+    k.when(k.add(ops.word_lt, k.cell, k.count), k.barrier)
+    refused(k, "Barrier() stands where control flow may vary within a group")
+
+
+def test_barriers_under_what_was_loaded() -> None:
+    k = kernel()
+    flag = k.load(k.buffer("state", "write"), k.group)
+    k.when(k.add(ops.lt, flag, k.constant(0.0)), k.barrier)
+    refused(k, "Barrier()")
+    k = kernel()
+    flag = k.load(k.buffer("state", "read"), k.group)
+    k.when(k.add(ops.lt, flag, k.constant(0.0)), k.barrier)
+    verify(k)
+
+
+def test_barriers_in_loops() -> None:
+    k = kernel()
+    k.loop(k.word(0), k.count, [], lambda *_: k.barrier() or [])
+    verify(k)
+    k.loop(k.word(0), k.local, [], lambda *_: k.barrier() or [])
+    refused(k, "Barrier()")
+
+
+def test_sums_over_a_group_are_reached_by_all() -> None:
+    k = kernel()
+    mine = k.add(ops.word_float, k.local)
+    y = k.buffer("y", "write")
+    positive = k.add(ops.lt, k.constant(1.0), mine)
+    k.when(positive, lambda: k.store(y, k.cell, k.add(lane_sum, mine)))
+    refused(k, "lane_sum")
