@@ -101,7 +101,7 @@ class For:
     ``params`` are the carries at the start of a turn, first ``inits`` and then what the turn before
     ``yields``; ``results`` are what the last one yields. With a ``test``, which is known before the
     item number ``test_at`` of the scope, the loop ends where it does not hold. ``count`` is the k
-    at which the loop ended: lo and the turns taken.
+    at which the loop ended: lo and the turns taken, of which there are ``most`` at most.
     """
 
     scope: Scope
@@ -116,6 +116,7 @@ class For:
     count: int
     test: int | None = None
     test_at: int = 0
+    most: int | None = None
 
 
 @dataclass(eq=False)
@@ -357,11 +358,11 @@ class Kernel:
     def loop(
         self, lo: int, hi: int, inits: Sequence[int],
         body: Callable[[int, list[int]], Sequence[int]], *, down: bool = False,
-        test: Callable[[int, list[int]], int] | None = None,
+        test: Callable[[int, list[int]], int] | None = None, most: int | None = None,
     ) -> tuple[list[int], int]:  # fmt: skip
         """A `For`, of which ``body(k, carries)`` gives the next carries; its results and its count.
 
-        ``test(k, carries)`` says whether to go on.
+        ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most.
         """
         scope = Scope(self.at)
         kinds = [self.type(i) for i in inits]
@@ -372,9 +373,9 @@ class Kernel:
             yields = list(body(k, params))
         assert kinds == [self.type(y) for y in yields], "a loop yields what it carries"
         results, count = [self.value(kind) for kind in kinds], self.value("u")
-        self.at.items.append(
-            For(scope, k, lo, hi, down, params, list(inits), yields, results, count, going, test_at)
-        )
+        turns = scope, k, lo, hi, down
+        carries = params, list(inits), yields, results
+        self.at.items.append(For(*turns, *carries, count, going, test_at, most))
         return results, count
 
     def choose(

@@ -55,7 +55,9 @@ class InGroups:
 
     def point(self, k: Kernel) -> int:
         """The invocation's point, or past the end the last one again: see `Target`."""
-        return k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
+        point = k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
+        k.names[point] = "point"
+        return point
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The pairs: see `Target`."""
