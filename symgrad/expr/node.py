@@ -39,7 +39,8 @@ def bits_float(bits: int) -> float:
 class Op:
     """One row of the op table: everything that symgrad knows about an operation.
 
-    ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32. ``reference`` is the
+    ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32, F and W arrays of
+    floats and of words, t the results of a loop or a choice. ``reference`` is the
     meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y, *args)`` a row has at most
     one: the partial derivatives, or, where a product would turn 0*inf into NaN, the cotangents
     themselves; None marks a structural zero. A row with ``compose`` is never a node: calling it
@@ -74,6 +75,8 @@ class Op:
     """Whether the value is the first argument: the row is there for its derivative only."""
     whole: bool = False
     """Whether integers, of which no kernel has any, give an integer: an index, say."""
+    constant: bool = False
+    """Whether it is a leaf whose value the node itself says."""
     domain: str = ""
     edges: str = ""
     points: tuple[tuple[float, ...], ...] = ()
@@ -156,12 +159,33 @@ def _leaf(signature: str) -> Callable[..., Any]:
     return reference
 
 
-CONST: Final = Op(name="const", signature="->f", reference=_leaf("const"))
-INTEGER: Final = Op(name="integer", signature="->i", reference=_leaf("integer"))
-WORD: Final = Op(name="word", signature="->u", reference=_leaf("word"))
-TRUTH: Final = Op(name="truth", signature="->b", reference=_leaf("truth"))
+def _constant(name: str, kind: str) -> Op:
+    return Op(name=name, signature=f"->{kind}", reference=_leaf(name), constant=True)
+
+
+def _leaves_of(name: str) -> dict[str, Op]:
+    """A leaf of each type that values of regions have."""
+    return {
+        kind: Op(name=f"{name}_{kind}", signature=f"->{kind}", reference=_leaf(name))
+        for kind in "bufFW"
+    }
+
+
+CONST: Final = _constant("const", "f")
+INTEGER: Final = _constant("integer", "i")
+WORD: Final = _constant("word", "u")
+TRUTH: Final = _constant("truth", "b")
 INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
-LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, INPUT)
+
+INPUTS: Final = _leaves_of("input") | {"f": INPUT}
+"""Inputs by their types, ``(op, number)``; of an array ``(op, number, length)``."""
+
+HOLES: Final = _leaves_of("hole")
+"""What stands, while a region is traced, for an input of it: see `symgrad.expr.region.hole`."""
+
+LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *INPUTS.values(), *HOLES.values())
+ARRAYS: Final = "FW"
+"""The types of arrays."""
 
 
 class Graph:
@@ -272,10 +296,11 @@ class Graph:
                 self._floats[value] = found
         return found
 
-    def input(self, name: str) -> int:
-        """The id of a new input."""
+    def input(self, name: str, kind: str = "f", length: int | None = None) -> int:
+        """The id of a new input; only those of a region are of other types than float."""
         self.names.append(name)
-        return self.intern((INPUT, len(self.names) - 1))
+        size = () if length is None else (length,)
+        return self.intern((INPUTS[kind], len(self.names) - 1, *size))
 
     def input_named(self, name: str) -> int:
         """The id of the input of this name."""
@@ -289,7 +314,7 @@ class Graph:
         return node[1:] if node[0].arity else ()
 
     def type(self, i: int) -> str:
-        """The type of node i: f, b, i or u."""
+        """The type of node i: f, b, i, u, F, W or t, as in the signature of an `Op`."""
         return self.nodes[i][0].result
 
     def value(self, i: int) -> float | None:

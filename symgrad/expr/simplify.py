@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import fold
@@ -20,6 +20,7 @@ from symgrad.expr.match import Matcher, matchers
 from symgrad.expr.node import (
     CONST,
     INPUT,
+    INPUTS,
     INTEGER,
     TRUTH,
     Graph,
@@ -58,7 +59,8 @@ def simplify(
     derived = flags(graph, graph.derived if level else ())
     renamed = [-1] * len(graph)
     for i in inputs_of(graph):
-        renamed[i] = made.input(graph.names[graph.nodes[i][1]])
+        op, number, *length = graph.nodes[i]
+        renamed[i] = made.input(graph.names[number], op.result, *length)
     nodes, places = graph.nodes, graph.places
     for i in reachable(graph, roots):
         node = nodes[i]
@@ -73,8 +75,11 @@ def simplify(
 
 def inputs_of(graph: Graph) -> list[int]:
     """The input nodes, by input number."""
-    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] is INPUT}
+    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] in _INPUTS}
     return [numbered[k] for k in sorted(numbered)]
+
+
+_INPUTS: Final = frozenset(INPUTS.values())
 
 
 def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
@@ -191,7 +196,7 @@ class Rewriter:
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
         if op is ops.opaque:
             return None
-        if op.arity and all(not head.arity and head is not INPUT for head in heads):
+        if op.arity and op.result in ("b", "f") and all(head.constant for head in heads):
             return _fold
         if op is ops.where and heads[0] is TRUTH:
             return _choose
@@ -214,14 +219,12 @@ def _nothing(*_: Any) -> None:
     return None
 
 
-def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
+def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     nodes = rewriter.graph.nodes
     value = fold(op, tuple([nodes[a] for a in args]))
     if op.result == "b":
         return rewriter.graph.intern((TRUTH, int(value)))
-    if op.result == "f":
-        return rewriter.graph.intern((CONST, float_bits(float(value))))
-    return None
+    return rewriter.graph.intern((CONST, float_bits(float(value))))
 
 
 def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:

@@ -1,0 +1,174 @@
+"""Arrays as values: writing to one gives a new version of it, so loops over arrays are pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.expression import WRAP, Expr, Word, operand
+from symgrad.expr.misuse import located
+from symgrad.expr.node import ARRAYS, HOLES, INPUTS, WORD, Graph, Handle, Op
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class ArrayOp(Op):
+    """A row about arrays, which NumPy holds as (elements, points); past the end is the last one."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return self.name.upper()  # the name of the row in this module
+
+
+def _full(name: str, signature: str, value: float, dtype: Any) -> ArrayOp:
+    def reference(length: int) -> Any:
+        return np.full((length, 1), value, dtype)
+
+    return ArrayOp(name=name, signature=signature, reference=reference, constant=True)
+
+
+ZEROS: Final = _full("zeros", "->F", 0.0, np.float64)
+"""``(ZEROS, length)``: an array of zeros, a constant."""
+EMPTY: Final = _full("empty", "->F", np.nan, np.float64)
+"""``(EMPTY, length)``: an array of which every number is written before it is read."""
+EMPTY_W: Final = _full("empty_w", "->W", 2**32 - 1, np.uint32)
+"""The same of words."""
+
+
+def read(a: Any, i: Any) -> Any:
+    """The numbers at these indices of arrays (elements, points)."""
+    i = np.minimum(i, len(a) - 1)
+    if np.ndim(i) == 0:
+        return a[i]
+    points = np.arange(len(i))
+    return a[i, points if a.shape[1] > 1 else 0]
+
+
+def write(a: Any, i: Any, value: Any, add: bool, mask: Any = None) -> None:
+    """Write numbers to these indices of arrays (elements, points), of the points in a mask."""
+    points = np.arange(a.shape[1]) if mask is None else np.flatnonzero(mask)
+    i, value = (np.broadcast_to(x, (a.shape[1],))[points] for x in (i, value))
+    i = np.minimum(i, len(a) - 1)
+    a[i, points] = a[i, points] + value if add else value
+
+
+def _written(add: bool) -> Callable[..., Any]:
+    def reference(a: Any, i: Any, value: Any) -> Any:
+        width = max(a.shape[1], np.size(i), np.size(value))
+        made = np.array(np.broadcast_to(a, (len(a), width)))
+        write(made, i, value, add)
+        return made
+
+    return reference
+
+
+GET: Final = ArrayOp(
+    name="get", signature="Fu->f", reference=read, meaning="element i of the array a"
+)
+GET_W: Final = ArrayOp(
+    name="get_w", signature="Wu->u", reference=read, meaning="element i of the array a of words"
+)
+PUT: Final = ArrayOp(
+    name="put", signature="Fuf->F", reference=_written(add=False),
+    meaning="the array a with x as element i",
+)  # fmt: skip
+PUT_W: Final = ArrayOp(
+    name="put_w", signature="Wuu->W", reference=_written(add=False),
+    meaning="the array a of words with x as element i",
+)  # fmt: skip
+ADD_AT: Final = ArrayOp(
+    name="add_at", signature="Fuf->F", reference=_written(add=True),
+    meaning="the array a with x added to element i",
+)  # fmt: skip
+
+FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
+"""Leaves that are new arrays: ``(op, length)``."""
+WRITES: Final = (PUT, PUT_W, ADD_AT)
+"""What makes a new version of its first argument."""
+READS: Final = {"F": GET, "W": GET_W}
+"""The row that reads an array of each type."""
+PUTS: Final = {"F": PUT, "W": PUT_W}
+"""The row that writes to an array of each type."""
+EMPTIES: Final = {"F": EMPTY, "W": EMPTY_W}
+"""The leaf of each type of which every number is written before it is read."""
+
+# --- handles --------------------------------------------------------------------------------------
+
+
+class Array(Handle):
+    """An array of floats, or of words, of a length that is known."""
+
+    __slots__ = ()
+    type: ClassVar[str] = "F"
+    build = Expr.build
+
+    def __len__(self) -> int:
+        return length(self.graph, self.id)
+
+    def __getitem__(self, i: Any) -> Any:
+        return READS[self.type](self, i)
+
+    def put(self, i: Any, value: Any) -> Any:
+        """The array with another element i."""
+        return PUTS[self.type](self, i, value)
+
+
+class WordArray(Array):
+    """An array of words."""
+
+    __slots__ = ()
+    type: ClassVar[str] = "W"
+
+
+class Results(Handle):
+    """All results of a loop or a choice together, of which a `Pick` is one."""
+
+    __slots__ = ()
+    build = Expr.build
+
+
+WRAP.update({"F": Array, "W": WordArray, "t": Results})
+
+
+def zeros(graph: Graph, n: int) -> Array:
+    """An array of n zeros."""
+    if n < 1:
+        raise InputError(located(f"an array has at least one element, not {n}"))
+    return Array(graph, graph.intern((ZEROS, n)))
+
+
+def array_of(graph: Graph, values: Sequence[Any]) -> Array:
+    """The array of these numbers."""
+    made = zeros(graph, len(values))
+    for i, value in enumerate(values):
+        made = made.put(
+            Word(graph, graph.intern((WORD, i))), Expr(graph, operand(graph, value, "f"))
+        )
+    return made
+
+
+def length(graph: Graph, i: int) -> int:
+    """The length of an array: that of what it is a version of."""
+    while True:
+        op, *rest = graph.nodes[i]
+        if op in _SIZED:
+            return rest[-1]
+        if op.result not in ARRAYS:
+            raise AssertionError(f"node {i}, {op.name}, is no array")
+        if op.arity == 1:  # a result of a loop or a choice, which says what it is a version of
+            graph, i = op.origin(graph, rest[0])
+        else:
+            i = rest[0]
+
+
+_SIZED: Final = {*FRESH, *(leaves[kind] for leaves in (INPUTS, HOLES) for kind in ARRAYS)}
+"""Leaves that say how long they are, last of all."""
+
+
+def size_of(graph: Graph, i: int) -> int | None:
+    """The length of an array, and None of any other value."""
+    return length(graph, i) if graph.type(i) in ARRAYS else None
