@@ -161,20 +161,15 @@ def _largest(line: Line) -> tuple[Any, Any]:
 
 
 def _others(line: Line, largest: Any, shift: Any) -> Any:
-    """The sum of exp(v - shift) less 1, which is what the first of the largest elements gives.
+    """The sum of exp(v - shift) less 1, which is what one of the largest elements gives.
 
-    That element's own term is 0, but has its derivative.
+    The terms of the largest are 0, but have their derivatives: these elements are counted.
     """
-    terms, seen = [], None
+    terms, ones = [], []
     for v in line:
-        first = v == largest
-        if seen is None:
-            seen = first
-        else:
-            first = functions.logical_and(first, functions.logical_not(seen))
-            seen = functions.logical_or(seen, first)
-        terms.append(functions.exp(v - shift) - functions.where(first, 1.0, 0.0))
-    return balanced(operator.add, terms)
+        ones.append(functions.where(v == largest, 1.0, 0.0))
+        terms.append(functions.exp(v - shift) - ones[-1])
+    return balanced(operator.add, terms) + (balanced(operator.add, ones) - 1.0)
 
 
 def _log_sum(line: Line) -> Any:

@@ -110,7 +110,8 @@ def steps_of(op: Op, shape: Shape) -> tuple[Step, ...]:
     assert op.llvm, f"no LLVM for {op.name}: neither instructions nor a definition"
     steps: list[Step] = []
     opened = {str(k): f"{{v{k}}}" for k in range(op.arity)}
-    for text in op.llvm.split("; "):
+    own = op.llvm_v8f64 if shape.suffix == "v8f64" else ""
+    for text in (own or op.llvm).split("; "):
         name, equals, body = text.partition(" = ")
         if not equals:
             name, body = "", text

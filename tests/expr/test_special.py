@@ -48,6 +48,14 @@ def test_logsumexp_keeps_the_digits_of_small_sums() -> None:
     np.testing.assert_allclose(slopes, special.softmax(LOGITS, axis=1), rtol=4e-16, atol=1e-300)
 
 
+def test_logsumexp_counts_equal_elements_and_keeps_infinities() -> None:
+    rows = [[2.0, 2.0, 2.0], [3.0, 3.0, -40.0], [-np.inf] * 3, [np.inf, 1.0, np.inf],
+            [-np.inf, 0.0, 0.0], [np.nan, 0.0, 0.0]]  # fmt: skip
+    kernel = sg.fused_forward(3, sg.logsumexp, device="cpu", dtype="float64")
+    want = [np.log(3.0) + 2.0, 3.0 + np.log(2.0 + np.exp(-43.0)), -np.inf, np.inf, np.log(2.0)]
+    np.testing.assert_allclose(kernel.run(rows), [*want, np.nan], rtol=4e-16)
+
+
 def test_second_derivatives_at_ties() -> None:
     kernel = sg.fused_hessian(3, sg.logsumexp, device="cpu", dtype="float64")
     _, _, hessian = kernel.run(np.zeros(3))

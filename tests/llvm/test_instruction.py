@@ -67,6 +67,19 @@ def test_operation_means_what_numpy_says(op: Op, dtype: str) -> None:
     assert signs[~np.isnan(want)].all() or op is ops.saturate
 
 
+def test_powers_of_two_are_the_same_bits_in_vectors_to_both_ends() -> None:
+    draw = np.random.default_rng(0)
+    k = np.tile(np.round(np.linspace(-1100.0, 1040.0, 1071)), 8)
+    points = np.stack([draw.uniform(0.5, 2.0, k.size), k], axis=1)
+    points[:LANES, 0] = np.nan
+    points = points[: len(points) // LANES * LANES]
+    with np.errstate(all="ignore"):
+        want = np.ldexp(points[:, 0], points[:, 1].astype(int))
+    for lanes in (LANES // 2, 1):
+        found = evaluated(ops.scalb, points, Shape("float64", lanes, True))
+        np.testing.assert_array_equal(found, want)
+
+
 @pytest.mark.parametrize("value", [0.1, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3.4028235e38])
 @pytest.mark.parametrize("lanes", [1, LANES])
 def test_constants_are_rounded_once(value: float, lanes: int) -> None:

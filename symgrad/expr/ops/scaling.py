@@ -14,6 +14,8 @@ scalb = Op(
     "ps = shl {w} {pw}, {digits}; qs = shl {w} {qw}, {digits}; "
     "pf = bitcast {w} {ps} to {f}; qf = bitcast {w} {qs} to {f}; y = fmul {f} {0}, {pf}; "
     "fmul {f} {y}, {qf}",
+    llvm_v8f64="call {f} @llvm.x86.avx512.mask.scalef.pd.512({f} {0}, {f} {1}, {f} {0}, i8 -1, "
+    "i32 4)",
     wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
 )  # fmt: skip
 exponent = Op(
