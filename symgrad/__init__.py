@@ -6,12 +6,8 @@
 0.0
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from symgrad.audit import Audit, Suspect
-from symgrad.bound_kernel import BoundKernel
-from symgrad.data import DataKernel
 from symgrad.errors import (
     DeviceError,
     DeviceLostError,
@@ -127,40 +123,43 @@ from symgrad.expr.verbs import (
     jvp,
     vjp,
 )
-from symgrad.functional import value_and_grad
-from symgrad.fused import (
-    forward_backward,
-    fused_forward,
-    fused_forward_backward,
-    fused_jacobian,
-    fused_least_squares,
-)
-from symgrad.fused_second import fused_hessian, fused_hvp
-from symgrad.kernels import Kernel
-from symgrad.memory_use import Memory, free_memory, memory
-from symgrad.optimize import schedules
-from symgrad.optimize.curve_fit import curve_fit
-from symgrad.optimize.fit_many import fit_many
-from symgrad.optimize.lbfgs import LBFGS
-from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.method import Evaluation, Method, Move, Rule, Tolerances
-from symgrad.optimize.minimize import minimize_from
-from symgrad.optimize.newton import GaussNewton, Newton
-from symgrad.optimize.result import FitError
-from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
-from symgrad.optimize.scipy_minimize import minimize
-from symgrad.profiling import Profile, profile
-from symgrad.progress import Progress
-from symgrad.row_map import RowsKernel
-from symgrad.row_sums import SumsKernel
-from symgrad.squares import LeastSquaresKernel
-from symgrad.stats import Stats
-from symgrad.targets import Device, device_array, devices
-from symgrad.wgsl.array import DeviceArray
 
 if TYPE_CHECKING:
+    from symgrad.audit import Audit, Suspect
+    from symgrad.bound_kernel import BoundKernel
     from symgrad.checking import Report, check
+    from symgrad.data import DataKernel
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
+    from symgrad.functional import value_and_grad
+    from symgrad.fused import (
+        forward_backward,
+        fused_forward,
+        fused_forward_backward,
+        fused_jacobian,
+        fused_least_squares,
+    )
+    from symgrad.fused_second import fused_hessian, fused_hvp
+    from symgrad.kernels import Kernel
+    from symgrad.memory_use import Memory, free_memory, memory
+    from symgrad.optimize import schedules
+    from symgrad.optimize.curve_fit import curve_fit
+    from symgrad.optimize.fit_many import fit_many
+    from symgrad.optimize.lbfgs import LBFGS
+    from symgrad.optimize.least_squares import LevenbergMarquardt
+    from symgrad.optimize.method import Evaluation, Method, Move, Rule, Tolerances
+    from symgrad.optimize.minimize import minimize_from
+    from symgrad.optimize.newton import GaussNewton, Newton
+    from symgrad.optimize.result import FitError
+    from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
+    from symgrad.optimize.scipy_minimize import minimize
+    from symgrad.profiling import Profile, profile
+    from symgrad.progress import Progress
+    from symgrad.row_map import RowsKernel
+    from symgrad.row_sums import SumsKernel
+    from symgrad.squares import LeastSquaresKernel
+    from symgrad.stats import Stats
+    from symgrad.targets import Device, device_array, devices
+    from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
 
@@ -337,20 +336,48 @@ __all__ = [
     "xlogy",
 ]
 
-_WITH_SYMPY = {
-    "Report": "symgrad.checking",
-    "check": "symgrad.checking",
-    "from_sympy": "symgrad.expr.sympy_bridge",
-    "to_sympy": "symgrad.expr.sympy_bridge",
+_LATER = {
+    "symgrad.audit": "Audit Suspect",
+    "symgrad.bound_kernel": "BoundKernel",
+    "symgrad.checking": "Report check",
+    "symgrad.data": "DataKernel",
+    "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
+    "symgrad.functional": "value_and_grad",
+    "symgrad.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
+    "fused_least_squares",
+    "symgrad.fused_second": "fused_hessian fused_hvp",
+    "symgrad.kernels": "Kernel",
+    "symgrad.memory_use": "Memory free_memory memory",
+    "symgrad.optimize": "schedules",
+    "symgrad.optimize.curve_fit": "curve_fit",
+    "symgrad.optimize.fit_many": "fit_many",
+    "symgrad.optimize.lbfgs": "LBFGS",
+    "symgrad.optimize.least_squares": "LevenbergMarquardt",
+    "symgrad.optimize.method": "Evaluation Method Move Rule Tolerances",
+    "symgrad.optimize.minimize": "minimize_from",
+    "symgrad.optimize.newton": "GaussNewton Newton",
+    "symgrad.optimize.result": "FitError",
+    "symgrad.optimize.rules": "Adam AdamW Clipped GradientDescent Momentum",
+    "symgrad.optimize.scipy_minimize": "minimize",
+    "symgrad.profiling": "Profile profile",
+    "symgrad.progress": "Progress",
+    "symgrad.row_map": "RowsKernel",
+    "symgrad.row_sums": "SumsKernel",
+    "symgrad.squares": "LeastSquaresKernel",
+    "symgrad.stats": "Stats",
+    "symgrad.targets": "Device device_array devices",
+    "symgrad.wgsl.array": "DeviceArray",
 }
-"""Names whose modules need SymPy, which takes a second to load."""
+"""Names by their modules, which are loaded when one is asked for: few programs need all of them."""
+
+_HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs SymPy, loaded when it is first asked for."""
-    if name not in _WITH_SYMPY:
+    """What ``from module import name`` gives, for a name of `_LATER`."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_WITH_SYMPY[name]), name)
+    found = getattr(__import__(_HOMES[name], fromlist=[name]), name)
     globals()[name] = found
     return found
 

@@ -19,7 +19,7 @@ FLOORS = {"errors": 0, "expr": 1, "mathlib": 2, "kernel": 3, "wgsl": 4, "llvm": 
 FACE = 5
 """The floor of every other module of symgrad: the pipeline, and what users see."""
 
-REQUIRED = {"numpy", "sympy", "mpmath", "cffi"}
+REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
 OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas"}
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
 DRIVER_ROOMS = ("device", "dispatch", "compiler")

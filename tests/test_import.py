@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import symgrad as sg
 
-LATER = ("sympy", "mpmath", "wgpu", "scipy", "matplotlib", "pandas", "IPython")
+LATER = ("cffi", "pycparser", "sympy", "mpmath", "wgpu", "scipy", "matplotlib", "pandas", "IPython")
 """Packages that most programs never need, or not at once."""
 
 
@@ -39,6 +41,28 @@ assert {name!r} in dir(sg) and "sympy" not in sys.modules
 print(sg.{name}.__name__, "sympy" in sys.modules)
 """
     assert python(code) == f"{name} True\n"
+
+
+def test_importing_loads_the_expressions_alone() -> None:
+    code = """
+import sys
+import symgrad
+loaded = {name.split(".")[1] for name in sys.modules if name.startswith("symgrad.")}
+print(loaded & {"wgsl", "llvm", "kernel", "mathlib", "optimize", "pipeline", "kernels"})
+"""
+    assert python(code) == "set()\n"
+
+
+def test_names_that_are_loaded_later_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(sg.__file__).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert vars(sg)["_HOMES"] == seen
 
 
 def test_every_public_name_is_there() -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import cffi
 import numpy as np
 
 from symgrad.expr.node import Op
@@ -17,6 +16,7 @@ from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm.device import host
 from symgrad.llvm.emit import emit
+from symgrad.llvm.pointers import NULL, address
 from symgrad.llvm.recompile import Function
 from symgrad.llvm.reduce import emit_reduction
 from symgrad.llvm.threads import share_out, weight_of, worth
@@ -36,12 +36,6 @@ FEWEST_ROWS: Final = 2**9
 
 SLOTS: Final = 8
 """Tables that results are added to side by side, if they go to the lines of tables."""
-
-_ffi = cffi.FFI()
-
-
-_address: Callable[[Any], Any] = _ffi.from_buffer
-"""An array as C code takes it, which keeps it alive."""
 
 
 def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
@@ -102,7 +96,7 @@ class Program:
         if len(points) != 1:
             return self._bind_batch(points, results)
         function = self.function(False)
-        addresses = [_address(a) for a in (points, *results)]
+        addresses = [address(a) for a in (points, *results)]
         return partial(function.call, *addresses, function.room())
 
     # a batch -------------------------------------------------------------------------------------
@@ -146,12 +140,12 @@ class Program:
         if count < lanes:
             return partial(self._run_few, points, results)
         function = self.function(True)
-        addresses = [_address(a) for a in (points, *results)]
+        addresses = [address(a) for a in (points, *results)]
         call, whole = partial(function.call, *addresses), count - count % lanes
         stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
-            return partial(call, _ffi.NULL, 0, count, stream)
+            return partial(call, NULL, 0, count, stream)
         return partial(self._run_batch, call, function.scratch, count, threads, stream)
 
     def _run_batch(
@@ -239,13 +233,13 @@ class Sums:
     ) -> Callable[[int, int, int], Callable[[], None]]:  # fmt: skip
         """What makes a call that sums up some of the rows, in a line of ``sums``."""
         room, run = self._function.scratch(), self._function.call
-        p, x, to = _address(parameters), _address(rows), _address(sums)
+        p, x, to = address(parameters), address(rows), address(sums)
         size = sums.itemsize * self.count
         more: list[Any] = []
         if tables:
             pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
             places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
-            more = [_address(indices), _address(places)]
+            more = [address(indices), address(places)]
 
         def call(line: int, first: int, end: int) -> Callable[[], None]:
             return partial(run, p, x, to + line * size, room, first, end, *more)

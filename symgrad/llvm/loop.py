@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import cffi
 import numpy as np
 
 from symgrad.kernel import watch
@@ -17,9 +16,8 @@ from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.iterate import emit_iteration
+from symgrad.llvm.pointers import NULL, address, function
 from symgrad.llvm.threads import share_out, weight_of, worth
-
-_ffi: Any = cffi.FFI()
 
 MOST: Final = 2**62
 """More steps than anything can do."""
@@ -50,7 +48,7 @@ class Loop:
         with watch.stage("compile"):
             self._code: Code = compile_source(source)
         kind = f"void (*)({', '.join(['void *'] * 4 + ['int64_t'] * 4)})"
-        self._pointer: Any = _ffi.cast(kind, self._code.address)
+        self._pointer: Any = function(kind, self._code.address)
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
@@ -88,11 +86,11 @@ class Loop:
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems."""
         count = len(state)
-        arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
+        arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
         nbytes = self.workspace + self.own_bytes(rows)
 
         def work(first: int, end: int, ended: threading.Event) -> None:
-            room = _ffi.from_buffer(POOL.empty((nbytes,), np.dtype(np.uint8)))
+            room = address(POOL.empty((nbytes,), np.dtype(np.uint8)))
             for piece in self._pieces(end - first, steps, rows, ended):
                 self._pointer(*arrays, room, first, end, piece, rows)
 
@@ -103,10 +101,10 @@ class Loop:
         room: np.ndarray, steps: int, rows: int, ended: threading.Event,
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
-        arrays = [_ffi.NULL if a is None else _ffi.from_buffer(a) for a in (state, shared, own)]
+        arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
         run = watch.code(self._pointer)
         for piece in self._pieces(len(state), steps, rows, ended):
-            run(*arrays, _ffi.from_buffer(room), 0, len(state), piece, rows)
+            run(*arrays, address(room), 0, len(state), piece, rows)
 
     def _pieces(self, count: int, steps: int, rows: int, ended: threading.Event) -> Iterator[int]:
         """The steps in pieces that take about a `TURN`, by the time that the last one took."""

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
-import cffi
 import numpy as np
 
 from symgrad.kernel import watch
@@ -29,11 +28,10 @@ from symgrad.kernel.memory import LARGE, POOL
 from symgrad.llvm import compiler
 from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, find_code, host, keep_code
+from symgrad.llvm.pointers import NULL, address, function
 
 LOOK: Final = 0.02
 """Seconds of running after which a call looks again whether a process has ended."""
-
-_ffi = cffi.FFI()
 
 
 class Function:
@@ -64,9 +62,9 @@ class Function:
     def room(self) -> Any:
         """Memory for calls to work in, one after the other."""
         if not self.workspace:
-            return _ffi.NULL
+            return NULL
         memory: Any = POOL.empty((self.workspace,), np.dtype(np.uint8))
-        return _ffi.from_buffer(memory)
+        return address(memory)
 
     def scratch(self) -> Any:
         """The same for the next call of this thread; what is small stays with the thread."""
@@ -80,7 +78,7 @@ class Function:
 
     def _take(self, code: Code) -> None:
         self._codes.append(code)
-        self._run = _ffi.cast(self._kind, code.address)
+        self._run = function(self._kind, code.address)
 
     def _timed(self, *arguments: Any) -> None:
         start = time.perf_counter()
