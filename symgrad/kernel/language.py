@@ -351,9 +351,9 @@ class Kernel:
     @contextmanager
     def inside(self, scope: Scope) -> Generator[None]:
         """A context in which things go to this scope."""
-        before, self.at = self.at, scope
+        before, place, self.at = self.at, self.graph.place, scope
         yield
-        self.at = before
+        self.at, self.graph.place = before, place
 
     def loop(
         self, lo: int, hi: int, inits: Sequence[int],

@@ -1,0 +1,192 @@
+"""In which order versions of arrays are read and overwritten, so that they need few copies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from symgrad.expr.arrays import FRESH, WRITES
+from symgrad.expr.node import ARRAYS, Graph
+from symgrad.expr.region import Choice, Loop, Pick
+
+
+@dataclass(frozen=True)
+class Order:
+    """The nodes in an order, and which of them write to a copy: pairs (node, version)."""
+
+    nodes: list[int]
+    copied: frozenset[tuple[int, int]]
+
+
+class Writers:
+    """Which versions of arrays a node overwrites, if it may do so in place."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, dict[int, int]] = {}
+        self._held: list[Choice] = []
+
+    def overwritten(self, graph: Graph, i: int) -> Sequence[int]:
+        """The arguments of node i that it overwrites, but for those that are made for it alone."""
+        op, args = graph.nodes[i][0], graph.args(i)
+        if op in WRITES:
+            found: Iterable[int] = args[:1]
+        elif isinstance(op, Loop):
+            found = (a for a in args[2 : 2 + op.carries] if graph.type(a) in ARRAYS)
+        elif isinstance(op, Choice):
+            found = (args[1 + p] for p in self.chosen(op).values())
+        else:
+            return ()
+        return [a for a in found if graph.nodes[a][0] not in FRESH]
+
+    def chosen(self, op: Choice) -> dict[int, int]:
+        """The results of a choice that both sides make of one parameter, and its number."""
+        known = self._kept.get(id(op))
+        if known is None:
+            self._held.append(op)  # so that no other has its id
+            known = self._kept[id(op)] = dict(self._alike(op))
+        return known
+
+    def _alike(self, op: Choice) -> Iterator[tuple[int, int]]:
+        graph, yields = op.body.graph, op.body.yields
+        numbers = {p: n for n, p in enumerate(op.body.params)}
+        pairs = zip(yields[: op.results], yields[op.results :], strict=True)
+        used: set[int] = set()
+        for result, sides in enumerate(pairs):
+            if graph.type(sides[0]) in ARRAYS:
+                a, b = (self.origin(graph, side) for side in sides)
+                if a == b and a is not None and a not in used:
+                    used.add(a)
+                    yield result, numbers[a]
+
+    def origin(self, graph: Graph, i: int) -> int | None:
+        """The leaf that an array is a version of; None if it is made anew."""
+        while graph.nodes[i][0].arity:
+            op, args = graph.nodes[i][0], graph.args(i)
+            if not isinstance(op, Pick):
+                i = args[0]
+                continue
+            owner, inner = graph.nodes[args[0]][0], graph.args(args[0])
+            if isinstance(owner, Loop):
+                i = inner[2 + op.index]
+                continue
+            number = self.chosen(owner).get(op.index)
+            if number is None:
+                return None
+            i = inner[1 + number]
+        return None if graph.nodes[i][0] in FRESH else i
+
+
+def in_place(
+    graph: Graph, roots: Sequence[int], known: Container[int], writers: Writers,
+    frozen: Callable[[int], bool],
+) -> Order:  # fmt: skip
+    """The nodes that the roots need, but for those that are ``known``, in order.
+
+    All that reads a version of an array comes before what overwrites it. Where that cannot be, as
+    with two writers, or a reader that needs what the writer gives, the writer gets a copy; and
+    always where the version is ``frozen``. Else the nodes keep the order of the arena.
+    """
+    kept = {r for r in roots if graph.type(r) in ARRAYS}
+    needed = _needed(graph, roots, known)
+    return _Ordering(graph, needed, writers, lambda a: a in kept or frozen(a)).run()
+
+
+def _needed(graph: Graph, roots: Sequence[int], known: Container[int]) -> list[int]:
+    found = {r for r in roots if r not in known}
+    stack = list(found)
+    while stack:
+        for a in graph.args(stack.pop()):
+            if a not in found and a not in known:
+                found.add(a)
+                stack.append(a)
+    return sorted(found)
+
+
+class _Ordering:
+    """Nodes are taken as they become ready, a writer when all others have read what it overwrites.
+
+    If nothing else is ready, the first writer that waits gets copies, and does not wait any more.
+    """
+
+    def __init__(
+        self, graph: Graph, needed: list[int], writers: Writers, frozen: Callable[[int], bool]
+    ) -> None:
+        self.graph, self.nodes = graph, set(needed)
+        self.users: defaultdict[int, list[int]] = defaultdict(list)
+        """Who needs a node that is not yet there."""
+        self.missing: dict[int, int] = {}
+        """How many of a node's arguments are not yet there."""
+        self.readers: defaultdict[int, int] = defaultdict(int)
+        """How many users of an array have not yet been taken."""
+        self.writes: dict[int, list[int]] = {}
+        """The versions that a node overwrites in place."""
+        self.waiting: defaultdict[int, list[int]] = defaultdict(list)
+        """The writers that wait for the readers of a version."""
+        self.copied: set[tuple[int, int]] = set()
+        self.ready: list[int] = []
+        self.patient: list[int] = []
+        """Writers whose arguments are there, as a heap; some have been taken since."""
+        for i in needed:
+            self._enter(i, writers, frozen)
+
+    def _enter(self, i: int, writers: Writers, frozen: Callable[[int], bool]) -> None:
+        args = Counter(self.graph.args(i))
+        self.missing[i] = len(args.keys() & self.nodes)
+        for a in args:
+            if a in self.nodes:
+                self.users[a].append(i)
+            if self.graph.type(a) in ARRAYS:
+                self.readers[a] += 1
+        writes = writers.overwritten(self.graph, i)
+        fixed = {a for a in writes if args[a] > 1 or frozen(a)}
+        self.copied.update((i, a) for a in fixed)
+        self.writes[i] = [a for a in writes if a not in fixed]
+        if not self.missing[i]:
+            self._offer(i)
+
+    def _offer(self, i: int) -> None:
+        """A node whose arguments are there is ready, unless it would overwrite too early."""
+        if any(self.readers[a] > 1 for a in self.writes[i]):
+            heappush(self.patient, i)
+            for a in self.writes[i]:
+                self.waiting[a].append(i)
+        else:
+            heappush(self.ready, i)
+
+    def run(self) -> Order:
+        order: list[int] = []
+        taken: set[int] = set()
+        while self.ready or self.patient:
+            i = heappop(self.ready) if self.ready else self._impatient(taken)
+            if i not in taken:
+                taken.add(i)
+                order.append(i)
+                self._leave(i, taken)
+        assert len(order) == len(self.nodes), "a node depends on itself"
+        return Order(order, frozenset(self.copied))
+
+    def _impatient(self, taken: set[int]) -> int:
+        """The first writer that waits, with copies of what others still have to read."""
+        i = heappop(self.patient)
+        if i not in taken:
+            self.copied.update((i, a) for a in self.writes[i] if self.readers[a] > 1)
+        return i
+
+    def _leave(self, i: int, taken: set[int]) -> None:
+        for user in self.users.pop(i, ()):
+            self.missing[user] -= 1
+            if not self.missing[user]:
+                self._offer(user)
+        for a in set(self.graph.args(i)):
+            if a in self.readers:
+                self.readers[a] -= 1
+                if self.readers[a] == 1:
+                    self._wake(a, taken)
+
+    def _wake(self, a: int, taken: set[int]) -> None:
+        """The last user of a version may overwrite it, if it is a writer that waits for that."""
+        for i in self.waiting.pop(a, ()):
+            if i not in taken and all(self.readers[b] <= 1 for b in self.writes[i]):
+                heappush(self.ready, i)

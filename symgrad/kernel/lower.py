@@ -1,0 +1,315 @@
+"""Level 1 in level 2: a graph with regions is written into a kernel, its arrays as buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from symgrad.expr import ops
+from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, length
+from symgrad.expr.node import ARRAYS, Graph
+from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
+from symgrad.kernel.bounds import Bounds
+from symgrad.kernel.in_place import Writers, in_place
+from symgrad.kernel.language import Buffer, Kernel
+
+Value = int | Buffer
+"""What a node of level 1 is in a kernel: a value, or the buffer that an array is in."""
+
+Copied = frozenset[tuple[int, int]]
+"""Which nodes write to a copy of which arrays."""
+
+KINDS: Final = {"F": "f", "W": "u"}
+"""The kinds of the numbers in arrays, by their types."""
+
+
+def inline(
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value]
+) -> list[int]:
+    """Write what the roots, which are no arrays, need to where the kernel is; their values.
+
+    Args:
+        kernel: what is written to.
+        graph: nodes, among them loops, choices and arrays.
+        roots: what is needed of them.
+        known: what some nodes are, the graph's inputs among them; buffers are not written to.
+    """
+    return numbers(_Lowering(_Context(kernel), graph, dict(known), set(known)).roots(roots))
+
+
+def numbers(values: Sequence[Value]) -> list[int]:
+    """Those of some values that are no arrays."""
+    return [v for v in values if isinstance(v, int)]
+
+
+class _Context:
+    """What all graphs of a lowering share."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.writers, self.bounds = kernel, Writers(), Bounds(kernel)
+        self._lines = {line: n for n, line in enumerate(kernel.graph.sources)}
+
+    def places(self, graph: Graph) -> list[int]:
+        """The numbers that the lines of a graph have in the kernel."""
+        sources = self.kernel.graph.sources
+        for line in graph.sources:
+            if line not in self._lines:
+                self._lines[line] = len(sources)
+                sources.append(line)
+        return [self._lines[line] for line in graph.sources]
+
+
+class _Lowering:
+    """One graph, written to one scope; ``env`` is what its nodes have become so far.
+
+    ``frozen`` are the arrays that are not to be written to: of others, or of other turns.
+    """
+
+    def __init__(
+        self, context: _Context, graph: Graph, env: dict[int, Any], frozen: set[int]
+    ) -> None:
+        self.context, self.kernel = context, context.kernel
+        self.graph, self.env, self.frozen = graph, env, frozen
+        self.places = context.places(graph)
+
+    def roots(self, roots: Sequence[int], pure: bool = False) -> list[Value]:
+        """Write what these need; if it is to be ``pure``, no array that there is is written to."""
+        frozen = self._any if pure else self.frozen.__contains__
+        order = in_place(self.graph, roots, self.env, self.context.writers, frozen)
+        for i in order.nodes:
+            self.kernel.graph.place = self.places[self.graph.places[i]]
+            self._write(i, order.copied)
+        return [self.value(r) for r in roots]
+
+    @staticmethod
+    def _any(_: int) -> bool:
+        return True
+
+    def value(self, i: int) -> Value:
+        """What a node is: of a fresh array, a new buffer each time."""
+        node = self.graph.nodes[i]
+        if i in self.env:
+            return self.env[i]
+        if node[0] in FRESH:
+            return self._fresh(i)
+        assert node[0].constant, f"{node[0].name} is a leaf that is not known"
+        return self.kernel.intern(node, self.kernel.main)
+
+    def number(self, i: int) -> int:
+        """The value of a node that is no array."""
+        (found,) = numbers([self.value(i)])
+        return found
+
+    def array(self, i: int) -> Buffer:
+        """The buffer of a node that is an array."""
+        found = self.value(i)
+        assert isinstance(found, Buffer), f"node {i} is no array"
+        return found
+
+    # arrays --------------------------------------------------------------------------------------
+
+    def _fresh(self, i: int, name: str = "") -> Buffer:
+        """A new buffer for an array of this type and length, zeroed if it is one of zeros."""
+        kind = KINDS[self.graph.type(i)]
+        made = self._buffer(kind, length(self.graph, i), name)
+        if self.graph.nodes[i][0] is ZEROS:
+            self.kernel.fill(made)
+        return made
+
+    def _buffer(self, kind: str, size: int, name: str = "") -> Buffer:
+        """A new buffer, which is called ``name`` and a number."""
+        known = name if name.isidentifier() and name.isascii() else "array"
+        number = sum(b.space == "own" for b in self.kernel.buffers)
+        return self.kernel.buffer(f"{known}_{number}", "own", kind, size)
+
+    def copy(self, source: Buffer, target: Buffer | None = None) -> Buffer:
+        """The numbers of an array in another one, or in a new one."""
+        k = self.kernel
+        made = target or self._buffer(source.kind, source.size, source.name.rpartition("_")[0])
+
+        def turn(i: int, _: Sequence[int]) -> Sequence[int]:
+            k.store(made, i, k.load(source, i))
+            return ()
+
+        k.loop(k.word(0), k.word(source.size), (), turn)
+        return made
+
+    def _to_write(self, i: int, version: int, copied: Copied) -> Buffer:
+        """The buffer of a version that node i overwrites, or of a copy of it."""
+        found = self.array(version)
+        return self.copy(found) if (i, version) in copied else found
+
+    def _index(self, array: Buffer, i: int) -> int:
+        """An index of an array: past the end it is the last one."""
+        index, last = self.number(i), array.size - 1
+        if self.context.bounds.of(index)[1] <= last:
+            return index
+        return self.kernel.add(ops.word_min, index, self.kernel.word(last))
+
+    # nodes ---------------------------------------------------------------------------------------
+
+    def _write(self, i: int, copied: Copied) -> None:
+        op, args = self.graph.nodes[i][0], self.graph.args(i)
+        if not op.arity:
+            return
+        if op in WRITES:
+            self.env[i] = array = self._to_write(i, args[0], copied)
+            index = self._index(array, args[1])
+            self.kernel.store(array, index, self.number(args[2]), op is ADD_AT)
+        elif op is READS.get(self.graph.type(args[0])):
+            array = self.array(args[0])
+            self.env[i] = self.kernel.load(array, self._index(array, args[1]))
+        elif isinstance(op, Loop):
+            self.env[i] = self._loop(i, op, copied)
+        elif isinstance(op, Choice):
+            self.env[i] = self._choice(i, op, copied)
+        elif isinstance(op, Pick):
+            self.env[i] = self._picked(args[0], op.index)
+        else:
+            self.env[i] = self.kernel.add(op, *map(self.number, args))
+
+    def _picked(self, owner: int, index: int) -> Value:
+        """A result of a loop or a choice; of a loop also how many turns it took."""
+        found = self.env[owner][index]
+        if index != TURNS:
+            return found
+        return self.kernel.add(ops.word_sub, found, self.number(self.graph.args(owner)[0]))
+
+    def within(self, body: Region, known: Sequence[Value], frozen: Sequence[int]) -> _Lowering:
+        """A region, whose parameters are known, to be written to where the kernel is."""
+        env = dict(zip(body.params, known, strict=True))
+        return _Lowering(self.context, body.graph, env, set(frozen))
+
+    def call(self, values: Sequence[int], names: Sequence[str]) -> None:
+        """Note what the user calls some values."""
+        self.kernel.names.update((v, n) for v, n in zip(values, names, strict=True) if n)
+
+    # loops ---------------------------------------------------------------------------------------
+
+    def _loop(self, i: int, op: Loop, copied: Copied) -> dict[int, Value]:
+        lo, hi, *rest = self.graph.args(i)
+        inits = self._inits(i, rest[: op.carries], op.body.graph.names[1:], copied)
+        first, last = self.number(lo), self.number(hi)
+        last = self._end(op, first, last)
+        turn = _Turn(self, op, inits, [self.value(a) for a in rest[op.carries :]], (first, last))
+        results, count = self.kernel.loop(
+            first, last, numbers(inits), turn.body, down=op.down,
+            test=turn.test if op.test else None, most=op.most,
+        )  # fmt: skip
+        self.call(results, turn.names)
+        return {**dict(enumerate(_merged(inits, results))), TURNS: count}
+
+    def _inits(
+        self, i: int, args: Sequence[int], names: Sequence[str], copied: Copied
+    ) -> list[Value]:
+        """The first values of carries; arrays are in buffers that the loop may write to."""
+        return [
+            self.value(a)
+            if self.graph.type(a) not in ARRAYS
+            else self._fresh(a, name)
+            if self.graph.nodes[a][0] in FRESH
+            else self._to_write(i, a, copied)
+            for a, name in zip(args, names, strict=False)
+        ]
+
+    def _end(self, op: Loop, lo: int, hi: int) -> int:
+        """The end of a loop, of which there are ``most`` turns at most whatever its bounds are."""
+        k, bounds = self.kernel, self.context.bounds
+        if op.most is None or bounds.of(hi)[1] - bounds.of(lo)[0] <= op.most:
+            return hi
+        return k.add(ops.word_min, hi, k.add(ops.word_add, lo, k.word(op.most)))
+
+    # choices -------------------------------------------------------------------------------------
+
+    def _choice(self, i: int, op: Choice, copied: Copied) -> dict[int, Value]:
+        condition, *args = self.graph.args(i)
+        chosen = self.context.writers.chosen(op)
+        mine = set(chosen.values())
+        known = [
+            self._to_write(i, a, copied) if n in mine else self.value(a) for n, a in enumerate(args)
+        ]
+        frozen = [p for n, p in enumerate(op.body.params) if n not in mine]
+        homes = self._homes(op, chosen, known)
+
+        def side(first: int) -> Callable[[], Sequence[int]]:
+            def write() -> Sequence[int]:
+                inner = self.within(op.body, known, frozen)
+                found = inner.roots(op.body.yields[first : first + op.results])
+                inner.settle(found, homes)
+                return numbers(found)
+
+            return write
+
+        results = self.kernel.choose(self.number(condition), side(0), side(op.results))
+        return dict(enumerate(_merged(homes, results)))
+
+    def _homes(
+        self, op: Choice, chosen: Mapping[int, int], known: Sequence[Value]
+    ) -> list[Value | None]:
+        """Where each result that is an array comes to stand, from whichever side."""
+        graph = op.body.graph
+        return [
+            None
+            if graph.type(y) not in ARRAYS
+            else known[chosen[n]]
+            if n in chosen
+            else self._buffer(KINDS[graph.type(y)], length(graph, y))
+            for n, y in enumerate(op.body.yields[: op.results])
+        ]
+
+    # where things belong -------------------------------------------------------------------------
+
+    def settle(self, found: Sequence[Value], homes: Sequence[Value | None]) -> None:
+        """Copy arrays to where they belong, all at once: one may stand where another belongs."""
+        moves = [
+            (a, home)
+            for a, home in zip(found, homes, strict=True)
+            if isinstance(a, Buffer) and isinstance(home, Buffer) and a is not home
+        ]
+        targets = {home for _, home in moves}
+        kept = [(self.copy(a) if a in targets else a, home) for a, home in moves]
+        for source, home in kept:
+            self.copy(source, home)
+
+
+class _Turn:
+    """A turn of a loop, which is written where the loop's scope is open."""
+
+    def __init__(
+        self, outside: _Lowering, op: Loop, inits: Sequence[Value], captures: Sequence[Value],
+        ends: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self.outside, self.op, self.inits = outside, op, inits
+        self.captures, self.ends = captures, ends
+        graph, params = op.body.graph, op.body.params[1 : 1 + op.carries]
+        self.names = [graph.names[graph.nodes[p][1]] for p in params if graph.type(p) not in ARRAYS]
+        self._inner: _Lowering | None = None
+
+    def inner(self, k: int, params: Sequence[int]) -> _Lowering:
+        """The region, as the test and then the rest of it are written."""
+        if self._inner is None:
+            known = [k, *_merged(self.inits, params), *self.captures]
+            self.outside.context.bounds.begin(k, *self.ends, self.op.most)
+            body = self.op.body
+            self._inner = self.outside.within(body, known, body.params[1 + self.op.carries :])
+            self.outside.call([k, *params], [body.graph.names[0], *self.names])
+        return self._inner
+
+    def test(self, k: int, params: Sequence[int]) -> int:
+        """Whether the turn is taken; nothing is written to before that is known."""
+        inner, (wanted,) = self.inner(k, params), self.op.body.yields[self.op.carries :]
+        inner.roots([wanted], pure=True)
+        return inner.number(wanted)
+
+    def body(self, k: int, params: Sequence[int]) -> Sequence[int]:
+        """The next carries; arrays stay where they are."""
+        inner = self.inner(k, params)
+        found = inner.roots(self.op.body.yields[: self.op.carries])
+        inner.settle(found, self.inits)
+        return numbers(found)
+
+
+def _merged(where: Sequence[Value | None], values: Sequence[int]) -> list[Value]:
+    """The buffers in ``where``, and for all others the values, in turn."""
+    rest = iter(values)
+    return [a if isinstance(a, Buffer) else next(rest) for a in where]

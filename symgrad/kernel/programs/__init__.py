@@ -1,0 +1,1 @@
+"""Skeletons: programs in the kernel language, each written once for all back ends."""
