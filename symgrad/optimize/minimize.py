@@ -24,23 +24,14 @@ from symgrad.optimize.arguments import (
     tolerances_of,
     whole,
 )
+from symgrad.optimize.device_states import DeviceStates, streamed_through
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED, Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
-from symgrad.optimize.states import (
-    Data,
-    DeviceStates,
-    Ends,
-    HostStates,
-    Stages,
-    States,
-    Task,
-    streamed,
-    streamed_through,
-)
+from symgrad.optimize.states import Data, Ends, HostStates, Stages, States, Task, streamed
 from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.progress import Asked, Report, reporting
@@ -160,8 +151,9 @@ def minimize_from(
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
-    stored = target.is_gpu and runner is None and _stored(problem, method, data.rows)
-    task = Task(problem, method, box, stop, options, count, blind, stored)
+    by_gpu = target.is_gpu and runner is None
+    stored = by_gpu and _stored(problem, method, data.rows)
+    task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
     make = runner or (lambda made: runner_for(made, options, target))
     there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.own))
     with reporting(progress, "steps", count) as report:
@@ -170,11 +162,11 @@ def minimize_from(
         stages = [(make(made), count) for made, count in planned]
         shown = partial(_shown, told, begin)
         if not (runner or watched or progress or memory or there):
-            return shown(_streamed(task, stages, begin.rows, data, target), {})
-        states = _states(task, stages, begin.rows, data, target)
+            return shown(_streamed(task, stages, begin.rows, data), {})
+        states = _states(task, stages, begin.rows, data)
         small = begin.rows.size <= TOLD and not blind  # where it is blind there are no losses yet
         tell = _told(states, report, count, small) if progress else None
-        losses, ended = _run(states, stages, _asked(callback, shown), every, tell)
+        losses, ended = _run(states, stages, blind, _asked(callback, shown), every, tell)
         kept = _kept(states if memory else None, losses if every else None)
         return shown(_ended(states.ends()) if ended else states.ends(), kept)
 
@@ -197,24 +189,24 @@ def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
     return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
 
 
-def _streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data, target: Device) -> Ends:
+def _streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
     """All steps of problems on the host, block by block."""
-    if target.is_gpu:
-        return streamed_through(task, stages, starts, data, target)
+    if isinstance(stages[0][0], gpu.Loop):
+        return streamed_through(task, stages, starts, data)
     return streamed(task, stages, starts, data)
 
 
-def _states(task: Task, stages: Stages, starts: Any, data: Data, target: Device) -> States:
+def _states(task: Task, stages: Stages, starts: Any, data: Data) -> States:
     """The states where the runner wants them."""
     lead = stages[0][0]
     if isinstance(lead, gpu.Loop):
-        return DeviceStates(task, lead, starts, data, target)
+        return DeviceStates(task, lead, starts, data)
     return HostStates(task, on_host(starts), Data(on_host(data.shared), on_host(data.own)))
 
 
 def _run(
-    states: States, stages: Stages, callback: Callable[[Ends], bool] | None, every: int,
-    tell: Callable[[int], bool] | None,
+    states: States, stages: Stages, blind: bool, callback: Callable[[Ends], bool] | None,
+    every: int, tell: Callable[[int], bool] | None,
 ) -> tuple[list[np.ndarray], bool]:  # fmt: skip
     """Do all steps: the losses after every so many of them, and whether the user ended them."""
     losses: list[np.ndarray] = []
@@ -226,7 +218,7 @@ def _run(
         ended = (callback is not None and callback(states.ends())) or (tell and tell(done)) or False
         if ended:
             break
-    if ended and not last:  # the losses are those of an earlier step
+    if ended and not (last or blind):  # the losses are those of an earlier step
         states.stop()
         states.advance(lead, 1)
     for runner, count in last:

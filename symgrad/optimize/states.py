@@ -7,9 +7,6 @@ GPU in its memory, by a kernel that spreads starts into states and one that gath
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +14,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from symgrad.errors import DeviceMemoryError
-from symgrad.expr import functions
-from symgrad.expr.node import paused_gc
-from symgrad.expr.trace import trace
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Computation
+from symgrad.kernel.plan import Iteration
 from symgrad.llvm import loop as cpu
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
@@ -34,24 +27,10 @@ from symgrad.optimize.problem import (
     iteration,
 )
 from symgrad.optimize.runner import Runner
-from symgrad.pipeline import Options, Shaders, Wanted, simplify_outputs
-from symgrad.results import Array
-from symgrad.targets import Device, gpu_program
-from symgrad.wgsl import loop as gpu
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.memory import Once
-from symgrad.wgsl.transfer import Download
+from symgrad.pipeline import Options
 
-BLOCK_BYTES: Final = 1 << 27
-"""Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
-
-LEAST_PROBLEMS: Final = 64
-"""Problems of a block for which a device must have memory."""
-
-BLOCK_PROBLEMS: Final = 1 << 17
-"""Problems of a block, at least, which keep a GPU busy."""
+GATHERED: Final = 1000
+"""Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""
 
 Stages = Sequence[tuple[Any, int]]
 """Runners with the steps that each is to do; all but the first do what ends a run."""
@@ -61,7 +40,8 @@ Stages = Sequence[tuple[Any, int]]
 class Task:
     """What is done for each problem.
 
-    A ``blind`` task computes the loss in the end only; ``stored`` is as for `problem.iteration`.
+    A ``blind`` task computes the loss in the end only; ``stored`` is as for `problem.iteration`;
+    ``by_gpu`` says whether a GPU's own loops do it.
     """
 
     problem: Problem
@@ -72,6 +52,7 @@ class Task:
     steps: int
     blind: bool
     stored: bool = False
+    by_gpu: bool = False
 
     @cached_property
     def layout(self) -> Layout:
@@ -89,8 +70,19 @@ class Task:
         if not self.blind:  # one more step evaluates the end and does not move
             made = iteration(problem, method, self.bounds, self.stop, options, self.stored)
             return [(made, self.steps + 1)]
-        steps = blind_iteration(problem, method, self.bounds, options)
-        return [(steps, self.steps), (final_iteration(problem, method, options), 1)]
+        steps = blind_iteration(problem, method, self.bounds, options), self.steps
+        return [steps] if self.gathers else [steps, (self.final, 1)]
+
+    @cached_property
+    def final(self) -> Iteration:
+        """What computes the loss of a blind task."""
+        return final_iteration(self.problem, self.method, self.options)
+
+    @cached_property
+    def gathers(self) -> bool:
+        """Whether that is done as results are gathered, and not in a stage of its own."""
+        alone = self.by_gpu and self.blind and not self.problem.columns
+        return alone and len(self.final.update.graph) <= GATHERED
 
 
 @dataclass(frozen=True)
@@ -177,7 +169,7 @@ class HostStates:
 
     def ends(self) -> Ends:
         """What the result is now."""
-        made = _Collected(len(self.state), self.layout.n, self.state.dtype)
+        made = Collected(len(self.state), self.layout.n, self.state.dtype)
         made.read(slice(None), self.state)
         return made.ends()
 
@@ -186,7 +178,7 @@ class HostStates:
         return self.layout.split(self.state)[1]
 
 
-class _Collected:
+class Collected:
     """Arrays that are filled with what is read of states."""
 
     def __init__(self, count: int, n: int, dtype: Any) -> None:
@@ -209,7 +201,7 @@ class _Collected:
 def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
     """All steps on the CPU, for some problems at a time, of which only the ends are kept."""
     n, first = task.problem.n, task.first.astype(starts.dtype)
-    found = _Collected(len(starts), n, starts.dtype)
+    found = Collected(len(starts), n, starts.dtype)
     block = np.broadcast_to(first, (cpu.near(len(first), starts.dtype), len(first))).copy()
 
     def fill(part: slice, states: np.ndarray) -> None:
@@ -219,156 +211,3 @@ def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends
 
     cpu.run_from(stages, len(starts), fill, found.read, data.shared, data.own)
     return found.ends()
-
-
-# --- on a GPU -------------------------------------------------------------------------------------
-
-
-class DeviceStates:
-    """States in the memory of a GPU; results are on the host unless the starts are there."""
-
-    def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data, device: Device) -> None:
-        self.layout, self._stays = task.layout, isinstance(starts, DeviceArray)
-        self._gpu = lead.gpu
-        if not isinstance(starts, DeviceArray):
-            starts = DeviceArray.from_numpy(lead.gpu, starts)
-        spread = _spread(lead.gpu, device, self.layout.n, tuple(task.first.tolist()), task.bounds)
-        (self.state,) = spread.run_on_device(starts)
-        self._gather = _gather(lead.gpu, device, self.layout.n, self.layout.size)
-        self._data = lead.bind(len(starts), data.shared, data.own)
-
-    def advance(self, runner: gpu.Loop, steps: int) -> None:
-        """Have a runner do some steps."""
-        runner.advance(self.state, steps, self._data)
-
-    def active(self) -> bool:
-        """Whether any problem is not done."""
-        return bool(self._gather.run_on_device(self.state)[-1].numpy().any())
-
-    def stop(self) -> None:
-        """Have the next step be the last."""
-        states = self.state.numpy()
-        states[:, LIMIT] = states[:, COUNT]
-        self.state = DeviceArray.from_numpy(self._gpu, states)
-
-    def ends(self) -> Ends:
-        """What the result is now."""
-        if self._stays:
-            x, *others, _ = self._gather.run_on_device(self.state)
-            return Ends(x, *(a.reshape(-1) for a in others))
-        found = _Collected(len(self.state), self.layout.n, np.dtype(np.float32))
-        with self._gpu.guard, self._gpu.transfers.download() as down:
-            self.fetch(slice(None), found, down)
-        return found.ends()
-
-    def fetch(self, part: slice, found: _Collected, down: Download) -> None:
-        """Have a part of what is collected filled with these results, when the transfer ends."""
-        x, fun, nit, status, *_ = self._gather.run_on_device(self.state)
-        targets = found.x, found.fun[:, None], found.nit[:, None], found.status[:, None]
-        pairs = zip((x, fun, nit, status), targets, strict=True)
-        down.get(*(array.into(target[part]) for array, target in pairs))
-
-    def memory(self) -> tuple[np.ndarray, ...]:
-        """What the method keeps now, each part (S, ...)."""
-        return self.layout.split(self.state.numpy())[1]
-
-
-def streamed_through(
-    task: Task, stages: Stages, starts: np.ndarray, data: Data, device: Device
-) -> Ends:
-    """All steps on a GPU, for some problems while others are on their way there or back.
-
-    There are more and smaller blocks of problems if the device has no memory for these.
-    """
-    own = 0 if data.own is None else math.prod(data.own.shape[1:])
-    nbytes, count = 4 * (2 * task.problem.n + 3 + own), len(starts)
-    number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
-    while True:
-        size = -(-count // number) or 1
-        blocks = [slice(k, k + size) for k in range(0, count, size)]
-        try:
-            return _streamed_in(blocks, task, stages, starts, data, device)
-        except DeviceMemoryError:
-            if size <= LEAST_PROBLEMS:
-                raise
-        number *= 2
-
-
-def _streamed_in(
-    blocks: Sequence[slice], task: Task, stages: Stages, starts: np.ndarray, data: Data,
-    device: Device,
-) -> Ends:  # fmt: skip
-    """All steps for the problems of each block, of which two at a time are on the GPU."""
-    lead: gpu.Loop = stages[0][0]
-    owner = lead.gpu
-    found = _Collected(len(starts), task.problem.n, np.dtype(np.float32))
-    shared = _there(owner, data.shared)
-    with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
-
-        def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
-            states = DeviceStates(task, lead, starts, Data(shared, own), device)
-            for runner, steps in stages:
-                states.advance(runner, steps)
-            states.fetch(part, found, down)
-
-        there: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
-        for part in blocks:
-            own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
-            there.append((part, DeviceArray.sent(owner, starts[part], up), own))
-            if len(there) > 1:  # threads copy this block meanwhile
-                run(*there.popleft())
-            up.flush()
-        while there:
-            run(*there.popleft())
-    return found.ends()
-
-
-def _there(owner: Gpu, array: Any) -> DeviceArray | None:
-    """An array on a device, wherever it was, if there is one."""
-    if array is None or isinstance(array, DeviceArray):
-        return array
-    return DeviceArray.from_numpy(owner, array)
-
-
-_programs: Once[Any, Program] = Once(32)
-
-
-def _spread(gpu: Gpu, device: Device, n: int, first: tuple[float, ...], box: Bounds) -> Program:
-    """The kernel from starts (S, n) to states (S, size)."""
-
-    def made() -> Program:
-        return _mapped(device, n, lambda v: [[*box.project(v), *first[n:]]], "starts to states")
-
-    return _programs.get((gpu, n, repr(first), box), made)
-
-
-def _gather(gpu: Gpu, device: Device, n: int, size: int) -> Program:
-    """The kernel from states to x, fun, nit, status, success and the flag."""
-
-    def gathered(s: Any) -> list[list[Any]]:
-        success = functions.where(s[STATUS] > 0.0, 1.0, 0.0)
-        return [[*s[:n]], [s[LOSS]], [s[COUNT]], [s[STATUS]], [success], [s[FLAG]]]
-
-    return _programs.get(
-        (gpu, n, size), lambda: _mapped(device, size, gathered, "states to results")
-    )
-
-
-def _mapped(device: Device, n: int, f: Any, name: str) -> Program:
-    """The kernel of a function that returns lists of expressions, one for each output."""
-    options = Options(name, "accurate", "float32", True, False)
-    lengths: list[int] = []
-
-    def flat(v: Any) -> list[Any]:
-        rows = f(v)
-        lengths.extend(len(row) for row in rows)
-        return [e for row in rows for e in row]
-
-    with paused_gc():
-        traced = trace(flat, n)
-        ends = np.cumsum([0, *lengths]).tolist()
-        cut = [traced.outputs[a:b] for a, b in itertools.pairwise(ends)]
-        wanted = [Wanted(f"y{k}", tuple(c), Array((len(c),))) for k, c in enumerate(cut)]
-        graph, outputs = simplify_outputs(traced, wanted, options)
-    computation = Computation(name, graph, tuple(outputs))
-    return gpu_program(Shaders(computation, options, name), device)

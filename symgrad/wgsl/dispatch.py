@@ -142,9 +142,18 @@ class Program:
         with self._lock, self.gpu.guard:
             in_pieces(
                 batch, self._step(SCRATCH_BYTES, 0), WORKGROUP,
-                lambda start, end: self._submit_chunk(arrays, start, end - start),
+                lambda start, end: self._submit_rows(arrays, start, end - start),
             )  # fmt: skip
         return results
+
+    def submit(self, count: int, arrays: Sequence[Range]) -> None:
+        """Start what is computed for so many points, in one piece; arrays stand as modules say.
+
+        They are the points and where the results go; there are at most ``chunk`` points.
+        """
+        assert count <= self.chunk, "there are too many points for a dispatch"
+        with self._lock, self.gpu.guard:
+            self._submit_chunk(arrays, count)
 
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""
@@ -210,11 +219,14 @@ class Program:
         bindings = self.gpu.bind(count, arrays + self._bound(space.scratch, count))
         return _Frame(bindings, starts, starts[-1] + sizes[-1])
 
-    def _submit_chunk(self, arrays: Sequence[DeviceArray], start: int, count: int) -> None:
+    def _submit_rows(self, arrays: Sequence[DeviceArray], start: int, count: int) -> None:
         """Start what is computed for some points, of which each array has rows."""
+        self._submit_chunk([array.rows(start, count) for array in arrays], count)
+
+    def _submit_chunk(self, arrays: Sequence[Range], count: int) -> None:
+        """Start what is computed for some points."""
         scratch = self._reserve_scratch(count)
-        ranges = [array.rows(start, count) for array in arrays]
-        bindings = self.gpu.bind(count, ranges + self._bound(scratch, count))
+        bindings = self.gpu.bind(count, [*arrays, *self._bound(scratch, count)])
         self.gpu.submit_unwaited(self._steps(count, bindings))
 
     def _reserve_scratch(self, count: int) -> Storage | None:

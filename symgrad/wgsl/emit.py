@@ -15,7 +15,7 @@ from symgrad.mathlib.quotient import LARGE
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render, render_wide
 from symgrad.wgsl.names import names_of_inputs, printable
-from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
+from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, place, preamble
 
 COMMENT_COLUMN = 56
 
@@ -27,6 +27,10 @@ class Style:
     math: str = "accurate"
     comments: bool = True
     title: str = ""
+    columns_in: bool = False
+    """Whether points stand column by column, and not row by row, each of ``params.count``."""
+    columns_out: bool = False
+    """The same for results."""
 
 
 def emit(
@@ -40,7 +44,8 @@ def emit(
     sources = []
     for k in range(len(plan.pieces)):
         body = _Body(plan, plan.pieces[k], names, library.names, style)
-        head = header(plan, k, count, style.math, style.title)
+        by_columns = style.columns_in, style.columns_out
+        head = header(plan, k, count, style.math, style.title, by_columns)
         sources.append(_module(head, body, library))
     return tuple(sources)
 
@@ -49,7 +54,7 @@ def _module(head: Iterable[str], body: _Body, library: Library) -> str:
     # a function is kept as one text: a line of its own takes three times its length
     texts = ["\n".join(body.part(k)) for k in range(len(body.piece.parts))]
     parts = [[text] if text else [] for text in texts]
-    skeleton = Skeleton(body.plan, body.piece, body.text)
+    skeleton = Skeleton(body.plan, body.piece, body.text, body.style.columns_out)
     lines = [
         *head,
         *preamble(skeleton),
@@ -193,7 +198,7 @@ class _Body(Writer):
 
     def _address(self, i: int) -> str:
         number, n = self.graph.nodes[i][1], len(self.graph.names)
-        return "x[point]" if n == 1 else f"x[point * {n}u + {number}u]"
+        return f"x[{place(number, n, self.style.columns_in)}]"
 
     def _fetch(self, row: int) -> Iterator[str]:
         yield f"  let s{row} = scratch[{row}u * stride() + cell];"

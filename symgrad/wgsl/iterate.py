@@ -6,9 +6,10 @@ its invocations share the rows out, add up their sums in workgroup memory, and a
 update. Either way, sums of `BLOCK` rows are added with their rounding errors kept.
 
 Bindings: 0 is the uniform block (count, zero, infinity, nan), whose count is that of the steps; 1
-the own data, (R, own, S) for invocations and (S, R, own) for workgroups; 2 the states (S, state);
-3 the `PROGRESS` words: steps done, problems that are still active, rows; 4 the shared data
-(R, shared). Data that an iteration does not have are an array of one number.
+the own data, (R, own, S) for invocations and (S, R, own) for workgroups; 2 the states, (state, S)
+for invocations and (S, state) for workgroups; 3 the `PROGRESS` words: steps done, problems that are
+still active, rows; 4 the shared data (R, shared). Data that an iteration does not have are an array
+of one number.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ class Form:
     """How problems are shared out: an invocation for each, or a workgroup."""
 
     workgroup: bool
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the numbers of neighbouring problems are neighbours, which invocations read."""
+        return not self.workgroup
 
     @property
     def lanes(self) -> int:
@@ -241,14 +247,16 @@ class _Module:
         yield "  }"
 
     def _load(self) -> Iterator[str]:
-        state = self.iteration.state
-        for k in range(state):
-            yield f"  var s{k} = states[problem * {state}u + {k}u];"
+        return (f"  var s{k} = {self._number(k)};" for k in range(self.iteration.state))
 
     def _store(self) -> Iterator[str]:
-        state = self.iteration.state
-        for k in range(state):
-            yield f"  states[problem * {state}u + {k}u] = s{k};"
+        return (f"  {self._number(k)} = s{k};" for k in range(self.iteration.state))
+
+    def _number(self, k: int) -> str:
+        """The k-th number of the problem's state."""
+        if self.form.by_columns:
+            return f"states[{k}u * problems + problem]"
+        return f"states[problem * {self.iteration.state}u + {k}u]"
 
     # a workgroup a problem ------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ ABREAST: Final = 8
 """Rows of a tile that a workgroup reads, or writes, at a time."""
 
 TURNED: Final = 1 << 20
-"""Problems whose data are turned in one dispatch, at most."""
+"""Problems of an invocation each whose arrays are turned in one dispatch, at most."""
 
 TURN: Final = f"""// in: x (count, K); out: y (K, count)
 struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
@@ -205,19 +205,22 @@ class Loop:
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
                 f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
             )
-        grid = GRID * form.lanes // WORKGROUP * WORKGROUP
-        return min(fit, max(grid, WORKGROUP) if form.workgroup or not width else TURNED)
+        return min(fit, TURNED if form.by_columns else GRID)
 
     def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
         """A chunk whose data are on the device as rows of problems."""
-        if form.workgroup:
+        if not form.by_columns:
             return Chunk(start, count, own, None)
         turned = self.gpu.storage(own[2])
-        bindings = self.gpu.bind(count, [own, (turned.buffer, 0, own[2])])
-        columns = own[2] // 4 // count
+        self._turn(own, (turned.buffer, 0, own[2]), count)
+        return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
+
+    def _turn(self, source: Range, target: Range, count: int) -> None:
+        """Write the columns of an array of so many rows one after another, as rows."""
+        columns = source[2] // 4 // count
+        bindings = self.gpu.bind(count, [source, target])
         step = Step(self.gpu.pipeline(TURN, 1), bindings, -(-count // TILE), -(-columns // TILE))
         self.gpu.submit_unwaited([step])
-        return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
 
     # running --------------------------------------------------------------------------------------
 
@@ -242,21 +245,38 @@ class Loop:
                 f"a state of shape {state.shape}: expected "
                 f"({data.sizes.count}, {self.iteration.state})"
             )
-        if not isinstance(state, DeviceArray):
-            there = DeviceArray.from_numpy(self.gpu, state)
-            self.advance(there, steps, data)
-            return there.numpy()
-        result = DeviceArray.empty(self.gpu, state.shape)
-        with self._lock, self.gpu.guard:
-            for chunk in data.chunks:
-                target, place, nbytes = result.rows(chunk.start, chunk.count)
-                source, first, _ = state.rows(chunk.start, chunk.count)
-                self.gpu.submit([], [Copy(source, first, target, place, nbytes)])
-        self.advance(result, steps, data)
+        there = isinstance(state, DeviceArray)
+        states = self.placed(state if there else DeviceArray.from_numpy(self.gpu, state), data)
+        self.advance(states, steps, data)
+        result = self.in_rows(states, data)
+        return result if there else result.numpy()
+
+    def placed(self, rows: DeviceArray, data: Data) -> DeviceArray:
+        """A copy of states (S, state) as `advance` takes them: those of a chunk by columns."""
+        result = DeviceArray.empty(self.gpu, rows.shape)
+        with self.gpu.guard:
+            for source, target, count in _ranges(rows, result, data):
+                if data.form.by_columns:
+                    self._turn(source, target, count)
+                else:
+                    self.gpu.submit([], [Copy(*source[:2], *target)])
+        return result
+
+    def in_rows(self, states: DeviceArray, data: Data) -> DeviceArray:
+        """States that were advanced, (S, state)."""
+        if not data.form.by_columns:
+            return states
+        result = DeviceArray.empty(self.gpu, states.shape)
+        with self.gpu.guard:
+            for source, target, _ in _ranges(states, result, data):
+                self._turn(source, target, self.iteration.state)
         return result
 
     def advance(self, state: DeviceArray, steps: int, data: Data) -> None:
-        """Do steps of states that nobody else has: they are changed, if not yet on return."""
+        """Do steps of states that nobody else has: they are changed, if not yet on return.
+
+        They are `placed`.
+        """
         with self._lock, self.gpu.guard:
             self.gpu.check()
             for chunk in data.chunks:
@@ -334,6 +354,15 @@ class Loop:
             self._pipelines[form] = self.gpu.pipeline(self.source(form), 3)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
+
+
+def _ranges(
+    source: DeviceArray, target: DeviceArray, data: Data
+) -> Iterator[tuple[Range, Range, int]]:
+    """Where the states of each chunk are in two arrays, and how many."""
+    for chunk in data.chunks:
+        part = chunk.start, chunk.count
+        yield source.rows(*part), target.rows(*part), chunk.count
 
 
 def _even(now: int, steps: int) -> int:

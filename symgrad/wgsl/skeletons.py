@@ -27,11 +27,15 @@ WebGPU's 16,384 bytes and in different memory banks."""
 
 @dataclass(frozen=True)
 class Skeleton:
-    """A shader, but for its statements; ``text`` gives the value of a node at its end."""
+    """A shader, but for its statements; ``text`` gives the value of a node at its end.
+
+    ``columns`` says whether its results stand column by column: then neighbours write side by side.
+    """
 
     plan: Plan
     piece: Piece
     text: Callable[[int], str]
+    columns: bool = False
 
     @cached_property
     def rounds(self) -> list[list[list[Store]]]:
@@ -53,9 +57,8 @@ class Skeleton:
         """The stores that do without: single columns."""
         return [s for run in _runs(self.piece.stores) if not self._is_wide(run) for s in run]
 
-    @staticmethod
-    def _is_wide(run: Sequence[Store]) -> bool:
-        return len(run) > 1
+    def _is_wide(self, run: Sequence[Store]) -> bool:
+        return len(run) > 1 and not self.columns
 
     @cached_property
     def row_length(self) -> int:
@@ -75,12 +78,15 @@ def _runs(stores: Sequence[Store]) -> list[list[Store]]:
     return runs
 
 
-def header(plan: Plan, number: int, count: int, math: str, title: str) -> Iterator[str]:
-    """What the kernel computes, for its reader."""
+def header(
+    plan: Plan, number: int, count: int, math: str, title: str, by_columns: tuple[bool, bool]
+) -> Iterator[str]:
+    """What the kernel computes, for its reader; whether points and results stand by columns."""
     n, counts = len(plan.graph.names), [len(o.nodes) for o in plan.outputs]
     shapes = ", ".join(f"{o.name} (B, {k})" for o, k in zip(plan.outputs, counts, strict=True))
     yield f"// {printable(title or plan.name)}"
-    yield f"// in: x (B, {n}); out: {shapes}; float32, C order, one invocation a point"
+    order = _order(*by_columns)
+    yield f"// in: x (B, {n}); out: {shapes}; float32, {order}, one invocation a point"
     yield f"// {count:,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
     if len(plan.pieces) > 1:
         yield (
@@ -92,6 +98,20 @@ def header(plan: Plan, number: int, count: int, math: str, title: str) -> Iterat
             "through scratch memory"
         )
     yield ""
+
+
+def _order(columns_in: bool, columns_out: bool) -> str:
+    """How arrays stand in memory."""
+    if columns_in == columns_out:
+        return "by columns" if columns_in else "C order"
+    return f"{'x' if columns_in else 'results'} by columns"
+
+
+def place(column: int, width: int, by_columns: bool = False) -> str:
+    """Where a column of a point is in an array (B, width)."""
+    if width == 1:
+        return "point"
+    return f"{column}u * params.count + point" if by_columns else f"point * {width}u + {column}u"
 
 
 def operations(plan: Plan) -> int:
@@ -210,8 +230,7 @@ def _row(skeleton: Skeleton) -> str:
 
 def _direct(skeleton: Skeleton, names: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     for s in skeleton.direct:
-        width = widths[s.output]
-        at = "point" if width == 1 else f"point * {width}u + {s.column}u"
+        at = place(s.column, widths[s.output], skeleton.columns)
         yield f"    {names[s.output]}[{at}] = {skeleton.text(s.node)};"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.optimize import states
+from symgrad.optimize import device_states
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.loop import Loop
@@ -32,15 +32,15 @@ def line(p: Any, row: Any) -> Any:
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes blocks of a hundred problems; the sizes of those to come."""
     sizes: list[int] = []
-    fetch = states.DeviceStates.fetch
+    fetch = device_states.DeviceStates.fetch
 
     def counted(self: Any, part: slice, *rest: Any) -> None:
         sizes.append(len(self.state))
         fetch(self, part, *rest)
 
-    monkeypatch.setattr(states, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(states, "BLOCK_PROBLEMS", 100)
-    monkeypatch.setattr(states.DeviceStates, "fetch", counted)
+    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(device_states, "BLOCK_PROBLEMS", 100)
+    monkeypatch.setattr(device_states.DeviceStates, "fetch", counted)
     return sizes
 
 
@@ -67,7 +67,7 @@ def test_starts(blocks: list[int], monkeypatch: pytest.MonkeyPatch, method: Any)
     found = run(starts)
     assert blocks == [111, 111, 111]
     same(run(np.asfortranarray(starts).astype(">f8")), found)
-    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
     same(run(starts.astype(np.float32)), found)
     assert len(blocks) == 7
 
@@ -85,7 +85,7 @@ def test_data_of_each(blocks: list[int], monkeypatch: pytest.MonkeyPatch, kind: 
     assert blocks == [111, 111, 111]
     np.testing.assert_allclose(found.x[:, 1], np.linspace(0.3, 2, COUNT), rtol=1e-2)
     same(run(np.asfortranarray(seen)), found)
-    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
     same(run(seen.astype(np.float32)), found)
 
 
@@ -111,6 +111,41 @@ def test_a_device_that_is_slow_is_waited_for(
     monkeypatch.setattr("symgrad.wgsl.loop.SECONDS", 1e-9)
     same(run(), found)
     assert len(dispatches) > 6 and set(dispatches) == {1}
+
+
+@pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LBFGS()], ids=repr)
+def test_parts_of_states_that_stand_by_columns(
+    monkeypatch: pytest.MonkeyPatch, method: Any
+) -> None:
+    starts = sg.device_array(np.random.default_rng(0).normal(size=(COUNT, 2)), "gpu")
+
+    def run() -> Any:
+        return sg.minimize_from(bowl, 2, starts, method, 40, device="gpu", memory=True)
+
+    want = run()
+    monkeypatch.setattr("symgrad.wgsl.loop.TURNED", 64)
+    found = run()
+    for name in ("x", "fun", "nit", "status", "success"):
+        np.testing.assert_array_equal(found[name].numpy(), want[name].numpy())
+    for a, b in zip(found.memory, want.memory, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_loss_that_is_computed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = np.random.default_rng(0).normal(size=(COUNT, 2)).astype(np.float32)
+    starts[7] = np.inf
+
+    def run(**more: Any) -> Any:
+        return sg.minimize_from(bowl, 2, starts, sg.Adam(0.05), 40, device="gpu", **more)
+
+    found, stopped = run(), run(progress=lambda _: True)
+    monkeypatch.setattr("symgrad.optimize.states.GATHERED", 0)
+    for other in (run(), stopped, run(memory=True)):
+        same(other, found)
+    x = np.delete(found.x, 7, axis=0).astype(float)
+    want = (x[:, 0] - 1) ** 2 + 3 * (x[:, 1] + x[:, 0]) ** 2 + np.cos(x[:, 1])
+    np.testing.assert_allclose(np.delete(found.fun, 7), want, rtol=1e-5)
+    assert found.status[7] == -2 and not found.success.any()
 
 
 def test_shared_data_may_be_on_the_device(blocks: list[int]) -> None:
@@ -173,7 +208,7 @@ def test_blocks_are_smaller_where_memory_is_short(
     def run() -> Any:
         return sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
 
-    monkeypatch.setattr(states, "BLOCK_BYTES", 1 << 25)
+    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
     want = run()
     assert blocks == [4_000]
     blocks.clear()

@@ -1,0 +1,214 @@
+"""States of many problems in the memory of a GPU, and runs of which blocks are on their way.
+
+One kernel spreads starts into states, and one gathers what a result shows of them. Where each
+problem is an invocation's, the numbers of a state stand in columns, so that neighbours are read
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import DeviceMemoryError
+from symgrad.expr import functions
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import INPUT, Graph, paused_gc
+from symgrad.expr.trace import trace
+from symgrad.kernel.plan import Computation, Iteration, Output
+from symgrad.kernel.schedule import schedule
+from symgrad.mathlib.define import functions as definitions
+from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
+from symgrad.optimize.method import Bounds
+from symgrad.optimize.states import Collected, Data, Ends, Stages, Task
+from symgrad.pipeline import Options, Wanted, simplify_outputs
+from symgrad.results import Array
+from symgrad.wgsl import loop as gpu
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.emit import Style, emit
+from symgrad.wgsl.memory import Once
+from symgrad.wgsl.transfer import Download
+
+BLOCK_BYTES: Final = 1 << 27
+"""Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
+
+LEAST_PROBLEMS: Final = 64
+"""Problems of a block for which a device must have memory."""
+
+BLOCK_PROBLEMS: Final = 1 << 17
+"""Problems of a block, at least, which keep a GPU busy."""
+
+
+class DeviceStates:
+    """States in the memory of a GPU; results are on the host unless the starts are there."""
+
+    def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data) -> None:
+        self.layout, self._stays = task.layout, isinstance(starts, DeviceArray)
+        self._gpu, self._lead = lead.gpu, lead
+        if not isinstance(starts, DeviceArray):
+            starts = DeviceArray.from_numpy(lead.gpu, starts)
+        self._data = lead.bind(len(starts), data.shared, data.own)
+        n, size, by_columns = self.layout.n, self.layout.size, self._data.form.by_columns
+        self.state = DeviceArray.empty(lead.gpu, (len(starts), size))
+        first = tuple(task.first.tolist())
+        self._map(_spread(lead.gpu, n, first, task.bounds, by_columns), starts, [self.state])
+        final = task.final if task.gathers else None
+        self._gather = _gather(lead.gpu, n, size, final, by_columns)
+
+    def advance(self, runner: gpu.Loop, steps: int) -> None:
+        """Have a runner do some steps."""
+        runner.advance(self.state, steps, self._data)
+
+    def active(self) -> bool:
+        """Whether any problem is not done."""
+        return bool(self._gathered()[-1].numpy().any())
+
+    def stop(self) -> None:
+        """Have the next step be the last."""
+        states = self._lead.in_rows(self.state, self._data).numpy()
+        states[:, LIMIT] = states[:, COUNT]
+        self.state = self._lead.placed(DeviceArray.from_numpy(self._gpu, states), self._data)
+
+    def ends(self) -> Ends:
+        """What the result is now."""
+        if self._stays:
+            x, *others, _ = self._gathered()
+            return Ends(x, *(a.reshape(-1) for a in others))
+        found = Collected(len(self.state), self.layout.n, np.dtype(np.float32))
+        with self._gpu.guard, self._gpu.transfers.download() as down:
+            self.fetch(slice(None), found, down)
+        return found.ends()
+
+    def fetch(self, part: slice, found: Collected, down: Download) -> None:
+        """Have a part of what is collected filled with these results, when the transfer ends."""
+        x, fun, nit, status, *_ = self._gathered()
+        targets = found.x, found.fun[:, None], found.nit[:, None], found.status[:, None]
+        pairs = zip((x, fun, nit, status), targets, strict=True)
+        down.get(*(array.into(target[part]) for array, target in pairs))
+
+    def memory(self) -> tuple[np.ndarray, ...]:
+        """What the method keeps now, each part (S, ...)."""
+        states = self._lead.in_rows(self.state, self._data)
+        return self.layout.split(states.numpy())[1]
+
+    def _gathered(self) -> list[DeviceArray]:
+        """What is read of the states."""
+        count, widths = len(self.state), self._gather.layout.outputs
+        found = [DeviceArray.empty(self._gpu, (count, k)) for k in widths]
+        self._map(self._gather, self.state, found)
+        return found
+
+    def _map(self, program: Program, source: DeviceArray, targets: Sequence[DeviceArray]) -> None:
+        """Compute some arrays of another, of which a chunk may stand by columns."""
+        for chunk in self._data.chunks:
+            part = chunk.start, chunk.count
+            program.submit(chunk.count, [a.rows(*part) for a in (source, *targets)])
+
+
+def streamed_through(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
+    """All steps on a GPU, for some problems while others are on their way there or back.
+
+    There are more and smaller blocks of problems if the device has no memory for these.
+    """
+    own = 0 if data.own is None else math.prod(data.own.shape[1:])
+    nbytes, count = 4 * (2 * task.problem.n + 3 + own), len(starts)
+    number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
+    while True:
+        size = -(-count // number) or 1
+        blocks = [slice(k, k + size) for k in range(0, count, size)]
+        try:
+            return _streamed_in(blocks, task, stages, starts, data)
+        except DeviceMemoryError:
+            if size <= LEAST_PROBLEMS:
+                raise
+        number *= 2
+
+
+def _streamed_in(
+    blocks: Sequence[slice], task: Task, stages: Stages, starts: np.ndarray, data: Data
+) -> Ends:  # fmt: skip
+    """All steps for the problems of each block, of which two at a time are on the GPU."""
+    lead: gpu.Loop = stages[0][0]
+    owner = lead.gpu
+    found = Collected(len(starts), task.problem.n, np.dtype(np.float32))
+    shared = _there(owner, data.shared)
+    with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
+
+        def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
+            states = DeviceStates(task, lead, starts, Data(shared, own))
+            for runner, steps in stages:
+                states.advance(runner, steps)
+            states.fetch(part, found, down)
+
+        there: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
+        for part in blocks:
+            own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
+            there.append((part, DeviceArray.sent(owner, starts[part], up), own))
+            if len(there) > 1:  # threads copy this block meanwhile
+                run(*there.popleft())
+            up.flush()
+        while there:
+            run(*there.popleft())
+    return found.ends()
+
+
+def _there(owner: Gpu, array: Any) -> DeviceArray | None:
+    """An array on a device, wherever it was, if there is one."""
+    if array is None or isinstance(array, DeviceArray):
+        return array
+    return DeviceArray.from_numpy(owner, array)
+
+
+_programs: Once[Any, Program] = Once(32)
+
+
+def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns: bool) -> Program:
+    """The kernel from starts (S, n) to states (S, size)."""
+
+    def made() -> Program:
+        options = Options("starts to states", comments=False)
+        with paused_gc():
+            traced = trace(lambda v: [*box.project(v), *first[n:]], n)
+            wanted = Wanted("states", tuple(traced.outputs), Array((len(first),)))
+            graph, outputs = simplify_outputs(traced, [wanted], options)
+        computation = Computation(options.name, graph, tuple(outputs))
+        return _program(gpu, computation, Style(comments=False, columns_out=by_columns))
+
+    return _programs.get((gpu, n, repr(first), box, by_columns), made)
+
+
+def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bool) -> Program:
+    """The kernel from states to x, fun, nit, status, success and the flag.
+
+    With an iteration these are of what its step makes of the states, but for the flag.
+    """
+
+    def made() -> Program:
+        return _program(gpu, _results(n, size, final), Style(comments=False, columns_in=by_columns))
+
+    return _programs.get((gpu, n, size, final, by_columns), made)
+
+
+def _results(n: int, size: int, final: Iteration | None) -> Computation:
+    """What a result shows of a state, or of what a step makes of it."""
+    graph = final.update.graph.copy() if final else Graph()
+    graph.names = [f"s{k}" for k in range(size)]
+    before = [graph.intern((INPUT, k)) for k in range(size)]
+    after = final.update.outputs[0].nodes if final else before
+    success = functions.where(Expr(graph, after[STATUS]) > 0.0, 1.0, 0.0)
+    columns = after[LOSS], after[COUNT], after[STATUS], success.id, before[FLAG]
+    parts = [tuple(after[:n]), *((i,) for i in columns)]
+    outputs = tuple(Output(f"y{k}", part) for k, part in enumerate(parts))
+    return Computation("states to results", graph, outputs)
+
+
+def _program(gpu: Gpu, computation: Computation, style: Style) -> Program:
+    """A kernel, compiled."""
+    plan = schedule(computation.name, computation.graph, computation.outputs)
+    return Program(gpu, emit(plan, definitions(style.math), style), plan.layout)
