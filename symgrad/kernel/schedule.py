@@ -51,13 +51,21 @@ def _fits(
     )
 
 
-def bind(graph: Graph, order: Sequence[int], roots: Sequence[int]) -> frozenset[int]:
+def bind(
+    graph: Graph,
+    order: Sequence[int],
+    roots: Sequence[int],
+    others: Mapping[int, int] | None = None,
+) -> frozenset[int]:
     """The nodes that get a name.
 
     These are outputs, values used more than once, and enough others to keep expressions short.
+    ``others`` says how often something else than the nodes in ``order`` uses a value.
     """
     nodes = graph.nodes
     uses = [0] * len(nodes)
+    for i, count in (others or {}).items():
+        uses[i] = count
     for i in order:
         for a in nodes[i][1:]:
             uses[a] += 1

@@ -82,6 +82,7 @@ class Writer:
         self._folded: set[int] = set()
         self._last: Place | None = None
         self._source = 0
+        self.indent = "  "
 
     def text(self, i: int) -> str:
         """The value of a node that has been written, or of a constant."""
@@ -92,7 +93,7 @@ class Writer:
 
         Its text is then part of its user's, and forgotten with that.
         """
-        expression = self._expression(i)
+        expression = self.expression(i)
         for a in self.graph.nodes[i][1:]:
             if a in self._folded:  # no other expression needs it
                 self._folded.remove(a)
@@ -101,7 +102,11 @@ class Writer:
             self._folded.add(i)
             self.texts[i] = expression
             return ""
-        line = f"  {self.declare(i, f't{i}')} = {expression[0]};"
+        return self.line(f"{self.declare(i, f't{i}')} = {expression[0]};", i)
+
+    def line(self, text: str, i: int) -> str:
+        """A line, and behind it that of the user's that made node i."""
+        line = self.indent + text
         return line + self._comment(i, len(line)) if self.style.comments else line
 
     def declare(self, i: int, name: str) -> str:
@@ -109,7 +114,8 @@ class Writer:
         self.texts[i] = (name, PRIMARY)
         return f"let {name}"
 
-    def _expression(self, i: int) -> Text:
+    def expression(self, i: int) -> Text:
+        """An operation, of the texts of its arguments."""
         op = self.graph.nodes[i][0]
         if op is ops.div and ops.wide_div in self.calls and self._may_divide_by_much(i):
             self.used.add(ops.wide_div)

@@ -58,7 +58,8 @@ def _finite(value: np.float32) -> str:
     return f"{value!s}f"
 
 
-def _wrapped(argument: Text, least: int) -> str:
+def wrapped(argument: Text, least: int) -> str:
+    """An expression, in parentheses unless it holds together at least so tightly."""
     text, binding = argument
     return text if binding >= least else f"({text})"
 
@@ -70,10 +71,10 @@ def form_of(pattern: str) -> Callable[..., Text]:
         return _infix(found[1])
     if found := _PREFIX.match(pattern):
         sign = found[1]
-        return lambda a: (f"{sign}{_wrapped(a, PRIMARY)}", UNARY)
+        return lambda a: (f"{sign}{wrapped(a, PRIMARY)}", UNARY)
     if found := _AFTER.match(pattern):
         head = found[1]
-        return lambda a: (f"{head} / {_wrapped(a, PRIMARY)}", PRODUCT)
+        return lambda a: (f"{head} / {wrapped(a, PRIMARY)}", PRODUCT)
     binding = PRIMARY if _CALL.match(pattern) and _balanced(pattern) else LOOSE
     return lambda *args: (pattern.format(*[a[0] for a in args]), binding)
 
@@ -116,6 +117,8 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
     if op is ops.mul and nodes[node[2]][0] is CONST:
         args.reverse()  # an expert writes 2.0f * a
+    if op in (ops.word_add, ops.word_mul) and nodes[node[1]][0] is WORD:
+        args.reverse()  # and an index as i * 2u + 1u
     return form_of(op.wgsl)(*args)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
@@ -10,9 +11,11 @@ from symgrad.expr.node import Graph
 
 _OURS: Final = re.compile(r"^(t\d+|s\d+|held_\d+_\d+|sg_.*|part_\d+)$")
 
-_WORDS: Final = """
+_DEFINED: Final = """
     x params Params tile scratch main stride point cell first local group rows k
     loss grad values jacobian hessian product
+"""
+_WORDS: Final = """
     bool f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat2x3 mat2x4 mat3x2 mat3x3 mat3x4 mat4x2 mat4x3
     mat4x4 array atomic ptr sampler sampler_comparison vec2f vec3f vec4f vec2i vec3i vec4i vec2u
     vec3u vec4u vec2h vec3h vec4h
@@ -38,8 +41,10 @@ _WORDS: Final = """
     try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying
     virtual volatile wgsl where with writeonly yield
 """
-_TAKEN: Final = frozenset(_WORDS.split())
-"""What a kernel defines itself, WGSL's types and built-ins, its keywords and reserved words."""
+RESERVED: Final = frozenset(_WORDS.split())
+"""WGSL's types and built-ins, its keywords and reserved words."""
+_TAKEN: Final = RESERVED | frozenset(_DEFINED.split())
+"""The same, and what a kernel defines itself."""
 
 
 def names_of_inputs(graph: Graph) -> list[str]:
@@ -47,11 +52,11 @@ def names_of_inputs(graph: Graph) -> list[str]:
     return unique([identifier(name) for name in graph.names])
 
 
-def identifier(name: str) -> str:
-    """The name in ASCII letters, digits and underscores, prefixed where WGSL would refuse it."""
+def identifier(name: str, taken: Collection[str] = _TAKEN) -> str:
+    """The name in ASCII letters, digits and underscores, prefixed where it is taken."""
     plain = re.sub(r"\W|[^\x00-\x7f]", "_", name)
     plain = re.sub(r"_{2,}", "_", plain)
-    if plain in _TAKEN or _OURS.match(plain) or not plain[:1].isalpha():
+    if plain in taken or _OURS.match(plain) or not plain[:1].isalpha():
         return f"v_{plain.lstrip('_')}"
     return plain
 

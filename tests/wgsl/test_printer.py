@@ -1,0 +1,72 @@
+"""Kernels of the language as WGSL: what they compute, what a person reads, what front ends take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from drafts import KERNELS, POINTS
+from poison import is_poison
+from tint import check_with_tint, needs_tint
+
+from symgrad.kernel.execute import execute
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.layout import Layout
+from symgrad.kernel.verify import verify
+from symgrad.mathlib.define import functions
+from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.printer import Printed, print_kernel
+
+every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
+
+
+def printed(kernel: Kernel, comments: bool = True) -> Printed:
+    verify(kernel)
+    return print_kernel(kernel, functions("accurate"), Style(comments=comments))
+
+
+def columns_of(kernel: Kernel) -> int:
+    """The numbers that a kernel of these tests stores at each point."""
+    y = next(b for b in kernel.buffers if b.name == "y")
+    return sum(getattr(item, "buffer", None) is y for _, item in kernel.items())
+
+
+def run(gpu: Gpu, kernel: Kernel, points: np.ndarray) -> np.ndarray:
+    """What the GPU makes of a kernel."""
+    found = printed(kernel)
+    layout = Layout(points.shape[1], (columns_of(kernel),), -(-found.slots // 4))
+    return Program(gpu, found.modules, layout).run(points)[0]
+
+
+def reference(kernel: Kernel, points: np.ndarray) -> np.ndarray:
+    """What it means, in float32 as well, as words depend on rounding."""
+    y = np.full((len(points), columns_of(kernel)), np.nan, np.float32)
+    execute(kernel, {"x": points, "y": y}, len(points), dtype=np.float32)
+    return y
+
+
+@every
+def test_a_gpu_computes_what_numpy_does(build: Callable[[], Kernel], gpu: Gpu) -> None:
+    found = run(gpu, build(), POINTS)
+    assert not is_poison(found).any()
+    np.testing.assert_allclose(found, reference(build(), POINTS), rtol=2e-5, atol=2e-6)
+
+
+@every
+def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(
+    build: Callable[[], Kernel], gpu: Gpu
+) -> None:
+    if build.__name__ == "group_sums":
+        pytest.skip("points of a workgroup know of each other")
+    np.testing.assert_array_equal(
+        run(gpu, build(), POINTS[70:71])[0], run(gpu, build(), POINTS)[70]
+    )
+
+
+@needs_tint
+def test_tint_takes_every_kernel() -> None:
+    sources = [source for build in KERNELS for source in printed(build()).modules]
+    assert [v for v in check_with_tint(sources) if v] == []
