@@ -23,6 +23,7 @@ from symgrad.errors import (
     SymgradError,
     TraceError,
 )
+from symgrad.expr import numpy_calls
 from symgrad.expr.array import ExprArray, array
 from symgrad.expr.expression import Condition, Expr
 from symgrad.expr.functions import (
@@ -162,6 +163,8 @@ if TYPE_CHECKING:
     from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
+
+numpy_calls.install()
 
 __all__ = [
     "LBFGS",

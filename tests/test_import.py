@@ -53,6 +53,15 @@ print(loaded & {"wgsl", "llvm", "kernel", "mathlib", "optimize", "pipeline", "ke
     assert python(code) == "set()\n"
 
 
+@pytest.mark.parametrize(
+    "first",
+    ["np.sqrt(sg.var('x'))", "np.stack([sg.var('x')])",
+     "sg.minimize_from(lambda v: v @ v, 2, [[1.0, 2.0]], sg.Adam(0.5), 1, device='cpu').x"],
+)  # fmt: skip
+def test_numpy_takes_expressions_whatever_is_loaded_first(first: str) -> None:
+    assert python(f"import numpy as np, symgrad as sg; print({first})").strip()
+
+
 def test_names_that_are_loaded_later_are_those_that_type_checkers_see() -> None:
     tree = ast.parse(Path(sg.__file__).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))

@@ -375,6 +375,3 @@ def install() -> None:
         for kind, method in ((Expr, function), (ExprArray, ufunc)):
             if not hasattr(kind, ufunc.__name__):
                 setattr(kind, ufunc.__name__, _method(method))
-
-
-install()
