@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from symgrad.errors import InputTypeError
-from symgrad.kernel import watch
 from symgrad.kernel.watch import stage_of
-from symgrad.screen import Meter, open_meter
+from symgrad.screen import open_meter
 
 FIRST: Final = 1.0
 """Seconds within which a call says nothing."""
@@ -97,13 +96,13 @@ class Reporter:
 
     def now(self) -> Progress:
         """How far it has got, and in which stage it is, as far as another thread knows."""
-        return self._at(time.perf_counter(), self._now.done)
+        found = self._at(time.perf_counter(), self._now.done)
+        return replace(found, stage=stage_of(self._thread))
 
     def _at(self, now: float, done: int) -> Progress:
         spent, total = now - self._start, self._now.total
         left = spent * max(0, total - done) / done if total is not None and done else None
-        stage = stage_of(self._thread)
-        return replace(self._now, done=done, seconds=spent, left=left, stage=stage)
+        return replace(self._now, done=done, seconds=spent, left=left)
 
 
 def _silent(done: int, best: Callable[[], float | None] | None = None) -> None:
@@ -131,28 +130,14 @@ def reporting(asked: Asked, what: str, total: int | None = None) -> Generator[Re
 
 
 @contextlib.contextmanager
-def staged(asked: Asked, what: str) -> Generator[None]:
-    """A context in which one thing is made, or one call runs, of which only the stages are known.
-
-    A function that asked is called as they begin.
-    """
-    with reporting(asked, what, 1) as report, watch.hearing(lambda: report(0)):
-        yield
-        report(1)
-
-
-@contextlib.contextmanager
 def _on_screen(what: str, total: int | None) -> Generator[Report]:
     """Reports that the screen shows; a thread shows the time while there are none."""
-    lock, ended = threading.Lock(), threading.Event()
-    meters: list[Meter] = []
+    meter, lock, ended = open_meter(), threading.Lock(), threading.Event()
     shown = [0.0]
 
     def show(progress: Progress) -> None:
         with lock:
-            if not meters:
-                meters.append(open_meter())
-            meters[0].show(str(progress), progress.done, progress.total)
+            meter.show(str(progress), progress.done, progress.total)
             shown[0] = time.perf_counter()
 
     reporter = Reporter(show, what, total)
@@ -174,7 +159,7 @@ def _on_screen(what: str, total: int | None) -> Generator[Report]:
         thread.join()
         if reporter.told:
             reporter.finish()
-            meters[0].close()
+            meter.close()
 
 
 def _time(seconds: float) -> str:

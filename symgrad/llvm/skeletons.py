@@ -8,8 +8,10 @@ and written. Whole lines of the cache are streamed past it where the batch is la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 from symgrad.llvm.instruction import NAMES, Shape
+from symgrad.llvm.workspace import LINE
 
 FEW = 5
 """Columns up to which lanes are picked one vector after the other, rather than in squares."""
@@ -18,11 +20,17 @@ FEW = 5
 class Lines:
     """Lines of LLVM, and fresh names for values."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, names: Iterator[str] | None = None) -> None:
         self.shape = shape
         self.scalar = NAMES[shape.dtype]
         self.lines: list[str] = []
-        self._count = 0
+        self._names = names or (f"%v{k}" for k in count(1))
+
+    def of(self, shape: Shape) -> Lines:
+        """The same lines and names, for vectors of another shape."""
+        found = Lines(shape, self._names)
+        found.lines = self.lines
+        return found
 
     def value(self, text: str) -> str:
         """The name of a new value."""
@@ -37,8 +45,7 @@ class Lines:
 
     def fresh(self) -> str:
         """A name that no value has."""
-        self._count += 1
-        return f"%v{self._count}"
+        return next(self._names)
 
     def do(self, text: str) -> None:
         """An instruction without a value."""
@@ -84,7 +91,7 @@ class Lines:
                 f"align {self._align(aligned)}{hint}")  # fmt: skip
 
     def _align(self, aligned: bool) -> int:
-        return self.shape.itemsize * (self.shape.lanes if aligned else 1)
+        return min(LINE, self.shape.itemsize * (self.shape.lanes if aligned else 1))
 
     def shuffle(self, a: str, b: str, mask: Sequence[int]) -> str:
         """Lanes of two vectors; -1 for any."""

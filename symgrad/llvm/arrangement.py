@@ -1,0 +1,318 @@
+"""Where the values of a kernel are: in registers, made where they are needed, or in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.kernel.language import (
+    BOUND,
+    VALUES,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Read,
+    Scope,
+    Statement,
+    Store,
+    operands,
+    results_of,
+    scopes_of,
+)
+from symgrad.kernel.uniform import diverges, varying
+from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
+from symgrad.llvm.indices import Indices
+from symgrad.llvm.instruction import Shape, lone_products
+from symgrad.llvm.workspace import Workspace
+
+UNROLLED: Final = 192
+"""Columns of inputs, and of outputs, up to which a block is turned without loops."""
+
+Item = int | Statement
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a buffer that the lanes are at in a scope: all columns, row after row."""
+
+    scope: Scope
+    buffer: Buffer
+    row: int
+    stride: int
+
+
+@dataclass(eq=False)
+class Part:
+    """Items one behind the other that are a function of their own; it may be called ``masked``."""
+
+    number: int
+    items: Sequence[Item]
+    masked: bool
+
+
+class Arrangement:
+    """How a kernel is written for vectors of a shape, or for one invocation: `Shape.lanes` is 1.
+
+    What is long is cut into functions as in `symgrad.llvm.body`, where no loop or branch stands: a
+    value that another function needs goes through memory, at ``slots``. ``lazy`` are values that
+    are written where they are first needed: numbers read from memory, and indices.
+    """
+
+    def __init__(self, kernel: Kernel, shape: Shape, thorough: bool = False) -> None:
+        self.kernel, self.graph, self.shape = kernel, kernel.graph, shape
+        self.scalar = Shape(shape.dtype, 1, shape.fused)
+        differing = varying(kernel)
+        self.varying = differing if shape.lanes > 1 else frozenset[int]()
+        self.indices = Indices(kernel, differing)
+        self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
+        items = [item for _, item in kernel.items()]
+        nodes = [item for item in items if isinstance(item, int)]
+        kept = [a for item in items if not isinstance(item, int) for a in self._values(item)]
+        self.used = {*kept, *(a for i in nodes for a in self.graph.args(i))}
+        """What is an argument of anything."""
+        fused = lone_products(self.graph, nodes, kept) if shape.fused else frozenset[int]()
+        self.products = fused
+        self.lazy = self._lazy(items, nodes)
+        self.operations = len([i for i in items if i not in fused and i not in self.lazy])
+        self.loaded = {item.buffer for item in items if isinstance(item, Load)}
+        self.staged = self._staged()
+        self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
+        """What is to be read before a statement, as its scopes need it."""
+        self._survey(kernel.main, [])
+        self.parts: list[Part] = []
+        self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
+        """What buffers are called here, however their kernel calls them."""
+        self.bound = [b for b in kernel.buffers if b.space in BOUND]
+        """The host's buffers, which are arguments."""
+        self._part: dict[Item, int] = {}
+        self._owner: dict[int, int] = {}
+        self._cut = self._cut_length(thorough)
+        self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
+        self._arrange(kernel.main, False)
+        self.slots = self._crossing()
+        self.slot = self._slot()
+        """Bytes of a slot of the frame in which these values are handed on."""
+        self.rows = self._rows(nodes)
+        """The rows of buffers that the lanes have to themselves."""
+        columns = sum(r.stride for r in self.rows)
+        self.in_memory = shape.lanes > 1 and (bool(self.parts) or columns > UNROLLED)
+        """Whether these rows are turned to columns in memory, rather than in registers."""
+        self.rooms = self._workspace()
+
+    # what is needed where ------------------------------------------------------------------------
+
+    def needs(self, i: int) -> Sequence[int]:
+        """The values that the instructions of node i take: of a fused product, its factors."""
+        args = self.graph.args(i)
+        if self.products.isdisjoint(args):
+            return args
+        return [b for a in args for b in (self.graph.args(a) if a in self.products else (a,))]
+
+    def _values(self, statement: Statement) -> Iterator[int]:
+        """What a statement needs, and what its scopes yield."""
+        yield from operands(self.kernel, statement)
+        if isinstance(statement, For):
+            yield from statement.yields
+            yield from () if statement.test is None else (statement.test,)
+        elif isinstance(statement, If):
+            for yields in statement.yields:
+                yield from yields
+
+    def _lazy(self, items: Sequence[Item], nodes: Sequence[int]) -> set[int]:
+        """Reads, and words that are known as steps from lane to lane, and are indices only."""
+        valued: set[int] = set()
+        for item in items:
+            if isinstance(item, Load):
+                continue
+            if isinstance(item, Store):
+                valued.add(item.value)
+            elif not isinstance(item, int):
+                valued.update(self._values(item))
+        found: set[int] = set()
+        for i in sorted(nodes, reverse=True):
+            op = self.graph.nodes[i][0]
+            is_index = i not in valued and op.result == "u" and self.indices.step(i) is not None
+            if isinstance(op, Read) or is_index:
+                found.add(i)
+            else:
+                valued.update(self.graph.args(i))
+        return found
+
+    def _survey(self, scope: Scope, path: list[Item]) -> None:
+        for item in scope.items:
+            here = [*path, item]
+            for a in self.needs(item) if isinstance(item, int) else self._values(item):
+                if a in self.lazy and isinstance(self.graph.nodes[a][0], Read):
+                    outer = here[self.kernel.home[a].depth]
+                    if isinstance(outer, For | If):
+                        self.wanted[outer].append(a)
+            for inner in scopes_of(item):
+                self._survey(inner, here)
+
+    # rows of the host's buffers ------------------------------------------------------------------
+
+    def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
+        """The rows in which an index stands, if the lanes' are side by side."""
+        place = self.indices.column(index)
+        return None if place is None else Rows(scope, buffer, place.row, place.stride)
+
+    def _staged(self) -> dict[Store, Rows]:
+        """The stores that together write all columns of rows, and these rows."""
+        groups: defaultdict[Rows, list[Store]] = defaultdict(list)
+        for scope, item in self.kernel.items():
+            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
+                rows = self.rows_of(scope, item.buffer, item.index)
+                if rows is not None and item.buffer not in self.loaded:
+                    groups[rows].append(item)
+        found: dict[Store, Rows] = {}
+        for rows, stores in groups.items():
+            columns = [self.column(s.index) for s in stores]
+            if sorted(columns) == list(range(rows.stride)):
+                found.update((s, rows) for s in stores)
+        return found
+
+    def column(self, index: int) -> int:
+        """The column in which an index stands."""
+        place = self.indices.column(index)
+        assert place is not None, "the index is one of rows"
+        return place.column
+
+    def _rows(self, nodes: Iterable[int]) -> list[Rows]:
+        """The rows that the lanes have to themselves: those that are read, then those written."""
+        found: dict[Rows, None] = {}
+        for i in nodes:
+            op = self.graph.nodes[i][0]
+            if isinstance(op, Read):
+                index, scope = self.graph.args(i)[0], self.kernel.home[i]
+                if (rows := self.rows_of(scope, op.buffer, index)) is not None:
+                    found[rows] = None
+        found |= dict.fromkeys(self.staged.values())
+        main, cell = self.kernel.main, self.kernel.cell
+        return [rows for rows in found if rows.scope is main and rows.row == cell]
+
+    def room(self, rows: Rows) -> str:
+        """The name of the memory in which rows stand as columns."""
+        return f"%{self.names[rows.buffer]}.columns"
+
+    # the order, and the cuts ---------------------------------------------------------------------
+
+    def order(self, scope: Scope, after: bool = False) -> Sequence[Item | Part]:
+        """What is written of a scope, ``after`` a loop's test or, else, before it; all of others.
+
+        A store stands behind what computes its value, where nobody reads what is stored.
+        """
+        return self._orders[scope, after]
+
+    def _arrange(self, scope: Scope, masked: bool, test_at: int | None = None) -> None:
+        end = len(scope.items) if test_at is None else test_at
+        for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
+            self._orders[scope, after] = [*self._in_parts(self._stored_early(items), masked)]
+        for item in scope.items:
+            inner = masked or (isinstance(item, For | If) and diverges(item, self.varying))
+            at = item.test_at if isinstance(item, For) and item.test is not None else None
+            for part in scopes_of(item):
+                self._arrange(part, inner, at)
+
+    def _stored_early(self, items: Sequence[Item]) -> list[Item]:
+        made = {r for item in items for r in results_of(item) if r not in self.lazy}
+        early: defaultdict[int, list[Store]] = defaultdict(list)
+        rest: list[Item] = []
+        for item in items:
+            if isinstance(item, Store) and item in self.staged and item.value in made:
+                early[item.value].append(item)
+            else:
+                rest.append(item)
+        return [s for item in rest for s in (item, *_of(early, results_of(item)))]
+
+    def is_cut(self, item: Item) -> bool:
+        """Whether an item stands in a function of its own."""
+        return item in self._part
+
+    def _cut_length(self, thorough: bool) -> int:
+        """Operations from which a run of items is cut, or so many that none is."""
+        long = LONG if self.shape.lanes == 1 else LONG_BATCH
+        if self.operations <= long:
+            return self.operations
+        return FUNCTION * (TOGETHER if thorough else 1)
+
+    def _in_parts(self, items: Iterable[Item], masked: bool) -> Iterator[Item | Part]:
+        run: list[Item] = []
+        for item in items:
+            if isinstance(item, For | If):
+                yield from self._pieces(run, masked)
+                run = []
+                yield item
+            else:
+                run.append(item)
+        yield from self._pieces(run, masked)
+
+    def _pieces(self, run: list[Item], masked: bool) -> Iterator[Item | Part]:
+        items = [i for i in run if i not in self.lazy and i not in self.products]
+        if len(items) <= self._cut:
+            yield from items
+            return
+        for start in range(0, len(items), self._cut):
+            part = Part(len(self.parts), items[start : start + self._cut], masked)
+            self._part.update(dict.fromkeys(part.items, part.number))
+            self._owner.update((r, part.number) for i in part.items for r in results_of(i))
+            self.parts.append(part)
+            yield part
+
+    # memory --------------------------------------------------------------------------------------
+
+    def _crossing(self) -> dict[int, int]:
+        """The values that another function needs than makes them, and their slots."""
+        if not self.parts:
+            return {}
+        found: dict[int, None] = {}
+        for _, item in self.kernel.items():
+            if item not in self.lazy and item not in self.products:
+                found |= dict.fromkeys(self._foreign(item))
+        return {i: k for k, i in enumerate(found)}
+
+    def _foreign(self, item: Item) -> Iterator[int]:
+        """The values that an item needs and another function makes."""
+        function = self._part.get(item)
+        stack = list(self.needs(item) if isinstance(item, int) else self._values(item))
+        while stack:
+            a = stack.pop()
+            if a in self.lazy:
+                stack += self.graph.args(a)
+            elif not self.is_known(a) and self._owner.get(a) != function:
+                yield a
+
+    def is_known(self, i: int) -> bool:
+        """Whether a value needs no memory: a constant, or what an invocation is."""
+        op = self.graph.nodes[i][0]
+        return i in self.special or (not op.arity and VALUES.get(op.result) is not op)
+
+    def size(self, kind: str) -> int:
+        """Bytes of one number of a kind."""
+        return {"f": self.shape.itemsize, "d": 8, "b": 1}.get(kind, 4)
+
+    def _workspace(self) -> Workspace:
+        """Memory for the kernel's buffers, for rows as columns, and for what functions hand on."""
+        lanes = self.shape.lanes
+        rooms = Workspace()
+        for b in self.kernel.buffers:
+            if b not in self.bound:
+                many = lanes if b.space == "own" else 1
+                rooms.room(self.names[b], b.size * self.size(b.kind) * many)
+        for rows in self.rows if self.in_memory else ():
+            rooms.room(self.room(rows)[1:], rows.stride * self.shape.itemsize * lanes)
+        if self.parts:
+            rooms.room("frame", (len(self.slots) + 1) * self.slot)
+        return rooms
+
+    def _slot(self) -> int:
+        kinds = {self.kernel.type(i) for i in self.slots} | {"f"}
+        return self.shape.lanes * max(self.size(kind) for kind in kinds)
+
+
+def _of(early: dict[int, list[Store]], results: Sequence[int]) -> Iterator[Store]:
+    for r in results:
+        yield from early.get(r, ())

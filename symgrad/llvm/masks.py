@@ -1,0 +1,384 @@
+"""Loops and branches: as they are where all lanes go one way, and with masks where they may part.
+
+Where the lanes' loops end at different turns, the turns that all of them take need no mask: they
+are written apart from those that only some take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from symgrad.kernel.language import Barrier, Fill, For, If, Load, Scope, Store
+from symgrad.kernel.uniform import diverges
+from symgrad.llvm.arrangement import Item, Part
+from symgrad.llvm.memory_access import Memory
+
+WRITTEN_TWICE: Final = 500
+"""Items of a loop up to which its turns are written with a mask, and without."""
+
+Leave = Callable[[str, Sequence[str]], None]
+"""Go on where a condition holds; else leave the loop, with these values of what it carries."""
+
+Turn = Callable[[str, Sequence[str], Leave], Sequence[str]]
+"""Writes a turn, of its number and what is carried to it; gives what is carried to the next."""
+
+
+class ControlFlow(Memory):
+    """The scopes of a kernel within a function."""
+
+    def scope(self, scope: Scope, after: bool = False) -> None:
+        """Write the items of a scope: of a loop's, those before its test or those ``after`` it."""
+        for item in self.arrangement.order(scope, after):
+            self.item(item)
+
+    def item(self, item: Item | Part) -> None:
+        """Write an item."""
+        match item:
+            case int():
+                self.compute(item)
+            case Part():
+                self._call(item)
+            case Load():
+                self.load(item)
+            case Store():
+                self.store(item)
+            case Fill():
+                self.fill(item)
+            case For() | If():
+                for a in self.arrangement.wanted.get(item, ()):
+                    self.operand(a)
+                self._loop(item) if isinstance(item, For) else self._choose(item)
+            case Barrier():
+                pass  # lanes run in step
+
+    def _call(self, part: Part) -> None:
+        """A call of a function for some items."""
+        if part.masked:
+            truths = self.type("b", True)
+            mask = self.mask or self.shape.splat("i1", "true")
+            self.leave(len(self.arrangement.slots), truths, mask)
+        arguments = [f"ptr {self.memory(b)}" for b in self.arrangement.bound]
+        cell = "%cell" if self.lanes > 1 else "0"
+        given = ["ptr %workspace", f"i32 {cell}"]
+        if self.lanes > 1:
+            given += ["i32 %count", "i32 %groups"]
+        self.write.do(f"call void @part{part.number}({', '.join([*arguments, *given])})")
+
+    def known(self, i: int, name: str) -> None:
+        """A value that has this name from here on."""
+        self.names[i] = name
+        self.handed(i)
+
+    # masks ---------------------------------------------------------------------------------------
+
+    def both(self, a: str | None, b: str) -> str:
+        """The lanes of two masks; None is all lanes."""
+        return b if a is None else self.write.value(f"and {self.type('b', True)} {a}, {b}")
+
+    def any_lane(self, mask: str, how: str = "or") -> str:
+        """Whether a mask has a lane; or, by "and", whether it has all of them."""
+        name, truths = f"@llvm.vector.reduce.{how}.v{self.lanes}i1", self.type("b", True)
+        return self.write.value(f"call i1 {name}({truths} {mask})")
+
+    def _extreme(self, how: str, words: str) -> str:
+        name = f"@llvm.vector.reduce.{how}.v{self.lanes}i32"
+        return self.write.value(f"call i32 {name}({self.type('u', True)} {words})")
+
+    # branches ------------------------------------------------------------------------------------
+
+    def _choose(self, s: If) -> None:
+        if diverges(s, self.arrangement.varying):
+            self._part_ways(s)
+        else:
+            self._branch(s)
+
+    def _branch(self, s: If) -> None:
+        """All lanes go one way."""
+        name = self.label("if")
+        self.write.do(f"br i1 {self.operand(s.condition)}, label %{name}.then, label %{name}.else")
+        found: list[tuple[str, Sequence[str]]] = []
+        for side, scope, yields in zip(("then", "else"), s.sides, s.yields, strict=True):
+            self._begin(f"{name}.{side}")
+            values = self._yielded(scope, yields, s.results)
+            found.append((self.block, values))
+            self.write.do(f"br label %{name}.end")
+        self._begin(f"{name}.end")
+        self._merge(s.results, found)
+
+    def _yielded(
+        self, scope: Scope, yields: Sequence[int], results: Sequence[int]
+    ) -> Sequence[str]:
+        """Write a side; its values."""
+        with self.inside():
+            self.scope(scope)
+            return [self.operand(y, self.varies(r)) for y, r in zip(yields, results, strict=True)]
+
+    def _merge(self, results: Sequence[int], found: Sequence[tuple[str, Sequence[str]]]) -> None:
+        kinds = [self.type_of(r) for r in results]
+        names = self._phis(kinds, found)
+        for r, name in zip(results, names, strict=True):
+            self.known(r, name)
+
+    def _part_ways(self, s: If) -> None:
+        """Each side is written for its lanes, and left out where there are none."""
+        outer, condition = self.mask, self.operand(s.condition, True)
+        truths, found = self.type("b", True), list[Sequence[str]]()
+        yes = self.shape.splat("i1", "true")
+        for k, (scope, yields) in enumerate(zip(s.sides, s.yields, strict=True)):
+            if scope.items or yields:
+                test = self.write.value(f"xor {truths} {condition}, {yes}") if k else condition
+                self.mask = self.both(outer, test)
+                found.append(self._side(scope, yields, s.results))
+                self.mask = outer
+        for r, *names in zip(s.results, *found, strict=True) if s.results else ():
+            self.known(r, self.chosen(condition, self.type_of(r), *names))
+
+    def _side(self, scope: Scope, yields: Sequence[int], results: Sequence[int]) -> Sequence[str]:
+        """The values of a side, and zeros where no lane takes it."""
+        assert self.mask, "lanes part here"
+        name, before = self.label("side"), self.block
+        self.write.do(f"br i1 {self.any_lane(self.mask)}, label %{name}, label %{name}.end")
+        self._begin(name)
+        values = self._yielded(scope, yields, results)
+        last = self.block
+        self.write.do(f"br label %{name}.end")
+        self._begin(f"{name}.end")
+        zeros = ["zeroinitializer"] * len(values)
+        return self._phis([self.type_of(r) for r in results], [(before, zeros), (last, values)])
+
+    def _begin(self, label: str) -> None:
+        self.write.label(label)
+        self.block = label
+
+    def _phis(self, kinds: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        """The values of the block from which this one is reached."""
+        if len(found) == 1:
+            return list(found[0][1])
+        names: list[str] = []
+        for k, kind in enumerate(kinds):
+            ways = ", ".join(f"[ {values[k]}, %{block} ]" for block, values in found)
+            names.append(self.write.value(f"phi {kind} {ways}"))
+        return names
+
+    # loops ---------------------------------------------------------------------------------------
+
+    def _loop(self, s: For) -> None:
+        assert s.test is None or not s.down, "a loop with a test goes up"
+        if diverges(s, self.arrangement.varying):
+            self._turn_apart(s)
+        else:
+            self._turn_together(s)
+
+    def _turn_together(self, s: For) -> None:
+        """All lanes take the same turns."""
+        trips = self._span(s, False)
+        turns = _Turns(self, s, trips)
+        inits = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
+        reached, results = self.turns(turns.kinds, "0", trips, inits, turns.whole)
+        if s.count in self.arrangement.used:
+            lo = self.operand(s.lo)
+            self.known(s.count, self.folded("add", lo, reached))
+        self._end(s, results)
+
+    def _end(self, s: For, results: Sequence[str]) -> None:
+        for r, name in zip(s.results, results, strict=True):
+            self.known(r, name)
+
+    def _span(self, s: For, wide: bool) -> str:
+        """How many turns there are, for each lane or for all of them."""
+        lo, hi = self.operand(s.lo, wide), self.operand(s.hi, wide)
+        if lo.isdigit() and hi.isdigit():
+            return str(max(0, int(hi) - int(lo)))
+        if lo == "0":
+            return hi
+        name, words = f"v{self.lanes}i32" if wide else "i32", self.type("u", wide)
+        return self.write.value(f"call {words} @llvm.usub.sat.{name}({words} {hi}, {words} {lo})")
+
+    def _turn_apart(self, s: For) -> None:
+        """Some lanes take turns that others do not."""
+        outer, varies = self.mask, self.varies(s.lo) or self.varies(s.hi)
+        span = self._span(s, varies)
+        if varies and outer:
+            span = self.chosen(outer, self.type("u", True), span, "zeroinitializer")
+        trips = self._extreme("umax", span) if varies else span
+        turns = _Turns(self, s, trips, span if varies else None, outer)
+        whole = "0"
+        if outer is None and _size(s.scope) <= WRITTEN_TWICE:
+            whole = self._extreme("umin", span) if varies else trips
+        values = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
+        reached = "0"
+        if s.down:
+            reached = self.folded("sub", trips, whole)
+            values = self._masked(turns, "0", reached, values)
+            if whole != "0":
+                _, values = self.turns(turns.kinds, reached, trips, values, turns.whole)
+        else:
+            if whole != "0":
+                reached, values = self.turns(turns.kinds, "0", whole, values, turns.whole)
+            values = self._masked(turns, reached, trips, values)
+        self._count_apart(s, turns, span, varies)
+        self._end(s, values)
+
+    def _masked(self, turns: _Turns, start: str, stop: str, values: Sequence[str]) -> Sequence[str]:
+        """Turns that not all lanes take."""
+        if turns.loop.test is None:
+            return self.turns(turns.kinds, start, stop, values, turns.some)[1]
+        masks, words = self.type("b", True), self.type("u", True)
+        going = self.mask or self.shape.splat("i1", "true")
+        kinds = [*turns.kinds, masks, words]
+        inits = [*values, going, self.spread("u", start)]
+        *values, _, turns.taken = self.turns(kinds, start, stop, inits, turns.tested)[1]
+        return values
+
+    def _count_apart(self, s: For, turns: _Turns, span: str, varies: bool) -> None:
+        """Where the lanes' loops ended."""
+        if s.count not in self.arrangement.used:
+            return
+        taken = turns.taken or (span if varies else self.spread("u", span))
+        words, lo = self.type("u", True), self.operand(s.lo, True)
+        self.known(s.count, self.write.value(f"add {words} {lo}, {taken}"))
+
+    def turns(
+        self, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str], body: Turn
+    ) -> tuple[str, list[str]]:
+        """A loop of turns from one number to another; where it ended, and what it then carried."""
+        name, before = self.label("loop"), self.block
+        exits: list[tuple[str, Sequence[str]]] = []
+        if start.isdigit() and stop.isdigit() and int(start) < int(stop):
+            self.write.do(f"br label %{name}")
+        else:
+            some = self.write.value(f"icmp ult i32 {start}, {stop}")
+            self.write.do(f"br i1 {some}, label %{name}, label %{name}.end")
+            exits.append((before, [start, *inits]))
+        self._begin(name)
+        at, turn = len(self.write.lines), f"%{name}.turn"
+        carried = [f"%{name}.c{k}" for k in range(len(inits))]
+
+        def leave(condition: str, values: Sequence[str]) -> None:
+            go = self.label(f"{name}.go")
+            self.write.do(f"br i1 {condition}, label %{go}, label %{name}.end")
+            exits.append((self.block, [turn, *values]))
+            self._begin(go)
+
+        with self.inside():
+            following = [*body(turn, carried, leave)]
+        self.write.do(f"%{name}.next = add i32 {turn}, 1")
+        more = self.write.value(f"icmp ult i32 %{name}.next, {stop}")
+        self.write.do(f"br i1 {more}, label %{name}, label %{name}.end")
+        last, ends = self.block, [f"%{name}.next", *following]
+        exits.append((last, ends))
+        kinds = ["i32", *kinds]
+        self.write.lines[at:at] = [
+            f"  {p} = phi {kind} [ {a}, %{before} ], [ {b}, %{last} ]"
+            for p, kind, a, b in zip([turn, *carried], kinds, [start, *inits], ends, strict=True)
+        ]
+        self._begin(f"{name}.end")
+        reached, *values = self._phis(kinds, exits)
+        return reached, values
+
+
+class _Turns:
+    """The turns of a loop, of which there are ``trips``, at most.
+
+    Where that differs, ``span`` is how many each lane takes; ``outer`` are the lanes that come to
+    the loop at all.
+    """
+
+    def __init__(
+        self, flow: ControlFlow, loop: For, trips: str, span: str | None = None,
+        outer: str | None = None,
+    ) -> None:  # fmt: skip
+        self.flow, self.loop, self.trips = flow, loop, trips
+        self.span, self.outer = span, outer
+        self.kinds = [flow.type_of(p) for p in loop.params]
+        self.taken = ""
+        """How many turns each lane has taken, if that was counted."""
+        self._last = flow.folded("sub", trips, "1") if loop.down else ""
+
+    def _start(self, turn: str, carried: Sequence[str]) -> str:
+        """The counter and the carries of a turn; by how much the counter is above its least."""
+        flow, loop = self.flow, self.loop
+        at = flow.folded("sub", self._last, turn) if loop.down else turn
+        if flow.varies(loop.k):
+            words, lo = flow.type("u", True), flow.operand(loop.lo, True)
+            k = flow.write.value(f"add {words} {lo}, {flow.spread('u', at)}")
+        else:
+            k = flow.folded("add", flow.operand(loop.lo), at)
+        flow.known(loop.k, k)
+        for p, name in zip(loop.params, carried, strict=True):
+            flow.known(p, name)
+        return at
+
+    def _yields(self) -> list[str]:
+        flow, loop = self.flow, self.loop
+        return [
+            flow.operand(y, flow.varies(p)) for y, p in zip(loop.yields, loop.params, strict=True)
+        ]
+
+    def whole(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+        """A turn of all lanes that are here."""
+        flow, loop = self.flow, self.loop
+        self._start(turn, carried)
+        flow.scope(loop.scope)
+        if loop.test is not None:
+            test = flow.operand(loop.test)
+            leave(flow.any_lane(test, "and") if flow.varies(loop.test) else test, carried)
+            flow.scope(loop.scope, after=True)
+        return self._yields()
+
+    def some(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+        """A turn of those lanes that take so many."""
+        flow = self.flow
+        at = self._start(turn, carried)
+        flow.mask = self._inside(at)
+        flow.scope(self.loop.scope)
+        found = self._chosen(carried)
+        flow.mask = self.outer
+        return found
+
+    def tested(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+        """A turn of those lanes for which the test has held until now."""
+        flow, loop = self.flow, self.loop
+        assert loop.test is not None, "the loop has a test"
+        *values, going, taken = carried
+        at = self._start(turn, values)
+        flow.mask = going if self.span is None else flow.both(going, self._inside(at))
+        flow.scope(loop.scope)
+        flow.mask = flow.both(flow.mask, flow.operand(loop.test, True))
+        leave(flow.any_lane(flow.mask), carried)
+        flow.scope(loop.scope, after=True)
+        found = self._chosen(values)
+        words, masks = flow.type("u", True), flow.type("b", True)
+        one = flow.write.value(f"zext {masks} {flow.mask} to {words}")
+        more = flow.write.value(f"add {words} {taken}, {one}")
+        found += [flow.mask, more]
+        flow.mask = self.outer
+        return found
+
+    def _inside(self, at: str) -> str:
+        """The lanes that take a turn."""
+        flow = self.flow
+        assert self.span is not None, "lanes take turns that others do not"
+        words = flow.type("u", True)
+        return flow.write.value(f"icmp ult {words} {flow.spread('u', at)}, {self.span}")
+
+    def _chosen(self, carried: Sequence[str]) -> list[str]:
+        """What is carried on: of lanes that do not take the turn, what they had."""
+        flow = self.flow
+        assert flow.mask, "not all lanes take the turn"
+        return [
+            name if name == old else flow.chosen(flow.mask, kind, name, old)
+            for name, old, kind in zip(self._yields(), carried, self.kinds, strict=True)
+        ]
+
+
+def _size(scope: Scope) -> int:
+    """The items of a scope, and of those within."""
+    total = len(scope.items)
+    for item in scope.items:
+        if isinstance(item, For):
+            total += _size(item.scope)
+        elif isinstance(item, If):
+            total += sum(map(_size, item.sides))
+    return total

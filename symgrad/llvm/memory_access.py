@@ -1,0 +1,312 @@
+"""Reads and writes of buffers: one number for all lanes, lanes side by side, rows, or anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from symgrad.expr.node import WORD
+from symgrad.kernel.language import Buffer, Fill, Load, Store
+from symgrad.llvm.arrangement import Arrangement, Rows
+from symgrad.llvm.instruction import Shape
+from symgrad.llvm.skeletons import Lines, load_columns, rows_of
+from symgrad.llvm.values import Calls, Values
+
+FILLED = 8
+"""Numbers of an array that are set to zero without a loop."""
+
+
+class Memory(Values):
+    """Reads and writes within a function.
+
+    A buffer of an invocation's own is an array of vectors, which hold the same number of each lane.
+    ``vector`` is the shape of a register, of which several may lie side by side.
+    """
+
+    def __init__(
+        self, arrangement: Arrangement, calls: Calls, names: Iterator[str], vector: Shape
+    ) -> None:
+        super().__init__(arrangement, calls, names)
+        self.vector = vector
+        self.results: dict[Rows, dict[int, str]] = {}
+        """The columns of rows that are to be stored."""
+        self._columns: dict[Rows, Sequence[str]] = {}
+        self.block = "entry"
+        """The name of the block of instructions that is being written."""
+        self._labels = count()
+
+    def label(self, name: str) -> str:
+        """A name for blocks that no other has."""
+        return f"{name}{next(self._labels)}"
+
+    def memory(self, buffer: Buffer) -> str:
+        """The address of a buffer."""
+        return f"%{self.arrangement.names[buffer]}"
+
+    # addresses -----------------------------------------------------------------------------------
+
+    def first(self, i: int) -> str:
+        """A word of the first lane, or of all, where the step to the next is known."""
+        op, *args = self.graph.nodes[i]
+        if i in (self.kernel.cell, self.kernel.local):
+            return "0" if self.lanes == 1 or i == self.kernel.local else "%cell"
+        if op is WORD or not self.arrangement.indices.step(i):
+            return self.operand(i, False)
+        return self.folded(op.llvm.split()[0], *map(self.first, args))
+
+    def folded(self, operation: str, a: str, b: str) -> str:
+        """A sum, a difference or a product of scalar words."""
+        if a.isdigit() and b.isdigit():
+            x, y = int(a), int(b)
+            return str({"add": x + y, "sub": x - y, "mul": x * y}[operation] % 2**32)
+        if operation == "add" and "0" in (a, b):
+            return b if a == "0" else a
+        return self.write.value(f"{operation} i32 {a}, {b}")
+
+    def _at(self, base: str, unit: str, index: str) -> str:
+        """The address of an element of an array of these, by a word."""
+        if index == "0":
+            return base
+        if not index.isdigit():
+            index = self.write.value(f"zext i32 {index} to i64")
+        return self.write.value(f"getelementptr {unit}, ptr {base}, i64 {index}")
+
+    def _anywhere(self, buffer: Buffer, index: int) -> str:
+        """The addresses of the lanes' elements."""
+        words, many = self.type("u", True), f"<{self.lanes} x i64>"
+        at = self.write.value(f"zext {words} {self.operand(index, True)} to {many}")
+        if buffer.space == "own":
+            numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
+            at = self.write.value(f"mul {many} {at}, splat (i64 {self.lanes})")
+            at = self.write.value(f"add {many} {at}, <{numbers}>")
+        unit = self.type(buffer.kind, False)
+        return self.write.value(f"getelementptr {unit}, ptr {self.memory(buffer)}, {many} {at}")
+
+    def _is_own_line(self, buffer: Buffer, index: int) -> bool:
+        """Whether the lanes' numbers are one vector of a buffer of their own."""
+        return buffer.space == "own" and not self.varies(index)
+
+    # reads ---------------------------------------------------------------------------------------
+
+    def read(self, i: int) -> str:
+        """The number, or the numbers, that a node reads."""
+        buffer = self.graph.nodes[i][0].buffer
+        (index,) = self.graph.args(i)
+        if buffer.kind == "f" and self.varies(index):
+            rows = self.arrangement.rows_of(self.kernel.home[i], buffer, index)
+            if rows and rows.stride > 1 and (self.mask is None or rows.row == self.kernel.cell):
+                return self._column(rows, self.arrangement.column(index))
+        return self._loaded(buffer, index)
+
+    def _column(self, rows: Rows, column: int) -> str:
+        """A column of rows that are read whole."""
+        if self.arrangement.in_memory and rows in self.arrangement.rows:
+            return self.write.load(self.arrangement.room(rows), column * self.lanes, True)
+        if rows not in self._columns:
+            self._columns[rows] = self._turned(rows)
+            self._passing.append((self._columns, rows))
+        return self._columns[rows][column]
+
+    def base(self, rows: Rows) -> str:
+        """The address of the first row."""
+        first = self.write.value(f"zext i32 {self.first(rows.row)} to i64")
+        return self.write.element(
+            self.memory(rows.buffer), self.write.value(f"mul i64 {first}, {rows.stride}")
+        )
+
+    def _turned(self, rows: Rows) -> Sequence[str]:
+        """The columns of rows, a register's lanes at a time."""
+        base, write = self.base(rows), self.write.of(self.vector)
+        pieces = [
+            load_columns(write, write.element(base, start * rows.stride), rows.stride)
+            for start in range(0, self.lanes, self.vector.lanes)
+        ]
+        return [
+            _joined(self.write, parts, self.vector.lanes) for parts in zip(*pieces, strict=True)
+        ]
+
+    def load(self, s: Load) -> None:
+        """Write a statement that reads."""
+        self.names[s.result] = self._loaded(s.buffer, s.index)
+        self.handed(s.result)
+
+    def _loaded(self, buffer: Buffer, index: int) -> str:
+        kind, wide = buffer.kind, self.type(buffer.kind, True)
+        if self._is_own_line(buffer, index):
+            return self._whole_line(buffer, self._line(buffer, index))
+        if not self.varies(index):
+            one = self.type(kind, False)
+            return self.write.value(f"load {one}, ptr {self._one(buffer, index)}")
+        mask, zeros = self._mask(), f"{wide} zeroinitializer"
+        align, name = self.arrangement.size(kind), f"v{self.lanes}{self._scalar(kind)}"
+        if buffer.space != "own" and self.arrangement.indices.step(index) == 1:
+            at = self._one(buffer, index)
+            if self.mask is None:
+                return self.write.value(f"load {wide}, ptr {at}, align {align}")
+            call = f"call {wide} @llvm.masked.load.{name}.p0(ptr {at}, i32 {align}"
+            return self.write.value(f"{call}, {mask}, {zeros})")
+        at = self._anywhere(buffer, index)
+        call = f"call {wide} @llvm.masked.gather.{name}.v{self.lanes}p0(<{self.lanes} x ptr> {at}"
+        return self.write.value(f"{call}, i32 {align}, {mask}, {zeros})")
+
+    def _scalar(self, kind: str) -> str:
+        """How the names of intrinsics call numbers of a kind."""
+        bits = 8 * self.arrangement.size(kind)
+        return f"f{bits}" if kind in "fd" else f"i{bits}"
+
+    def _mask(self) -> str:
+        mask = self.mask or self.shape.splat("i1", "true")
+        return f"<{self.lanes} x i1> {mask}"
+
+    def _one(self, buffer: Buffer, index: int) -> str:
+        """The address of the first lane's number, or of that of all."""
+        return self._at(self.memory(buffer), self.type(buffer.kind, False), self.first(index))
+
+    def _line(self, buffer: Buffer, index: int) -> str:
+        """The address of a vector of a buffer of the invocations' own."""
+        return self._at(self.memory(buffer), self.type(buffer.kind, True), self.first(index))
+
+    def _whole_line(self, buffer: Buffer, at: str) -> str:
+        wide = self.type(buffer.kind, True)
+        return self.write.value(f"load {wide}, ptr {at}, align {self._line_align(buffer)}")
+
+    def _line_align(self, buffer: Buffer) -> int:
+        size = self.arrangement.size(buffer.kind)
+        return min(64, size * self.lanes)
+
+    # writes --------------------------------------------------------------------------------------
+
+    def store(self, s: Store) -> None:
+        """Write a statement that stores."""
+        rows = self.arrangement.staged.get(s) if self.lanes > 1 else None
+        if rows is None or not self._stage(rows, s):
+            self._store(s)
+
+    def _stage(self, rows: Rows, s: Store) -> bool:
+        """Put a value where it waits for the other columns of its rows; whether that can be."""
+        column = self.arrangement.column(s.index)
+        if rows in self.arrangement.rows and self.arrangement.in_memory:
+            value = self.operand(s.value, True)
+            self.write.store(value, self.arrangement.room(rows), column * self.lanes, True)
+            return True
+        if self.mask is not None or self.arrangement.is_cut(s):
+            return False
+        found = self.results.setdefault(rows, {})
+        found[column] = self.operand(s.value, True)
+        if len(found) == rows.stride and rows not in self.arrangement.rows:
+            base, write = self.base(rows), self.write.of(self.vector)
+            for k, vector in enumerate(self.rows(rows)):
+                write.store(vector, base, k * write.shape.lanes, False)
+        return True
+
+    def rows(self, rows: Rows) -> list[str]:
+        """The vectors of rows whose columns are all there, one row behind the other."""
+        columns = self.results.pop(rows)
+        write, found = self.write.of(self.vector), list[str]()
+        for start in range(0, self.lanes, self.vector.lanes):
+            parts = [
+                _part(self.write, columns[c], start, self.vector.lanes) for c in sorted(columns)
+            ]
+            found += rows_of(write, parts)
+        return found
+
+    def _store(self, s: Store) -> None:
+        if self._is_own_line(s.buffer, s.index):
+            self._store_line(s)
+        elif not self.varies(s.index):
+            self._store_one(s)
+        else:
+            self._store_many(s)
+
+    def _store_line(self, s: Store) -> None:
+        at, wide, value = self._line(s.buffer, s.index), self.type(s.buffer.kind, True), ""
+        value = self.operand(s.value, True)
+        old = self._whole_line(s.buffer, at) if s.add or self.mask else ""
+        if s.add:
+            value = self._sum(s.buffer, wide, old, value)
+        if self.mask:
+            value = self.chosen(self.mask, wide, value, old)
+        self.write.do(f"store {wide} {value}, ptr {at}, align {self._line_align(s.buffer)}")
+
+    def _sum(self, buffer: Buffer, kind: str, a: str, b: str) -> str:
+        return self.write.value(f"{'fadd' if buffer.kind in 'fd' else 'add'} {kind} {a}, {b}")
+
+    def chosen(self, mask: str, kind: str, a: str, b: str) -> str:
+        """a in the lanes of a mask, b in the others."""
+        return self.write.value(f"select <{self.lanes} x i1> {mask}, {kind} {a}, {kind} {b}")
+
+    def _store_one(self, s: Store) -> None:
+        at, one = self._one(s.buffer, s.index), self.type(s.buffer.kind, False)
+        value = self.operand(s.value)
+        if self.varies(s.value):
+            value = self._of_first_lane(self.type(s.buffer.kind, True), value)
+        if s.add:
+            value = self._sum(s.buffer, one, self.write.value(f"load {one}, ptr {at}"), value)
+        self.write.do(f"store {one} {value}, ptr {at}")
+
+    def _of_first_lane(self, kind: str, value: str) -> str:
+        """What the first of the lanes that go on has."""
+        lane = "0"
+        if self.mask:
+            bits = f"i{self.lanes}"
+            mask = self.write.value(f"bitcast <{self.lanes} x i1> {self.mask} to {bits}")
+            lane = self.write.value(f"call {bits} @llvm.cttz.{bits}({bits} {mask}, i1 true)")
+            if self.lanes < 64:
+                lane = self.write.value(f"zext {bits} {lane} to i64")
+        return self.write.value(f"extractelement {kind} {value}, i64 {lane}")
+
+    def _store_many(self, s: Store) -> None:
+        wide, align = self.type(s.buffer.kind, True), self.arrangement.size(s.buffer.kind)
+        name, value = f"v{self.lanes}{self._scalar(s.buffer.kind)}", self.operand(s.value, True)
+        if s.add:
+            value = self._sum(s.buffer, wide, self._loaded(s.buffer, s.index), value)
+        if s.buffer.space == "own" or self.arrangement.indices.step(s.index) != 1:
+            at = self._anywhere(s.buffer, s.index)
+            call = f"call void @llvm.masked.scatter.{name}.v{self.lanes}p0({wide} {value}"
+            self.write.do(f"{call}, <{self.lanes} x ptr> {at}, i32 {align}, {self._mask()})")
+            return
+        at = self._one(s.buffer, s.index)
+        if self.mask is None:
+            self.write.do(f"store {wide} {value}, ptr {at}, align {align}")
+            return
+        call = f"call void @llvm.masked.store.{name}.p0({wide} {value}, ptr {at}"
+        self.write.do(f"{call}, i32 {align}, {self._mask()})")
+
+    def fill(self, s: Fill) -> None:
+        """Write a statement that sets an array to zero."""
+        if s.buffer.size <= FILLED:
+            for k in range(s.buffer.size):
+                self._clear(s.buffer, str(k))
+            return
+        name = self.label("fill")
+        self.write.over(name, str(s.buffer.size), lambda k: self._clear(s.buffer, k))
+        self.block = f"{name}.end"
+
+    def _clear(self, buffer: Buffer, k: str) -> None:
+        wide = self.type(buffer.kind, True)
+        at = self.write.value(f"getelementptr {wide}, ptr {self.memory(buffer)}, i64 {k}")
+        value = "zeroinitializer"
+        if self.mask:
+            value = self.chosen(self.mask, wide, value, self._whole_line(buffer, at))
+        self.write.do(f"store {wide} {value}, ptr {at}, align {self._line_align(buffer)}")
+
+
+def _joined(write: Lines, parts: Sequence[str], lanes: int) -> str:
+    """A vector of the numbers of several, which have so many each."""
+    scalar, found, size = write.scalar, list(parts), lanes
+    while len(found) > 1:
+        kind, size = f"<{size} x {scalar}>", 2 * size
+        numbers = ", ".join(f"i32 {k}" for k in range(size))
+        found = [
+            write.value(f"shufflevector {kind} {a}, {kind} {b}, <{size} x i32> <{numbers}>")
+            for a, b in zip(found[::2], found[1::2], strict=True)
+        ]
+    return found[0]
+
+
+def _part(write: Lines, value: str, start: int, lanes: int) -> str:
+    """Some of the numbers of a vector."""
+    if lanes == write.shape.lanes:
+        return value
+    numbers, kind = ", ".join(f"i32 {start + k}" for k in range(lanes)), write.shape.float
+    return write.value(f"shufflevector {kind} {value}, {kind} poison, <{lanes} x i32> <{numbers}>")

@@ -1,0 +1,169 @@
+"""Kernel of the language -> LLVM IR: a function for one invocation, or for many, block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+from symgrad.expr.node import Op, paused_gc
+from symgrad.kernel.language import Kernel
+from symgrad.llvm.arrangement import Arrangement, Part
+from symgrad.llvm.body import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
+from symgrad.llvm.definitions import INLINED, closure, definitions
+from symgrad.llvm.emit import columns_loop
+from symgrad.llvm.instruction import Shape
+from symgrad.llvm.masks import ControlFlow
+from symgrad.llvm.skeletons import store_block
+from symgrad.llvm.values import Calls
+from symgrad.mathlib.define import Function
+
+BATCH = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
+"""What a function for many invocations takes besides the kernel's buffers."""
+
+
+@paused_gc()
+def print_kernel(
+    kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape | None = None,
+    thorough: bool = False,
+) -> Source:  # fmt: skip
+    """The module whose function ``run`` does a kernel, which is written for whole groups.
+
+    For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
+    workspace, first, end, stream, count, groups)`` does those from ``first`` to ``end``, whole
+    blocks of them. ``stream`` says that results are aligned to vectors and are to go past the
+    cache. ``vector`` is the shape of a register, if a block has several.
+    """
+    return _Module(kernel, functions, shape, vector or shape, thorough).source()
+
+
+class _Module:
+    def __init__(
+        self, kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape,
+        thorough: bool,
+    ) -> None:  # fmt: skip
+        self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
+        self.arrangement = Arrangement(kernel, shape, thorough)
+        self.calls = Calls(functions, shape, self.arrangement.scalar)
+        assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
+
+    def source(self) -> Source:
+        """The whole text."""
+        a = self.arrangement
+        lines = [*self._parts(), *(self._batch() if self.shape.lanes > 1 else self._point())]
+        return module([*self._definitions(), *lines], a.rooms.size, self._effort, self._hot)
+
+    @property
+    def _effort(self) -> int:
+        """As of `symgrad.llvm.body.Body`."""
+        if self.arrangement.parts:
+            return 1 if self.thorough else 0
+        return 2 if self.shape.lanes > 1 and self.arrangement.operations <= LONG_BATCH else 1
+
+    @property
+    def _hot(self) -> float:
+        """The seconds of running after which it pays to compile it thoroughly."""
+        operations = self.arrangement.operations
+        quick = self.arrangement.parts and not self.thorough and operations <= MOST_THOROUGH
+        return HOT * operations if quick else math.inf
+
+    def _definitions(self) -> Iterator[str]:
+        """The library's functions, to be written where they are called if that is short."""
+        calls, total = self.calls, 0
+        for used in calls.used.values():
+            sizes = {op: len(calls.functions[op].graph) for op in closure(used, calls.functions)}
+            total += sum(size * used.get(op, 1) for op, size in sizes.items())
+        for shape, used in calls.used.items():
+            yield from definitions(used, calls.functions, shape, total <= INLINED)
+
+    def _flow(self, first: int = 0) -> ControlFlow:
+        """What writes a function."""
+        names = (f"%{k}" for k in count(first))
+        return ControlFlow(self.arrangement, self.calls, names, self.vector)
+
+    @property
+    def _buffers(self) -> list[str]:
+        return [f"ptr %{self.arrangement.names[b]}" for b in self.arrangement.bound]
+
+    def _head(self, *given: str) -> list[str]:
+        parameters = ", ".join([*self._buffers, *given])
+        return [
+            f"define void @run({parameters}) #0 {{",
+            "entry:",
+            *self.arrangement.rooms.addresses(),
+        ]
+
+    # functions -----------------------------------------------------------------------------------
+
+    def _parts(self) -> Iterator[str]:
+        for part in self.arrangement.parts:
+            yield from self._part(part)
+
+    def _part(self, part: Part) -> Iterator[str]:
+        given = ["ptr %workspace", "i32 %cell"]
+        if self.shape.lanes > 1:
+            given += ["i32 %count", "i32 %groups"]
+        flow = self._flow()
+        if part.masked:
+            flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))
+        for item in part.items:
+            flow.item(item)
+        parameters = ", ".join([*self._buffers, *given])
+        yield f"define internal void @part{part.number}({parameters}) noinline #0 {{"
+        yield "entry:"
+        yield from self.arrangement.rooms.addresses()
+        yield from flow.write.lines
+        yield "  ret void"
+        yield "}"
+        yield ""
+
+    def _point(self) -> list[str]:
+        """All of a kernel for the invocation 0 of 1."""
+        flow = self._flow()
+        flow.scope(self.kernel.main)
+        return [*self._head("ptr %workspace"), *flow.write.lines, "  ret void", "}"]
+
+    def _batch(self) -> list[str]:
+        flow = self._flow()
+        flow.block = "block"
+        self._turn(flow, True)
+        flow.scope(self.kernel.main)
+        self._finish(flow)
+        return [
+            *self._head(*BATCH),
+            "  %any = icmp slt i64 %first, %end",
+            "  br i1 %any, label %block, label %done",
+            "block:",
+            "  %b = phi i64 [ %first, %entry ], [ %b.next, %next ]",
+            "  %cell = trunc i64 %b to i32",
+            *flow.write.lines,
+            "next:",
+            f"  %b.next = add i64 %b, {self.shape.lanes}",
+            "  %more = icmp slt i64 %b.next, %end",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
+
+    def _turn(self, flow: ControlFlow, loading: bool) -> None:
+        """Turn the rows that are read to columns in memory, or columns to rows that are written."""
+        a = self.arrangement
+        for rows in a.rows if a.in_memory else ():
+            if (rows.buffer.space == "read") == loading:
+                name = f"{a.names[rows.buffer]}.{rows.stride}"
+                base, room = flow.base(rows), a.room(rows)
+                before = len(flow.write.lines)
+                columns_loop(flow.write, name, base, rows.stride, room, loading)
+                if any(line == f"{name}.end:" for line in flow.write.lines[before:]):
+                    flow.block = f"{name}.end"
+
+    def _finish(self, flow: ControlFlow) -> None:
+        """Store the rows of results."""
+        self._turn(flow, False)
+        rows = [r for r in self.arrangement.rows if r in flow.results]
+        if not rows:
+            flow.write.do("br label %next")
+            return
+        bases = [flow.base(r) for r in rows]
+        store_block(flow.write.of(self.vector), [flow.rows(r) for r in rows], bases)

@@ -1,0 +1,69 @@
+"""Kernels of the language, compiled: bit by bit what the interpreter says, on all vectors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from symgrad.kernel.language import Kernel
+from symgrad.llvm import arrangement, masks
+from symgrad.llvm.device import host
+from symgrad.llvm.instruction import Shape
+
+from .programs import Drawn, meaning, printed
+
+WIDEST = host().vector_bits // 32
+
+
+def drawn(seed: int, width: int) -> Kernel:
+    return Drawn(seed, width).kernel
+
+
+def shapes(dtype: str, fused: bool = False) -> list[tuple[Shape, Shape | None]]:
+    """One lane, few, a register, and two of them side by side."""
+    lanes = WIDEST if dtype == "float32" else WIDEST // 2
+    one, few, register, two = (Shape(dtype, n, fused) for n in (1, 4, lanes, 2 * lanes))
+    return [(one, None), (few, None), (register, None), (two, register)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(15))
+def test_random_programs_mean_what_the_interpreter_says(seed: int, dtype: str) -> None:
+    points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype(dtype)
+    want = meaning(partial(drawn, seed), points, 3)
+    for shape, vector in shapes(dtype):
+        found = printed(partial(drawn, seed), shape, points, 3, vector)
+        np.testing.assert_array_equal(found, want, err_msg=str(shape))
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_what_is_cut_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
+    want = meaning(partial(drawn, seed), points, 3)
+    for name, value in (("LONG", 5), ("LONG_BATCH", 5), ("FUNCTION", 3), ("TOGETHER", 2)):
+        monkeypatch.setattr(arrangement, name, value)
+    for shape, vector in shapes("float32")[:3]:
+        for thorough in (False, True):
+            found = printed(partial(drawn, seed), shape, points, 3, vector, thorough)
+            np.testing.assert_array_equal(found, want, err_msg=str(shape))
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_masked_turns_alone_give_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
+    shape = Shape("float32", WIDEST, False)
+    want = printed(partial(drawn, seed), shape, points, 3)
+    monkeypatch.setattr(masks, "WRITTEN_TWICE", 0)
+    np.testing.assert_array_equal(printed(partial(drawn, seed), shape, points, 3), want)
+
+
+@pytest.mark.parametrize("seed", range(300, 310))
+def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(seed: int) -> None:
+    points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
+    (one, _), *others = shapes("float32", host().fused)
+    want = printed(partial(drawn, seed), one, points, 3)
+    for shape, vector in others:
+        found = printed(partial(drawn, seed), shape, points, 3, vector)
+        np.testing.assert_array_equal(found, want, err_msg=str(shape))
