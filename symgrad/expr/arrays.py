@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.expr.counter import index
 from symgrad.expr.expression import WRAP, Expr, Word, operand
 from symgrad.expr.misuse import located
-from symgrad.expr.node import ARRAYS, HOLES, INPUTS, WORD, Graph, Handle, Op
+from symgrad.expr.node import ARRAYS, HOLES, INPUTS, Graph, Handle, Op
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -110,11 +111,14 @@ class Array(Handle):
         return length(self.graph, self.id)
 
     def __getitem__(self, i: Any) -> Any:
-        return READS[self.type](self, i)
+        return READS[self.type](self, self._index(i))
 
     def put(self, i: Any, value: Any) -> Any:
         """The array with another element i."""
-        return PUTS[self.type](self, i, value)
+        return PUTS[self.type](self, self._index(i), value)
+
+    def _index(self, i: Any) -> Word:
+        return Word(self.graph, index(self.graph, i))
 
 
 class WordArray(Array):
@@ -145,9 +149,7 @@ def array_of(graph: Graph, values: Sequence[Any]) -> Array:
     """The array of these numbers."""
     made = zeros(graph, len(values))
     for i, value in enumerate(values):
-        made = made.put(
-            Word(graph, graph.intern((WORD, i))), Expr(graph, operand(graph, value, "f"))
-        )
+        made = made.put(i, Expr(graph, operand(graph, value, "f")))
     return made
 
 

@@ -124,7 +124,7 @@ class _Run:
         (lo, hi), (carries, captures) = args[:2], op.split(args[2:])
         held = zip(carries, free[2:], strict=False)
         carries = [x if mine or x.ndim < 2 else self._whole(x) for x, mine in held]
-        turns, taken, going = np.maximum(np.int64(hi) - lo, 0), np.uint32(0), mask
+        turns, taken, going = np.clip(np.int64(hi) - lo, 0, op.most), np.uint32(0), mask
         for t in range(np.max(turns)):
             inside = self._also(going, t < turns)
             k = (hi - 1 - t if op.down else lo + t).astype(np.uint32)

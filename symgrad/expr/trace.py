@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -11,11 +11,14 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import ExprArray, plain
+from symgrad.expr.arrays import ArrayOp
+from symgrad.expr.control import require_closed, tracing
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.misuse import explaining_scipy
-from symgrad.expr.node import Graph, Handle, real_number
+from symgrad.expr.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
+from symgrad.expr.region import Choice, Loop, Pick, Regional
 from symgrad.expr.tree import Tree, apart
 
 MOST_SYMBOLS: Final = 2**20
@@ -31,8 +34,7 @@ class Content:
     __slots__ = ("_hash", "_parts")
 
     def __init__(self, graph: Graph, *more: Hashable) -> None:
-        lists = graph.nodes, graph.places, graph.names, graph.sources
-        self._parts = (*map(tuple, lists), *more)
+        self._parts = (*_said(graph), tuple(graph.sources), *more)
         self._hash = hash(self._parts)
 
     def __hash__(self) -> int:
@@ -42,6 +44,35 @@ class Content:
         return (
             isinstance(other, Content) and self._hash == other._hash and self._parts == other._parts
         )
+
+
+def _said(graph: Graph) -> tuple[Hashable, ...]:
+    """A graph's nodes, and their places, with those in the regions of its loops and choices."""
+    nodes: Sequence[Node] = graph.nodes
+    inner = {op: _said_of(op) for op in _operations(graph) if isinstance(op, Regional)}
+    if inner:
+        nodes = [(inner.get(node[0], node[0]), *node[1:]) for node in nodes]
+    return tuple(nodes), tuple(graph.places), tuple(graph.names)
+
+
+def _said_of(op: Loop | Choice) -> Hashable:
+    """All that a loop or a choice says: its lines are those of the program that it is in."""
+    body = (*_said(op.body.graph), op.body.params, op.body.yields)
+    if isinstance(op, Loop):
+        return op.name, op.carries, op.test, op.down, op.most, body
+    return op.name, op.results, body
+
+
+def _operations(graph: Graph) -> Iterable[Op]:
+    """The rows that occur in a graph, each once."""
+    return dict.fromkeys(node[0] for node in graph.nodes)
+
+
+def _is_known(op: Op) -> bool:
+    """Whether an operation is of symgrad, with all that is in its region."""
+    if isinstance(op, Regional):
+        return all(map(_is_known, _operations(op.body.graph)))
+    return isinstance(op, (ArrayOp, Pick)) or ops.TABLE.get(op.name) is op
 
 
 @dataclass(frozen=True)
@@ -56,7 +87,7 @@ class Trace:
     @property
     def key(self) -> Hashable:
         """All that it says; None where a derivative is the user's own, which is not in it."""
-        if any(ops.TABLE.get(node[0].name) is not node[0] for node in self.graph.nodes):
+        if not all(map(_is_known, _operations(self.graph))):
             return None
         return self.content()
 
@@ -72,9 +103,10 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     """
     graph, count = Graph(), checked_count(n)
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
-    with watching_random_numbers(f), explaining_scipy():
+    with watching_random_numbers(f), explaining_scipy(), tracing(graph):
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
+    require_closed(graph, outputs)
     resolve_places(graph)
     graph.tracing = False
     return Trace(graph, inputs, tuple(outputs), structure)

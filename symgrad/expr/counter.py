@@ -1,0 +1,126 @@
+"""Counters, bounds and indices: words in the graph, numbers like any other to the user."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr, Word, as_float, require_graph
+from symgrad.expr.misuse import located
+from symgrad.expr.node import HOLES, WORD, Graph, Handle, Op, real_number
+
+LARGEST: Final = 2.0**31 - 128
+"""The largest float32 that is a signed word, as those are which floats are turned into."""
+
+DEEPEST: Final = 16
+"""Levels of sums and products of counters that are looked at."""
+
+_largest: WeakKeyDictionary[Graph, dict[int, int]] = WeakKeyDictionary()
+"""What counters of loops that are being traced do not exceed, where that is known."""
+
+
+def limit(graph: Graph, k: int, most: int | None) -> None:
+    """Note what a counter that is being traced does not exceed, if that is known."""
+    if most is not None:
+        _largest.setdefault(graph, {})[k] = most
+
+
+def word(graph: Graph, n: int) -> int:
+    """The word n."""
+    return graph.intern((WORD, n))
+
+
+def bound(graph: Graph | None, value: Any, what: str) -> int | Expr:
+    """A bound of a loop: a Python integer, or an expression.
+
+    Raises:
+        InputError: if it is a number, but no whole one. InputTypeError: if it is neither.
+    """
+    if isinstance(value, Word):
+        return Expr(value.graph, value.graph.add(ops.word_float, value.id))
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
+    if isinstance(value, Expr):
+        require_graph(graph or value.graph, value)
+        return as_float(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if not real_number(value).is_integer():
+        raise InputError(located(f"{what} of a loop is a whole number, not {value!r}"))
+    return int(value)
+
+
+def whole(graph: Graph, value: int | Expr) -> int | None:
+    """The word that is the same number, where it is seen that it is one; None elsewhere."""
+    if isinstance(value, int):
+        return word(graph, value) if 0 <= value < 2**31 else None
+    return _whole(graph, value.id, 0)
+
+
+def _whole(graph: Graph, i: int, depth: int) -> int | None:
+    op, *args = graph.nodes[i]
+    known = graph.value(i)
+    if known is not None:
+        return word(graph, int(known)) if known.is_integer() and 0 <= known < LARGEST else None
+    if op is ops.word_float:
+        return args[0]
+    if op not in _ON_WORDS or depth > DEEPEST:
+        return None
+    a = _whole(graph, args[0], depth + 1)
+    b = None if a is None else _whole(graph, args[1], depth + 1)
+    return None if a is None or b is None else graph.add(_ON_WORDS[op], a, b)
+
+
+_ON_WORDS: Final[dict[Op, Op]] = {
+    ops.add: ops.word_add, ops.mul: ops.word_mul, ops.minimum: ops.word_min,
+}  # fmt: skip
+"""Rows on floats, and those that do the same to words that floats hold exactly."""
+
+
+def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
+    """What a word does not exceed; None where that is not known."""
+    op, *args = graph.nodes[i]
+    if op is WORD:
+        return args[0]
+    if op is HOLES["u"]:
+        return _largest.get(graph, {}).get(i)
+    if op not in _LARGEST or depth > DEEPEST:
+        return None
+    found = [largest(graph, a, depth + 1) for a in args]
+    known = [n for n in found if n is not None]
+    if op is ops.word_min:
+        return min(known, default=None)
+    made = _LARGEST[op](*known) if len(known) == len(args) else 2**32
+    return made if made < 2**32 else None
+
+
+_LARGEST: Final[dict[Op, Callable[..., int]]] = {
+    ops.word_add: lambda a, b: a + b,
+    ops.word_mul: lambda a, b: a * b,
+    ops.word_div: lambda a, _: a,
+    ops.word_min: min,
+}
+
+
+def ceiling(x: Expr) -> int:
+    """The least whole number that is not below x, as a word: 0 where x is negative or NaN."""
+    limited = ops.where(x > 0.0, ops.minimum(x, LARGEST), 0.0)
+    return ops.nearest_word(ops.ceil(limited)).id
+
+
+def index(graph: Graph, value: Any) -> int:
+    """An index as a word: an integer, a word, or an expression, whose nearest integer it is."""
+    if isinstance(value, Handle) and not isinstance(value, Expr):
+        return value.id
+    found = whole(graph, bound(graph, value, "an index"))
+    if found is not None:
+        return found
+    if not isinstance(value, Expr):
+        raise InputError(located(f"an index is not negative, as {value} is"))
+    return ceiling(value - 0.5)
