@@ -71,7 +71,7 @@ class _Check:
     def _hashed(self, scope: Scope, i: int, shown: str) -> Iterator[str]:
         op, *args = self.nodes[i]
         around = scope.parent.enclosing() if scope.parent else ()
-        if any(self.nodes[i] in s.index for s in around):
+        if any(s.index.get(self.nodes[i]) in self.known for s in around):
             yield f"{shown} is known in a scope around its own"
         if op.commutative and args[0] > args[1]:
             yield f"{shown} has its arguments out of order"

@@ -99,11 +99,27 @@ def test_a_node_stands_in_its_scope_and_once_on_the_way_out() -> None:
     inner = next(i for i in loop.scope.items if isinstance(i, int))
     k.home[inner] = k.main
     refused(k, "which is of another scope")
-    k = sound()
+    k = kernel()
+    a = k.value("f")
+    k.loop(k.word(0), k.word(2), [], lambda *_: k.store(k.buffer("y", "write"), k.cell, a) or [])
     loop = loop_of(k)
-    inner = next(i for i in loop.scope.items if isinstance(i, int))
-    k.main.index[k.graph.nodes[inner]] = inner
+    known = k.add(ops.exp, k.constant(1.0))
+    k.main.items.reverse()
+    with k.inside(loop.scope):
+        again = len(k.graph)
+        k.graph.nodes.append(k.graph.nodes[known])
+        k.home[again] = loop.scope
+        loop.scope.items.append(again)
     refused(k, "is known in a scope around its own")
+
+
+def test_a_side_may_make_what_is_made_behind_it() -> None:
+    k = kernel()
+    x = k.load(k.buffer("x", "read"), k.cell)
+    y = k.buffer("y", "write")
+    k.when(k.truth(True), lambda: k.store(y, k.cell, k.add(ops.exp, x)))
+    k.store(y, k.cell, k.add(ops.exp, x))
+    verify(k)
 
 
 def test_kinds_of_values() -> None:
