@@ -22,6 +22,7 @@ from symgrad.errors import (
     PrecisionWarning,
     SymgradError,
     TraceError,
+    UnsupportedError,
 )
 from symgrad.expr import numpy_calls
 from symgrad.expr.array import ExprArray, array
@@ -214,6 +215,7 @@ __all__ = [
     "SymgradError",
     "Tolerances",
     "TraceError",
+    "UnsupportedError",
     "abs",
     "acos",
     "acosh",

@@ -40,6 +40,10 @@ class DifferentiationError(SymgradError, ValueError):
     """A derivative was asked for that there is none of."""
 
 
+class UnsupportedError(SymgradError, NotImplementedError):
+    """What was asked for makes sense, but symgrad cannot do it yet."""
+
+
 class PickleError(SymgradError, pickle.PicklingError):
     """A graph holds the user's own code, which a pickle cannot."""
 

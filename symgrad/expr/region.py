@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
 from symgrad.expr.node import HOLES, INPUTS, Graph, Op, flags, reachable
 
@@ -287,3 +288,20 @@ def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:
         if isinstance(op, Regional):
             yield op.body
             yield from regions(op.body.graph, op.body.yields)
+
+
+def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
+    """Refuse loops and choices where nothing can be made of them yet.
+
+    Raises:
+        UnsupportedError: it says of ``what`` nothing can be, and names the line of the loop.
+    """
+    for i in reachable(graph, roots):
+        if isinstance(graph.nodes[i][0], Regional):
+            place = graph.place_of(i)
+            raise UnsupportedError(
+                f"{what}: a {graph.nodes[i][0].name} cannot be part of it yet, as it can of "
+                "sg.fused_forward, sg.fused_forward_backward and other kernels of points; "
+                "Python's for writes the turns out, and sg.where computes both sides"
+                + (f"\n  at {place}" if place else "")
+            )

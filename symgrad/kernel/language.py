@@ -99,8 +99,8 @@ class For:
     """``scope`` for k = lo, lo + 1, .., hi - 1, or ``down`` from hi - 1; no turn where hi <= lo.
 
     ``params`` are the carries at the start of a turn, first ``inits`` and then what the turn before
-    ``yields``; ``results`` are what the last one yields. With a ``test``, which is known before the
-    item number ``test_at`` of the scope, the loop ends where it does not hold. ``count`` is the k
+    ``yields``; ``results`` are what the last one yields. A loop that goes up may have a ``test``,
+    known before the item number ``test_at`` of the scope: it ends where that does not hold. ``count`` is the k
     at which the loop ended: lo and the turns taken, of which there are ``most`` at most.
     """
 
@@ -364,6 +364,7 @@ class Kernel:
 
         ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most.
         """
+        assert not (down and test), "a loop with a test goes up"
         scope = Scope(self.at)
         kinds = [self.type(i) for i in inits]
         with self.inside(scope):

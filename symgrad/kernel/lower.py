@@ -9,7 +9,7 @@ from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, length
 from symgrad.expr.node import ARRAYS, Graph
 from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
-from symgrad.kernel.bounds import Bounds
+from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
 from symgrad.kernel.language import Buffer, Kernel
 
@@ -214,10 +214,16 @@ class _Lowering:
 
     def _end(self, op: Loop, lo: int, hi: int) -> int:
         """The end of a loop, of which there are ``most`` turns at most whatever its bounds are."""
-        k, bounds = self.kernel, self.context.bounds
-        if op.most is None or bounds.of(hi)[1] - bounds.of(lo)[0] <= op.most:
+        k, (low, high) = self.kernel, self.context.bounds.of(lo)
+        if op.most is None or self.context.bounds.of(hi)[1] - low <= op.most:
             return hi
-        return k.add(ops.word_min, hi, k.add(ops.word_add, lo, k.word(op.most)))
+        latest = k.add(ops.word_add, lo, k.word(op.most))
+        if high + op.most <= ALL[1]:
+            return k.add(ops.word_min, hi, latest)
+        within = k.add(ops.word_lt, k.add(ops.word_sub, hi, lo), k.word(op.most))
+        backwards = k.add(ops.word_lt, hi, lo)  # as no turn is taken then, lo does as well
+        end = k.add(ops.word_where, within, hi, latest)
+        return k.add(ops.word_where, backwards, lo, end)
 
     # choices -------------------------------------------------------------------------------------
 

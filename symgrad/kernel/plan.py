@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.region import require_straight
 from symgrad.kernel.layout import Layout
 
 
@@ -104,6 +105,10 @@ class Reduction(Computation):
     lookups: tuple[Lookup, ...] = ()
     normal: bool = False
 
+    def __post_init__(self) -> None:
+        roots = [*self.factors, *(i for o in self.outputs for i in o.nodes)]
+        require_straight(self.graph, roots, f"{self.name}, a sum over rows of data")
+
     @property
     def columns(self) -> int:
         """The numbers in a row."""
@@ -191,6 +196,10 @@ class Iteration:
     matrix: Matrix | None = None
     mode: str | None = field(default=None, compare=False)
     """How the Jacobian or Hessian that it needs was made."""
+
+    def __post_init__(self) -> None:
+        roots = [i for o in self.update.outputs for i in o.nodes]
+        require_straight(self.update.graph, roots, f"{self.update.name}, steps inside a kernel")
 
     @property
     def own(self) -> int:

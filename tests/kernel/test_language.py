@@ -213,6 +213,8 @@ def test_faults_of_programs_are_refused() -> None:
         k.buffer("a", "own")
     with pytest.raises(AssertionError, match="yields what it carries"):
         k.loop(k.word(0), k.word(1), [k.word(0)], lambda *_: [k.constant(1.0)])
+    with pytest.raises(AssertionError, match="a loop with a test goes up"):
+        k.loop(k.word(0), k.word(1), [], lambda *_: [], down=True, test=lambda *_: k.truth(True))
     with pytest.raises(AssertionError, match="same kinds"):
         k.choose(k.truth(True), lambda: [k.word(0)], lambda: [k.constant(1.0)])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from symgrad.errors import UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, EMPTY, EMPTY_W, GET, GET_W, PUT, PUT_W, ZEROS, length
 from symgrad.expr.evaluate import evaluate_graph
@@ -16,7 +17,7 @@ from symgrad.expr.region import TURNS, choice_op, close, hole, loop_op, pick
 from symgrad.expr.verify import verify as verify_graph
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import For, If, Kernel, Target
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
@@ -168,6 +169,19 @@ def test_no_more_turns_than_there_may_be() -> None:
     out = np.zeros((8, 1))
     execute(k, {"x": np.stack([X, np.full(8, 5.0)], 1), "out": out}, 8)
     np.testing.assert_array_equal(out[:, 0], 3 * X)
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 3])
+def test_bounds_that_are_read_end_a_loop_that_would_be_too_long(first: int) -> None:
+    p = Program()
+    lo = p.graph.add(ops.word_add, p.turns(), p.word(first))
+    y, turns = p.loop(lo, p.word(4), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=2)
+    k = lowered(p, [y, p.graph.add(ops.word_float, turns)], InStep(4))
+    out = np.zeros((8, 2))
+    execute(k, {"x": np.stack([X, np.arange(8.0)], 1), "out": out}, 8)
+    taken = [min(2, max(0, 4 - (n + first) % 2**32)) for n in range(8)]
+    np.testing.assert_array_equal(out[:, 1], taken)
+    np.testing.assert_allclose(out[:, 0], X * (1 + out[:, 1]))
 
 
 def test_a_loop_with_a_test() -> None:
@@ -423,6 +437,24 @@ def test_indices_that_are_known_to_be_within_are_taken_as_they_are() -> None:
         loop = next(i for _, i in k.items() if isinstance(i, For))
         names = [k.graph.nodes[i][0].name for i in loop.scope.items if isinstance(i, int)]
         assert names == ["word_sub"]
+
+
+# where there can be none -------------------------------------------------------------------------
+
+
+def test_a_sum_over_rows_refuses_loops() -> None:
+    p = Program()
+    y, _ = p.loop(p.word(0), p.word(3), [p.x], lambda k, y: [p.graph.add(ops.mul, y, p.n)])
+    g = p.graph
+    g.sources.append(Place("f.py", 7, "loop"))
+    with pytest.raises(UnsupportedError, match="f, a sum over rows of data: a loop cannot be part"):
+        Reduction("f", g, (Output("sums", (y,)),), 1, ())
+    update = Computation("step", g, (Output("state", (y, g.constant(1.0))),))
+    with pytest.raises(UnsupportedError, match="step, steps inside a kernel: a loop cannot be"):
+        Iteration(update, 2)
+    g.places[g.args(y)[0]] = 1
+    with pytest.raises(UnsupportedError, match='  at f.py:7: "loop"'):
+        Reduction("f", g, (Output("sums", (y,)),), 1, ())
 
 
 # lines --------------------------------------------------------------------------------------------
