@@ -453,7 +453,7 @@ def test_a_sum_over_rows_refuses_loops() -> None:
     with pytest.raises(UnsupportedError, match="step, steps inside a kernel: a loop cannot be"):
         Iteration(update, 2)
     g.places[g.args(y)[0]] = 1
-    with pytest.raises(UnsupportedError, match='  at f.py:7: "loop"'):
+    with pytest.raises(UnsupportedError, match=r'  at f\.py:7: "loop"'):
         Reduction("f", g, (Output("sums", (y,)),), 1, ())
 
 
