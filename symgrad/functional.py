@@ -19,6 +19,7 @@ from symgrad.expr.tree import Block, flatten
 from symgrad.kernels import shared
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType
+from symgrad.progress import Asked, staged
 from symgrad.targets import DeviceChoice
 
 
@@ -84,7 +85,7 @@ class Arguments:
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True,
+    simplify: Level = True, progress: Asked = False,
 ) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
@@ -119,8 +120,6 @@ def value_and_grad(
     """
     options = options_of(f, None, math, dtype, simplify, comments=True)
 
-    @functools.wraps(f)
-    @frozen_for(EVERY_CALL)
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))
         given = Arguments([*args, named], chosen)
@@ -133,7 +132,15 @@ def value_and_grad(
         first = (value, call.aux(aux[0])) if has_aux else value
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
-    return run
+    @functools.wraps(f)
+    @frozen_for(EVERY_CALL)
+    def told(*args: Any, **named: Any) -> tuple[Any, Any]:
+        if not progress:
+            return run(*args, **named)
+        with staged(progress, "calls"):
+            return run(*args, **named)
+
+    return told
 
 
 def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:

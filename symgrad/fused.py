@@ -41,6 +41,7 @@ from symgrad.keywords import (
 from symgrad.mathlib.define import Math
 from symgrad.parameters import in_a_row, of_row, variables_of
 from symgrad.pipeline import Derivation, DType, Wanted, size
+from symgrad.progress import Asked, staged
 from symgrad.results import Array, derivatives, nested_result
 from symgrad.row_loss import Request
 from symgrad.row_map import RowsKernel, rows_kernel
@@ -63,7 +64,7 @@ def fused_forward_backward(
     nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True,
+    comments: bool = True, progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
 
@@ -100,6 +101,9 @@ def fused_forward_backward(
         name: the kernel's name; f's by default.
         names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
         comments: whether the source quotes your lines beside the statements they led to.
+        progress: True to show, once a second is over, how long making the kernel takes and which
+            stage it is at, or a function that is called with a `Progress` as stages begin. A kernel
+            is compiled when it is first run, of which ``run(x, progress=True)`` shows as much.
 
     Returns:
         A `Kernel`, or over data a `DataKernel`. For x of shape (n,) a kernel's ``run`` returns a
@@ -116,14 +120,15 @@ def fused_forward_backward(
         >>> loss, grads.tolist()
         (14.0, [2.0, 4.0, 6.0])
     """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
-    if over is None:
-        return gradient_kernel(n, f, None, options, device, names)
-    penalty = penalty_of(fused_forward_backward, n, regularizer, options)
-    request = Request(f, n, *over, options, penalty=penalty)
-    make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
-    return make(request, device=device)
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
+        if over is None:
+            return gradient_kernel(n, f, None, options, device, names)
+        penalty = penalty_of(fused_forward_backward, n, regularizer, options)
+        request = Request(f, n, *over, options, penalty=penalty)
+        make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
+        return make(request, device=device)
 
 
 def fused_least_squares(
@@ -132,7 +137,7 @@ def fused_least_squares(
     nan_policy: NanPolicy = "propagate",
     regularizer: Function | None = None, mode: Mode = "auto", device: DeviceChoice = None,
     math: Math = "accurate", dtype: DType = "float32", simplify: Level = True,
-    name: str | None = None, comments: bool = True,
+    name: str | None = None, comments: bool = True, progress: Asked = False,
 ) -> LeastSquaresKernel:  # fmt: skip
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
 
@@ -140,13 +145,14 @@ def fused_least_squares(
     `fused_forward_backward`; ``weights`` multiply the squares, and the Jacobian of the residuals of
     a row is made by the ``mode`` that takes the fewest operations: see `fused_jacobian`.
     """
-    options = options_of(residual, name, math, dtype, simplify, comments)
-    kinds = columns_of(row, columns)
-    if reduce is None:
-        raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
-    penalty = penalty_of(squares_kernel, n, regularizer, options)
-    request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
-    return least_squares_kernel(request, device)
+    with staged(progress, "kernels"):
+        options = options_of(residual, name, math, dtype, simplify, comments)
+        kinds = columns_of(row, columns)
+        if reduce is None:
+            raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
+        penalty = penalty_of(squares_kernel, n, regularizer, options)
+        request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
+        return least_squares_kernel(request, device)
 
 
 @overload
@@ -161,7 +167,7 @@ def fused_forward(
     nan_policy: NanPolicy = "propagate",
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True,
+    comments: bool = True, progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
@@ -174,20 +180,21 @@ def fused_forward(
         >>> kernel.run([1.0, 2.0])["sum"]
         3.0
     """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
-    if over is not None:
-        request = Request(f, n, *over, options)
-        return rows_kernel(request, "values", device)
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        if over is not None:
+            request = Request(f, n, *over, options)
+            return rows_kernel(request, "values", device)
 
-    def derive(traced: Trace) -> list[Wanted]:
-        if not traced.outputs:
-            raise TraceError("f returned an empty container: there is nothing to compute")
-        return [Wanted("values", traced.outputs, nested_result(traced.structure))]
+        def derive(traced: Trace) -> list[Wanted]:
+            if not traced.outputs:
+                raise TraceError("f returned an empty container: there is nothing to compute")
+            return [Wanted("values", traced.outputs, nested_result(traced.structure))]
 
-    derivation = Derivation("values", derive)
-    tree = variables_of(n)
-    return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
+        derivation = Derivation("values", derive)
+        tree = variables_of(n)
+        return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
 
 
 @overload
@@ -202,7 +209,7 @@ def fused_jacobian(
     weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True,
+    comments: bool = True, progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
@@ -234,28 +241,31 @@ def fused_jacobian(
         >>> sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]], wrt=1).run([2.0, 3.0])[1]
         array([2., 1.], dtype=float32)
     """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
-    if over is not None:
-        if wrt is not None:
-            raise InputError("wrt= is of kernels of points: rows are differentiated for all of n")
-        request = Request(f, n, *over, options, mode)
-        return rows_kernel(request, "jacobian", device, sparse)
-    tree = variables_of(n)
-    places, result = chosen(tree, names_of(names, tree), wrt)
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        if over is not None:
+            if wrt is not None:
+                raise InputError(
+                    "wrt= is of kernels of points: rows are differentiated for all of n"
+                )
+            request = Request(f, n, *over, options, mode)
+            return rows_kernel(request, "jacobian", device, sparse)
+        tree = variables_of(n)
+        places, result = chosen(tree, names_of(names, tree), wrt)
 
-    def derive(traced: Trace) -> list[Wanted]:
-        if not traced.outputs:
-            raise TraceError("f returned an empty container: there is nothing to differentiate")
-        sought = Sought(traced.outputs, [traced.inputs[k] for k in places])
-        entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
-        m = len(traced.outputs)
-        shape, slopes = (m, len(places)), derivatives(result, (m,))
-        matrix = matrix_of(traced, "jacobian", entries, shape, slopes, sparse)
-        return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
+        def derive(traced: Trace) -> list[Wanted]:
+            if not traced.outputs:
+                raise TraceError("f returned an empty container: there is nothing to differentiate")
+            sought = Sought(traced.outputs, [traced.inputs[k] for k in places])
+            entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
+            m = len(traced.outputs)
+            shape, slopes = (m, len(places)), derivatives(result, (m,))
+            matrix = matrix_of(traced, "jacobian", entries, shape, slopes, sparse)
+            return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
 
-    derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
-    return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
+        derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
+        return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
 
 
 @frozen_for(EVERY_CALL)

@@ -38,6 +38,7 @@ from symgrad.mathlib.define import Math
 from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import Derivation, DType, Options, Wanted, build, size
 from symgrad.points import Inputs
+from symgrad.progress import Asked, staged
 from symgrad.results import Scalar, derivatives
 from symgrad.row_loss import Request
 from symgrad.row_map import RowsKernel, rows_kernel
@@ -61,7 +62,7 @@ def fused_hessian(
     weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
     regularizer: Function | None = None, device: DeviceChoice = None, math: Math = "accurate",
     dtype: DType = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True,
+    names: Sequence[str] | None = None, comments: bool = True, progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
@@ -75,13 +76,14 @@ def fused_hessian(
         >>> hessian.tolist()
         [[6.0, 4.0], [4.0, 0.0]]
     """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
-    if over is not None:
-        penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
-        request = Request(f, n, *over, options, mode, penalty)
-        return rows_kernel(request, "hessian", device, sparse)
-    return hessian_kernel(n, f, options, device, mode, sparse, names)
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
+        if over is not None:
+            penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
+            request = Request(f, n, *over, options, mode, penalty)
+            return rows_kernel(request, "hessian", device, sparse)
+        return hessian_kernel(n, f, options, device, mode, sparse, names)
 
 
 def hessian_kernel(
@@ -125,7 +127,7 @@ def fused_hvp(
     reduce: Reduce | None = "sum", weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, comments: bool = True,
+    simplify: Level = True, name: str | None = None, comments: bool = True, progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
 
@@ -139,38 +141,39 @@ def fused_hvp(
         >>> product.tolist()
         [4.0, 0.0]
     """
-    options = options_of(f, name, math, dtype, simplify, comments)
-    over = asked_of_rows(row, columns, reduce, weights, nan_policy, None, regularizer)
-    if over is not None:
-        penalty = penalty_of(fused_hvp, n, regularizer, options)
-        request = Request(f, n, *over, options, penalty=penalty)
-        return rows_kernel(request, "product", device)
-    tree = variables_of(n)
-    require_feasible(2 * tree.size)
-    n = tree.size
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, None, regularizer)
+        if over is not None:
+            penalty = penalty_of(fused_hvp, n, regularizer, options)
+            request = Request(f, n, *over, options, penalty=penalty)
+            return rows_kernel(request, "product", device)
+        tree = variables_of(n)
+        require_feasible(2 * tree.size)
+        n = tree.size
 
-    def derive(traced: Trace) -> list[Wanted]:
-        graph, loss = traced.graph, scalar(traced, f).outputs[0]
-        variables, vector = traced.inputs[:n], traced.inputs[n:]
-        gradient = differentiate.vjp(graph, seed_of(traced, loss), variables)
-        known = [i for i in gradient if i is not None]
-        products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
-        of = dict(zip(known, products, strict=True))
-        product = [None if i is None else of[i] for i in gradient]
-        return [
-            Wanted("loss", (loss,), Scalar()),
-            Wanted("grad", dense(traced, gradient), derivatives(tree)),
-            Wanted("product", dense(traced, product), derivatives(tree)),
+        def derive(traced: Trace) -> list[Wanted]:
+            graph, loss = traced.graph, scalar(traced, f).outputs[0]
+            variables, vector = traced.inputs[:n], traced.inputs[n:]
+            gradient = differentiate.vjp(graph, seed_of(traced, loss), variables)
+            known = [i for i in gradient if i is not None]
+            products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
+            of = dict(zip(known, products, strict=True))
+            product = [None if i is None else of[i] for i in gradient]
+            return [
+                Wanted("loss", (loss,), Scalar()),
+                Wanted("grad", dense(traced, gradient), derivatives(tree)),
+                Wanted("product", dense(traced, product), derivatives(tree)),
+            ]
+
+        names = [
+            *names_of(None, tree),
+            *(f"d{name.removeprefix('x')}" for name in names_of(None, tree)),
         ]
-
-    names = [
-        *names_of(None, tree),
-        *(f"d{name.removeprefix('x')}" for name in names_of(None, tree)),
-    ]
-    derivation = Derivation(("product with the Hessian", tree), derive)
-    whole = of_row(f, tree)
-    built = build(lambda v: whole(v[:n]), 2 * n, derivation, options, unique(names))
-    title = f"{options.name}: loss, gradient and Hessian * vector"
-    return assemble(
-        built, Inputs(("x", "vector"), (tree, tree)), options, title, device, single=False
-    )
+        derivation = Derivation(("product with the Hessian", tree), derive)
+        whole = of_row(f, tree)
+        built = build(lambda v: whole(v[:n]), 2 * n, derivation, options, unique(names))
+        title = f"{options.name}: loss, gradient and Hessian * vector"
+        return assemble(
+            built, Inputs(("x", "vector"), (tree, tree)), options, title, device, single=False
+        )

@@ -22,7 +22,7 @@ from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
 from symgrad.points import Bound, Inputs, rooms_of, rooms_on_device
 from symgrad.profiling import Profile, profile_kernel
-from symgrad.progress import Asked
+from symgrad.progress import Asked, staged
 from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
@@ -65,7 +65,7 @@ class Kernel:
 
     # running -------------------------------------------------------------------------------------
 
-    def run(self, *arrays: Any, out: Any = None) -> Any:
+    def run(self, *arrays: Any, out: Any = None, progress: Asked = False) -> Any:
         """The results at one point or at a batch of them.
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
@@ -84,6 +84,9 @@ class Kernel:
         Variables that were asked for by shapes or names are given so too, behind the axes of the
         batch if there is one, or all of them in a row as the last axis.
 
+        ``progress`` is as for `fused_forward_backward`: the first run compiles, which may take
+        long.
+
         Raises:
             InputError: for a wrong length or a wrong ``out``, naming the right one.
             InputTypeError: for values that are no real numbers. DeviceError: if the device fails
@@ -96,6 +99,9 @@ class Kernel:
             >>> kernel.run([2.0, 3.0], out=out)[1].tolist()
             [3.0, 2.0]
         """
+        if progress:
+            with staged(progress, "runs"):
+                return self.run(*arrays, out=out)
         if out is not None:
             return self._run_into(arrays, out)
         x = arrays[0] if len(arrays) == 1 else None

@@ -13,6 +13,7 @@ from symgrad.kernels import Kernel
 from symgrad.mathlib.define import Math
 from symgrad.penalty import Penalty
 from symgrad.pipeline import DType, Options
+from symgrad.progress import Asked
 from symgrad.rows import ColumnNames, Columns, NanPolicy, Reduce, columns_of
 from symgrad.targets import DeviceChoice
 
@@ -28,6 +29,7 @@ class Common(TypedDict, total=False):
     simplify: Level
     name: str | None
     comments: bool
+    progress: Asked
 
 
 class Matrix(TypedDict, total=False):

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from symgrad.errors import InputTypeError
+from symgrad.kernel import watch
 from symgrad.kernel.watch import stage_of
-from symgrad.screen import open_meter
+from symgrad.screen import Meter, open_meter
 
 FIRST: Final = 1.0
 """Seconds within which a call says nothing."""
@@ -96,13 +97,13 @@ class Reporter:
 
     def now(self) -> Progress:
         """How far it has got, and in which stage it is, as far as another thread knows."""
-        found = self._at(time.perf_counter(), self._now.done)
-        return replace(found, stage=stage_of(self._thread))
+        return self._at(time.perf_counter(), self._now.done)
 
     def _at(self, now: float, done: int) -> Progress:
         spent, total = now - self._start, self._now.total
         left = spent * max(0, total - done) / done if total is not None and done else None
-        return replace(self._now, done=done, seconds=spent, left=left)
+        stage = stage_of(self._thread)
+        return replace(self._now, done=done, seconds=spent, left=left, stage=stage)
 
 
 def _silent(done: int, best: Callable[[], float | None] | None = None) -> None:
@@ -130,14 +131,28 @@ def reporting(asked: Asked, what: str, total: int | None = None) -> Generator[Re
 
 
 @contextlib.contextmanager
+def staged(asked: Asked, what: str) -> Generator[None]:
+    """A context in which one thing is made, or one call runs, of which only the stages are known.
+
+    A function that asked is called as they begin.
+    """
+    with reporting(asked, what, 1) as report, watch.hearing(lambda: report(0)):
+        yield
+        report(1)
+
+
+@contextlib.contextmanager
 def _on_screen(what: str, total: int | None) -> Generator[Report]:
     """Reports that the screen shows; a thread shows the time while there are none."""
-    meter, lock, ended = open_meter(), threading.Lock(), threading.Event()
+    lock, ended = threading.Lock(), threading.Event()
+    meters: list[Meter] = []
     shown = [0.0]
 
     def show(progress: Progress) -> None:
         with lock:
-            meter.show(str(progress), progress.done, progress.total)
+            if not meters:
+                meters.append(open_meter())
+            meters[0].show(str(progress), progress.done, progress.total)
             shown[0] = time.perf_counter()
 
     reporter = Reporter(show, what, total)
@@ -159,7 +174,7 @@ def _on_screen(what: str, total: int | None) -> Generator[Report]:
         thread.join()
         if reporter.told:
             reporter.finish()
-            meter.close()
+            meters[0].close()
 
 
 def _time(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from catalog import rosenbrock
 import symgrad as sg
 from symgrad import progress
 from symgrad.kernel.watch import stage
-from symgrad.progress import Progress, Reporter, reporting
+from symgrad.progress import Progress, Reporter, reporting, staged
 from symgrad.screen import PlainMeter, RichMeter, open_meter
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
@@ -176,6 +177,67 @@ def test_the_best_so_far_is_the_lowest_loss(device: Any) -> None:
     best = [p.best for p in told]
     assert best == sorted(best, key=lambda b: -float("inf" if b is None else b))
     assert best[-1] == found.fun.min()
+
+
+NUMBERS = itertools.count(2)
+
+
+def scaled(v: Any, *row: Any) -> Any:
+    """A loss, or a residual, that is another whenever it is traced: nothing of it is known."""
+    return next(NUMBERS) * v[0] * v[1]
+
+
+VERBS: dict[str, Call] = {
+    "fused_forward": lambda p: sg.fused_forward(3, scaled, device="cpu", progress=p),
+    "fused_forward_backward": lambda p: sg.fused_forward_backward(
+        3, scaled, device="cpu", progress=p),
+    "fused_jacobian": lambda p: sg.fused_jacobian(
+        3, lambda v: [scaled(v)], device="cpu", progress=p),
+    "fused_least_squares": lambda p: sg.fused_least_squares(
+        2, scaled, row=2, device="cpu", progress=p),
+    "fused_hessian": lambda p: sg.fused_hessian(3, scaled, device="cpu", progress=p),
+    "fused_hvp": lambda p: sg.fused_hvp(3, scaled, device="cpu", progress=p),
+    "value_and_grad": lambda p: sg.value_and_grad(
+        scaled, device="cpu", progress=p)(STARTS[0]),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("name", VERBS)
+def test_making_a_kernel_tells_its_stages(name: str) -> None:
+    told: list[Progress] = []
+    VERBS[name](told.append)
+    stages = [p.stage for p in told]
+    assert stages.index("trace") < stages.index("simplify") and stages[-1] == ""
+    assert {(p.done, p.total) for p in told[:-2]} == {(0, 1)} and told[-1].done == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_first_run_of_a_kernel_tells_that_it_is_compiled() -> None:
+    kernel, told = sg.fused_forward(3, scaled, device="cpu"), list[Progress]()
+    found = kernel.run(STARTS, progress=told.append)
+    assert {"emit", "compile"} <= {p.stage for p in told} and told[-1].done == 1
+    np.testing.assert_array_equal(found, kernel.run(STARTS))
+    out = np.empty(len(STARTS), "float32")
+    assert kernel.run(STARTS, out=out, progress=told.append) is out
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("name", VERBS)
+def test_making_a_kernel_is_ended_by_what_a_report_raises(name: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        VERBS[name](interrupt)
+
+
+def test_nobody_hears_of_stages_any_more_when_a_call_has_ended(at_once: None) -> None:
+    told: list[Progress] = []
+    with pytest.raises(KeyboardInterrupt):
+        VERBS["fused_forward"](interrupt)
+    with staged(told.append, "kernels"), stage("compile"), staged(told.append, "runs"):
+        pass
+    count = len(told)
+    with stage("compile"):
+        assert [p.what for p in told[:1]] == ["kernels"] and len(told) == count
 
 
 def test_reports_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,9 @@ def current() -> Watch | None:
 _stages: dict[int, str] = {}
 """The stages that threads are in."""
 
+_hearing: dict[int, Callable[[], None]] = {}
+"""What threads call as stages begin."""
+
 
 @contextlib.contextmanager
 def stage(name: str) -> Generator[None]:
@@ -117,7 +120,10 @@ def stage(name: str) -> Generator[None]:
     watch, thread = current(), threading.get_ident()
     before = _stages.get(thread, "")
     _stages[thread] = name
+    hear = _hearing.get(thread)
     try:
+        if hear is not None:
+            hear()
         with nullcontext() if watch is None else watch.stage(name):
             yield
     finally:
@@ -125,6 +131,21 @@ def stage(name: str) -> Generator[None]:
             _stages[thread] = before
         else:
             del _stages[thread]
+
+
+@contextlib.contextmanager
+def hearing(hear: Callable[[], None]) -> Generator[None]:
+    """A context in which a function is called at the beginning of each stage of this thread."""
+    thread = threading.get_ident()
+    before = _hearing.get(thread)
+    _hearing[thread] = hear
+    try:
+        yield
+    finally:
+        if before is None:
+            del _hearing[thread]
+        else:
+            _hearing[thread] = before
 
 
 def stage_of(thread: int) -> str:
