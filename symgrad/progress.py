@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -25,6 +26,9 @@ SHARE: Final = 20.0
 
 IDLE: Final = 0.5
 """Seconds without news after which the screen shows that time goes by."""
+
+LINGER: Final = 50
+"""Times that the thread that looks after screens looks in vain before it ends."""
 
 
 @dataclass(frozen=True)
@@ -141,40 +145,98 @@ def staged(asked: Asked, what: str) -> Generator[None]:
         report(1)
 
 
+class Ticker:
+    """A thread that calls functions every ``APART`` seconds while there are any.
+
+    To start a thread costs as much as a short call: it stays for a while when there are none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ticks: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def calling(self, tick: Callable[[], None]) -> Generator[None]:
+        """A context in which a function is called; once more, at most, when it has ended."""
+        with self._lock:
+            self._ticks.append(tick)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ticks.remove(tick)
+
+    def _run(self) -> None:
+        idle, pause = 0, threading.Event()
+        while True:
+            pause.wait(APART)
+            with self._lock:
+                ticks = [*self._ticks]
+                idle = 0 if ticks else idle + 1
+                if idle >= LINGER:
+                    self._thread = None
+                    return
+            for tick in ticks:
+                tick()
+
+
+_ticker = Ticker()
+
+
+def _forget_ticker() -> None:
+    """A child process has none of its parent's threads, of which one may have held the lock."""
+    global _ticker
+    _ticker = Ticker()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_ticker)
+
+
+class _Screen:
+    """Where the reports of a call are shown; the time, too, while there are none."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self._lock, self._ended = threading.Lock(), False
+        self._meter: Meter | None = None
+        self._due = time.perf_counter() + FIRST
+        self.reporter = Reporter(self._show, what, total)
+
+    def tick(self) -> None:
+        """Show that time goes by."""
+        if time.perf_counter() >= self._due:
+            self.reporter.told = True
+            self._show(self.reporter.now())
+
+    def end(self) -> None:
+        """Show the end, if anything was shown before."""
+        self.reporter.finish()
+        with self._lock:
+            self._ended = True
+            if self._meter is not None:
+                self._meter.close()
+
+    def _show(self, progress: Progress) -> None:
+        with self._lock:
+            if not self._ended:
+                self._meter = self._meter or open_meter()
+                self._meter.show(str(progress), progress.done, progress.total)
+                self._due = time.perf_counter() + IDLE
+
+
 @contextlib.contextmanager
 def _on_screen(what: str, total: int | None) -> Generator[Report]:
-    """Reports that the screen shows; a thread shows the time while there are none."""
-    lock, ended = threading.Lock(), threading.Event()
-    meters: list[Meter] = []
-    shown = [0.0]
-
-    def show(progress: Progress) -> None:
-        with lock:
-            if not meters:
-                meters.append(open_meter())
-            meters[0].show(str(progress), progress.done, progress.total)
-            shown[0] = time.perf_counter()
-
-    reporter = Reporter(show, what, total)
-
-    def tick() -> None:
-        wait = FIRST
-        while not ended.wait(wait):
-            wait = APART
-            if time.perf_counter() - shown[0] >= IDLE:
-                reporter.told = True
-                show(reporter.now())
-
-    thread = threading.Thread(target=tick, name="progress", daemon=True)
-    thread.start()
+    """Reports that the screen shows."""
+    screen = _Screen(what, total)
     try:
-        yield reporter
+        with _ticker.calling(screen.tick):
+            yield screen.reporter
     finally:
-        ended.set()
-        thread.join()
-        if reporter.told:
-            reporter.finish()
-            meters[0].close()
+        screen.end()
 
 
 def _time(seconds: float) -> str:

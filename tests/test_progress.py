@@ -299,6 +299,30 @@ def test_the_screen_shows_that_time_goes_by(
     assert shown.count("\rcompile: 0 of 10 steps") > 1
 
 
+def test_short_calls_share_a_thread_that_ends_when_there_are_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("APART", 0.001), ("LINGER", 20)):
+        monkeypatch.setattr(progress, name, value)
+    ticker, calls, seen = progress.Ticker(), [0, 0], set[Any]()
+
+    def count(k: int) -> None:
+        calls[k] += 1
+
+    waiting = progress.threading.Event()
+    with ticker.calling(lambda: count(0)), ticker.calling(lambda: count(1)):
+        seen.add(ticker._thread)
+        waiting.wait(0.1)
+    with ticker.calling(lambda: None):
+        seen.add(ticker._thread)
+    (thread,) = seen
+    assert min(calls) > 1
+    thread.join(10.0)
+    assert not thread.is_alive()
+    with ticker.calling(lambda: None):
+        assert ticker._thread is not thread
+
+
 def test_a_plain_line_covers_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
     meter = PlainMeter()
     meter.show("100 rows", 100, None)
