@@ -44,7 +44,7 @@ def read(a: Any, i: Any) -> Any:
     """The numbers at these indices of arrays (elements, points)."""
     i = np.minimum(i, len(a) - 1)
     if np.ndim(i) == 0:
-        return a[i]
+        return a[i].copy()  # the array may be overwritten
     points = np.arange(len(i))
     return a[i, points if a.shape[1] > 1 else 0]
 
