@@ -15,18 +15,17 @@ from typing import Any, Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.count_modes import Linear, eliminated, linear, sweeps, variable_vertex
-from symgrad.expr.differentiate import (
+from symgrad.expr.cotangents import (
     Part,
-    Weights,
+    active_between,
     collected,
     differentiating,
-    linearized,
+    is_structure,
     product,
-    pushed,
     selected,
-    vjp,
 )
+from symgrad.expr.count_modes import Linear, eliminated, linear, sweeps, variable_vertex
+from symgrad.expr.differentiate import Weights, linearized, pushed, vjp
 from symgrad.expr.excerpt import excerpt
 from symgrad.expr.node import CONST, Graph, Op, reachable
 from symgrad.expr.simplify import simplify
@@ -108,10 +107,15 @@ def accumulated(
 ) -> tuple[Entries, Mode]:
     """The derivatives that are sought, and by which mode they were made.
 
+    Loops are not eliminated: where there are any, derivatives are made forward or in reverse, by
+    which there are fewer variables than roots or more.
+
     Raises:
         InputError: for a mode that does not exist.
     """
     require_mode(mode)
+    if mode in ("auto", "mixed") and _has_structures(graph, sought):
+        mode = "forward" if len(sought.wrt) <= len(sought.ends) else "reverse"
     if mode == "auto":
         return _cheapest(graph, sought, measure or simplified_size)
     if mode == "reverse":
@@ -122,6 +126,11 @@ def accumulated(
         assert order is not None, "there is no limit"
         found = replace(found, order=order[0])
     return _made(mode, graph, sought, found), mode
+
+
+def _has_structures(graph: Graph, sought: Sought) -> bool:
+    """Whether there are loops, choices or arrays between variables and roots."""
+    return any(is_structure(graph, i) for i in active_between(graph, sought.ends, sought.wrt))
 
 
 def require_mode(mode: Any) -> None:

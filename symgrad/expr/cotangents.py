@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
+from symgrad.expr.arrays import GET
 from symgrad.expr.expression import WRAP, Expr, lift
 from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
 from symgrad.expr.place import resolve_places
+from symgrad.expr.region import Pick
 
 _ONE = (CONST, float_bits(1.0))
 _MINUS_ONE = (CONST, float_bits(-1.0))
@@ -140,6 +142,16 @@ def active_between(graph: Graph, roots: Any, wrt: Sequence[int]) -> list[int]:
     return order
 
 
+STRUCTURES: Final = "FWt"
+"""The types of arrays, and of the results of loops and choices."""
+
+
+def is_structure(graph: Graph, i: int) -> bool:
+    """Whether node i is about arrays, loops or choices: its derivatives follow from no partials."""
+    op = graph.nodes[i][0]
+    return op.result in STRUCTURES or op is GET or op.__class__ is Pick
+
+
 def balanced_sum(graph: Graph, parts: list[int]) -> int:
     """The sum as a balanced tree: the error grows with the logarithm of the number of parts."""
     while len(parts) > 1:
@@ -202,7 +214,7 @@ def _passes_on(graph: Graph, a: int, active: set[int]) -> bool:
     stack, one = [a], graph.constant(1.0)
     while stack:
         i = stack.pop()
-        if not graph.nodes[i][0].arity or active.isdisjoint(graph.nodes[i][1:]):
+        if is_structure(graph, i) or active.isdisjoint(graph.args(i)):
             return True
         stack += [b for b, _ in pull_back(graph, i, one, active)]
     return False

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from symgrad.expr.differentiate import Part, Weights
+from symgrad.expr.cotangents import Part, is_structure
+from symgrad.expr.differentiate import Weights
 from symgrad.expr.node import CONST, Graph, bits_float
 
 UNIT: Final = 0
@@ -88,9 +89,12 @@ class Linear:
 def linear(
     graph: Graph, weights: Weights, columns: Mapping[int, int], rows: Mapping[int, int], lower: bool
 ) -> Linear:
-    """The kinds of these partial derivatives."""
+    """The kinds of these partial derivatives; loops and arrays depend on all their arguments."""
     edges = {
-        i: {a: _kind(graph, part) for a, part in found.items()} for i, found in weights.items()
+        i: {a: GENERAL for a in graph.args(i) if a in weights}
+        if is_structure(graph, i)
+        else {a: _kind(graph, part) for a, part in found.items()}
+        for i, found in weights.items()
     }
     return Linear(edges, columns, rows, lower)
 

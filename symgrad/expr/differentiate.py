@@ -16,12 +16,14 @@ from symgrad.expr.cotangents import (
     collected,
     deriving,
     differentiating,
+    is_structure,
     masked,
     product,
     pull_back,
     selected,
 )
 from symgrad.expr.node import Graph
+from symgrad.expr.push import Structures, Tangents
 from symgrad.expr.sweep import Sweep
 from symgrad.expr.transpose import Transposer
 
@@ -66,10 +68,6 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
     return weights
 
 
-Tangents = Mapping[int, Part]
-"""The tangents of a node by direction; of a direction that is absent it is structurally zero."""
-
-
 def pushed(
     graph: Graph, weights: Weights, seeds: Mapping[int, Tangents],
     keep: Callable[[int, int], bool] = lambda _, __: True,
@@ -79,17 +77,34 @@ def pushed(
     A node has tangents only of the directions that it depends on, for which ``keep(node,
     direction)`` holds. ``seeds`` are added to what comes from the arguments.
     """
-    tangents: dict[int, Tangents] = {}
+    return _structures(graph, weights, seeds, keep).tangents
+
+
+def _structures(
+    graph: Graph, weights: Weights, seeds: Mapping[int, Tangents],
+    keep: Callable[[int, int], bool] = lambda _, __: True,
+) -> Structures:  # fmt: skip
+    found = Structures(graph, _pushed_within)
+    tangents = found.tangents
     with differentiating(graph):
         for i, shares in weights.items():
             graph.place = graph.places[i]
+            if i not in seeds and is_structure(graph, i):
+                moved = found.visit(i)
+                tangents[i] = {c: t for c, t in moved.items() if keep(i, c)}
+                continue
             parts: dict[int, list[Part]] = {c: [t] for c, t in seeds.get(i, {}).items()}
             for a, weight in shares.items():
                 for c, t in tangents[a].items():
                     if keep(i, c):
                         parts.setdefault(c, []).append(product(graph, weight, t))
             tangents[i] = {c: collected(graph, found) for c, found in parts.items()}
-    return tangents
+    return found
+
+
+def _pushed_within(graph: Graph, seeds: Mapping[int, Tangents], roots: Sequence[int]) -> Structures:
+    """All tangents of what the roots of a region need."""
+    return _structures(graph, linearized(graph, roots, list(seeds)), seeds)
 
 
 def jvp(graph: Graph, tangents: Mapping[int, int], roots: Sequence[int]) -> list[int | None]:

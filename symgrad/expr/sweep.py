@@ -11,6 +11,7 @@ from typing import Protocol
 
 from symgrad.expr.arrays import ADD_AT, GET, PUT, ZEROS, length, size_of
 from symgrad.expr.cotangents import (
+    STRUCTURES,
     Part,
     active_between,
     collected,
@@ -87,7 +88,7 @@ class Sweep:
         """Hand on the cotangent of node i, if it has one."""
         parts = self.parts.pop(i, None)
         if parts is None:
-            if self.graph.type(i) in "FWt":
+            if self.graph.type(i) in STRUCTURES:
                 self._visit_structure(i)
             return
         graph, node = self.graph, self.graph.nodes[i]
