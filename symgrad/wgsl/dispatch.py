@@ -33,7 +33,7 @@ STREAMED = 1 << 24
 """Device memory that points on the host and their results may take, which go through in turn."""
 
 SCRATCH_BYTES = 1 << 30
-"""Scratch memory that runs on the device may take; larger batches go through it in turn."""
+"""Scratch memory that runs may take; larger batches go through it in turn."""
 
 ALIGNMENT = LIMITS["min-storage-buffer-offset-alignment"]
 """Bytes: where an array may start in a buffer."""
@@ -141,7 +141,7 @@ class Program:
         arrays = [points, *results]
         with self._lock, self.gpu.guard:
             in_pieces(
-                batch, self._step(SCRATCH_BYTES, 0), WORKGROUP,
+                batch, self.chunk, WORKGROUP,
                 lambda start, end: self._submit_rows(arrays, start, end - start),
             )  # fmt: skip
         return results
@@ -168,8 +168,8 @@ class Program:
         return shape[0]
 
     def _step(self, nbytes: int, row: int) -> int:
-        """Points per chunk if ``row`` bytes each, and the scratch, are to fit in ``nbytes``."""
-        fit = nbytes // max(row + 16 * self.layout.scratch, 1) // WORKGROUP * WORKGROUP
+        """Points per chunk if ``row`` bytes each are to fit in ``nbytes``."""
+        fit = nbytes // row // WORKGROUP * WORKGROUP
         return min(self.chunk, max(fit, WORKGROUP))
 
     def _run_chunk(self, points: np.ndarray, results: list[np.ndarray]) -> None:
@@ -262,6 +262,9 @@ def _checked_chunk(gpu: Gpu, layout: Layout) -> int:
             f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
             f"{WORKGROUP} points of {layout}"
         )
+    if layout.scratch:
+        fit = SCRATCH_BYTES // (16 * layout.scratch) // WORKGROUP * WORKGROUP
+        chunk = min(chunk, max(fit, WORKGROUP))
     return chunk
 
 

@@ -21,6 +21,10 @@ from symgrad.kernel.language import (
     Statement,
     Store,
 )
+from symgrad.kernel.layout import WORKGROUP
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InGroups
 from symgrad.kernel.uses import Uses
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
@@ -28,6 +32,7 @@ from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import RESERVED, identifier
 from symgrad.wgsl.own import Own
+from symgrad.wgsl.skeletons import moved, shapes
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,19 @@ class Printed:
 
     modules: tuple[str, ...]
     slots: int
+
+
+def print_map(computation: Computation, functions: Mapping[Op, Function], style: Style) -> Printed:
+    """The WGSL of a computation at every point of a batch; see `Layout` for its buffers."""
+    kernel = map_program(computation, InGroups(WORKGROUP))
+    own = Own.placed(_names_of_buffers(kernel))
+    kept = f" and {4 * own.slots:,} of scratch" * bool(own.slots)
+    head = [
+        *shapes(computation, style.title),
+        f"// {moved(computation):,} bytes{kept} a point; math: {style.math}",
+        "",
+    ]
+    return print_kernel(kernel, functions, style, head)
 
 
 def print_kernel(

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from symgrad.expr.node import reachable
 from symgrad.kernel.layout import WORKGROUP
-from symgrad.kernel.plan import Piece, Plan, Store
+from symgrad.kernel.plan import Computation, Piece, Plan, Store
 from symgrad.wgsl.names import printable
 
 UNROLLED = 16
@@ -82,12 +82,8 @@ def header(
     plan: Plan, number: int, count: int, math: str, title: str, by_columns: tuple[bool, bool]
 ) -> Iterator[str]:
     """What the kernel computes, for its reader; whether points and results stand by columns."""
-    n, counts = len(plan.graph.names), [len(o.nodes) for o in plan.outputs]
-    shapes = ", ".join(f"{o.name} (B, {k})" for o, k in zip(plan.outputs, counts, strict=True))
-    yield f"// {printable(title or plan.name)}"
-    order = _order(*by_columns)
-    yield f"// in: x (B, {n}); out: {shapes}; float32, {order}, one invocation a point"
-    yield f"// {count:,} operations and {4 * (n + sum(counts)):,} bytes a point; math: {math}"
+    yield from shapes(plan, title, _order(*by_columns))
+    yield f"// {count:,} operations and {moved(plan):,} bytes a point; math: {math}"
     if len(plan.pieces) > 1:
         yield (
             f"// kernel {number + 1} of {len(plan.pieces)}: one shader of this length compiles "
@@ -112,6 +108,19 @@ def place(column: int, width: int, by_columns: bool = False) -> str:
     if width == 1:
         return "point"
     return f"{column}u * params.count + point" if by_columns else f"point * {width}u + {column}u"
+
+
+def shapes(computation: Computation, title: str, order: str = "C order") -> Iterator[str]:
+    """What is computed, of what, in arrays of which order, for the reader of a map kernel."""
+    n, outputs = len(computation.graph.names), computation.outputs
+    columns = ", ".join(f"{o.name} (B, {len(o.nodes)})" for o in outputs)
+    yield f"// {printable(title or computation.name)}"
+    yield f"// in: x (B, {n}); out: {columns}; float32, {order}, one invocation a point"
+
+
+def moved(computation: Computation) -> int:
+    """The bytes of a point and its results."""
+    return 4 * (len(computation.graph.names) + sum(len(o.nodes) for o in computation.outputs))
 
 
 def operations(plan: Plan) -> int:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from drafts import KERNELS, POINTS
+from drafts import KERNELS, POINTS, tape
 from poison import is_poison
 from tint import check_with_tint, needs_tint
 
+import symgrad as sg
+from symgrad.errors import DeviceError
+from symgrad.expr.trace import trace
 from symgrad.kernel.execute import execute
+from symgrad.kernel.interpret import compute
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.layout import Layout
+from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
+from symgrad.wgsl import dispatch
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.printer import Printed, print_kernel
+from symgrad.wgsl.printer import Printed, print_kernel, print_map
 
 every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
 
@@ -70,3 +78,34 @@ def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(
 def test_tint_takes_every_kernel() -> None:
     sources = [source for build in KERNELS for source in printed(build()).modules]
     assert [v for v in check_with_tint(sources) if v] == []
+
+
+def test_a_map_is_what_its_computation_says(gpu: Gpu) -> None:
+    traced = trace(lambda v: (v[0] * sg.exp(v[1]), v[0] / v[1], v[1]), 2)
+    one, *others = traced.outputs
+    outputs = Output("one", (one,)), Output("others", tuple(others))
+    computation = Computation("f", traced.graph, outputs)
+    found = print_map(computation, functions("accurate"), Style(title="a map"))
+    assert found.modules[0].startswith(
+        "// a map\n// in: x (B, 2); out: one (B, 1), others (B, 2); float32, C order"
+    )
+    got = Program(gpu, found.modules, Layout(2, (1, 2))).run(POINTS[:, :2])
+    want = compute(computation, POINTS[:, :2])
+    np.testing.assert_allclose(np.concatenate(got, axis=1), want, rtol=1e-6)
+
+
+def test_scratch_memory_is_bounded(gpu: Gpu, monkeypatch: Any) -> None:
+    kernel, found = tape(200)(), printed(tape(200)())
+    monkeypatch.setattr(dispatch, "SCRATCH_BYTES", 70 * 800)
+    program = Program(gpu, found.modules, Layout(3, (3,), 50))
+    assert (found.slots, program.chunk) == (200, 64)
+    want = reference(kernel, POINTS)
+    np.testing.assert_allclose(program.run(POINTS)[0], want, rtol=2e-5, atol=2e-6)
+    there = program.run_on_device(DeviceArray.from_numpy(gpu, POINTS))[0]
+    np.testing.assert_array_equal(there.numpy(), program.run(POINTS)[0])
+
+
+def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(gpu, "max_binding", 63 * 800)
+    with pytest.raises(DeviceError, match="too few for 64 points"):
+        Program(gpu, printed(tape(200)()).modules, Layout(3, (3,), 50))
