@@ -48,6 +48,13 @@ class Nest:
             found += several if block.shape else [start]
         return found
 
+    def joined(self, other: Nest) -> Nest:
+        """The same nest, with numbers where either has a number and the other a condition."""
+        if self.tree != other.tree:
+            return self
+        pairs = zip(self.types, other.types, strict=True)
+        return replace(self, types="".join("f" if {*p} == {"b", "f"} else p[0] for p in pairs))
+
     def ids(self, graph: Graph, value: Any, what: str) -> list[int]:
         """The nodes of a value that is nested like this.
 

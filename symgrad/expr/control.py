@@ -221,8 +221,11 @@ def cond(
         return (then if condition else otherwise)(*operands)
     chosen = _condition(graph, condition, then)
     mark = len(graph)
-    first, nest = flattened(graph, then(*operands), f"what {describe(then)} returns")
-    second = nest.ids(graph, otherwise(*operands), f"what {describe(otherwise)} returns")
+    given = [side(*operands) for side in (then, otherwise)]
+    whats = [f"what {describe(side)} returns" for side in (then, otherwise)]
+    nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
+    nest = nests[0].joined(nests[1])
+    first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
     _require_lengths(graph, first, second, "the sides of a choice")
     with OnePlace(graph):
         region, captured = close(graph, [], [*first, *second], capture=lambda i: i < mark)

@@ -212,6 +212,11 @@ def test_only_the_side_that_is_taken_is_computed() -> None:
     agree(lambda v: fori_loop(0, 3, lambda k, y: cond(y > k, lambda: y / 2, lambda: y + k), v[0]))
 
 
+def test_a_choice_between_a_condition_and_a_number_is_a_number() -> None:
+    agree(lambda v: cond(v[0] > 1.0, lambda: v[1] > 0.0, lambda: v[1]))
+    agree(lambda v: cond(v[0] > 1.0, lambda: v[1], lambda: True))
+
+
 def test_what_does_not_change_in_the_body_is_computed_before_the_loop() -> None:
     made = trace(lambda v: fori_loop(0, 9, lambda _, y: y * sg.exp(v[0]), v[1]), 2)
     (loop,) = loops(made)

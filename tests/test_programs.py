@@ -1,0 +1,68 @@
+"""Random programs of loops, choices and arrays mean what Python's own loops do."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from programs import Kinds, called, points, program, random_program
+from strategies import OPS, Drawn
+
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.region import Choice, Loop, regions
+from symgrad.expr.simplify import simplify
+from symgrad.expr.verify import verify
+
+SEEDS = range(60)
+
+
+def values(drawn: Drawn, at: np.ndarray) -> np.ndarray:
+    roots = [x.id for x in drawn.floats]
+    return np.array(evaluate_graph(drawn.graph, roots, dict(zip(drawn.ids, at, strict=True))))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_evaluation_is_python_s(seed: int) -> None:
+    at, drawn = points(), random_program(seed)
+    verify(drawn.graph, [x.id for x in drawn.floats])
+    np.testing.assert_allclose(values(drawn, at), called(program(seed), at), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_point_alone_is_as_among_others(seed: int) -> None:
+    """Masks change nothing: what a point gets does not depend on the turns that others take."""
+    at, drawn = points(), random_program(seed, kinds=Kinds(size=6))
+    alone = [values(drawn, at[:, [j]]) for j in range(at.shape[1])]
+    np.testing.assert_allclose(values(drawn, at), np.concatenate(alone, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_a_pickled_program_is_the_same(seed: int) -> None:
+    drawn, at = random_program(seed), points()
+    copy = pickle.loads(pickle.dumps(drawn))
+    verify(copy.graph, [x.id for x in copy.floats])
+    np.testing.assert_array_equal(values(copy, at), values(drawn, at))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_a_simplified_program_is_the_same(seed: int) -> None:
+    drawn, at = random_program(seed, kinds=Kinds(size=7)), points()
+    made, roots = simplify(drawn.graph, [x.id for x in drawn.floats])
+    verify(made, roots)
+    inputs = dict(zip(range(len(at)), at, strict=True))
+    got = np.array(evaluate_graph(made, roots, inputs))
+    np.testing.assert_allclose(got, values(drawn, at), rtol=1e-9, atol=1e-12)
+
+
+def test_programs_have_what_they_are_drawn_for() -> None:
+    """All kinds of loops and choices are among them, nested, with arrays; and edges of all rows."""
+    found = [d for seed in SEEDS for d in [random_program(seed)]]
+    operations = [node[0] for d in found for node in d.graph.nodes]
+    loops = [op for op in operations if isinstance(op, Loop)]
+    assert sum(isinstance(op, Choice) for op in operations) > 20
+    assert sum(op.test for op in loops) > 10
+    assert sum("F" in op.body.types(op.body.yields) for op in loops) > 20
+    assert sum(any(regions(op.body.graph, op.body.yields)) for op in loops) > 20
+    every = random_program(3, kinds=Kinds(table=OPS, size=9))
+    verify(every.graph, [x.id for x in every.floats])
