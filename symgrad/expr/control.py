@@ -320,10 +320,10 @@ class _Open:
 
 
 def _nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
-    """The same nodes, but that the numbers among them are NaN where a loop has not ended."""
+    """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
     with OnePlace(graph):
-        nan = graph.constant(math.nan)
-        return [graph.add(ops.where, exceeded, nan, i) if graph.type(i) == "f" else i for i in ids]
+        factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
+        return [graph.add(ops.mul, i, factor) if graph.type(i) == "f" else i for i in ids]
 
 
 def _require_lengths(graph: Graph, a: Sequence[int], b: Sequence[int], what: str) -> None:
