@@ -104,8 +104,8 @@ def own_turns() -> Kernel:
 
 
 def tested() -> Kernel:
-    """Loops that a test ends, up and down, and what they carry when it does."""
-    d = Draft(4)
+    """A loop that a test ends, what it carries when it does, and how often it turned."""
+    d = Draft(2)
     k, (a, b, _) = d.k, d.x
     limit = k.add(ops.abs, a)
 
@@ -116,8 +116,7 @@ def tested() -> Kernel:
         return k.add(ops.lt, k.add(ops.abs, s[0]), limit)
 
     (up,), ups = k.loop(k.word(2), k.word(40), [b], body, test=test)
-    (down,), downs = k.loop(k.word(2), k.word(40), [b], body, test=test, down=True)
-    return d.store(up, ups, down, downs)
+    return d.store(up, ups)
 
 
 def tape(size: int) -> Callable[[], Kernel]:

@@ -296,16 +296,15 @@ class Body(Writer):
             yield f"{self.indent}{k} -= 1u;"
         for n, item in enumerate(s.scope.items):
             if n == s.test_at:
-                yield from self._break(s, k)
+                yield from self._break(s)
             yield from self.item(item)
         if len(s.scope.items) == s.test_at:
-            yield from self._break(s, k)
+            yield from self._break(s)
         yield from self._next(s)
 
-    def _break(self, s: For, k: str) -> Iterator[str]:
+    def _break(self, s: For) -> Iterator[str]:
         if s.test is not None:
-            back = f"{k} += 1u; " if s.down and s.count in self.uses.counts else ""
-            yield self.line(f"if (!({self.text(s.test)})) {{ {back}break; }}", s.test)
+            yield self.line(f"if (!({self.text(s.test)})) {{ break; }}", s.test)
 
     def _next(self, s: For) -> Iterator[str]:
         """The carries of the next turn, each set when no other is made of what it was any more."""
