@@ -41,14 +41,15 @@ class RowPoints:
     def filled(self, room: np.ndarray, rows: slice) -> np.ndarray:
         """The first lines of a room with what differs at some rows."""
         numbers, indices = self.numbers[rows], self.indices[rows]
+        assert numbers.dtype == room.dtype, "columns and parameters have one dtype"
         found, start = room[: len(numbers)], len(self.traced.read)
         end = start + numbers.shape[1]
-        found[:, start:end] = numbers
+        _items(found[:, start:end])[...] = _items(numbers)
         for gather in self.traced.gathers:
             block, start = gather.block, end
             end = start + block.width
             lines = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
-            found[:, start:end] = lines[indices[:, self._position(gather)]]
+            _items(found[:, start:end])[...] = _items(lines)[indices[:, self._position(gather)]]
         return found
 
     def table(self) -> np.ndarray:
@@ -79,3 +80,10 @@ class RowPoints:
     def _position(self, gather: Gather) -> int:
         """The column of ``indices`` that an index stands in."""
         return self.traced.columns.indices.index(gather.column)
+
+
+def _items(rows: np.ndarray) -> np.ndarray:
+    """The rows as one item each: NumPy copies them up to ten times as fast as so many numbers."""
+    if rows.strides[-1] != rows.itemsize or not rows.size:
+        return rows
+    return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))
