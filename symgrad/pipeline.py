@@ -20,6 +20,7 @@ from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
+from symgrad.expr.within import in_regions
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
@@ -204,13 +205,18 @@ def _lowered(
     definitions = inlined(options.math, options.dtype)
     made, roots = simplify(graph, roots, options.simplify, definitions, regroup)
     made.release()
-    if options.simplify == "real" or (options.simplify and options.math == "fast"):
-        made, roots = share_quotients(made, roots)
-    if options.simplify:
-        made, roots = place_signs(made, roots)
+    made, roots = _arranged(made, roots, options)
     made, roots = lower(made, roots, options.math, options.dtype)
     made.release()
     return made, roots
+
+
+def _arranged(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:
+    """A simplified graph, and the regions within it, with fewer divisions and signs."""
+    graph, arranged = in_regions(graph, roots, partial(_arranged, options=options))
+    if options.simplify == "real" or (options.simplify and options.math == "fast"):
+        graph, arranged = share_quotients(graph, arranged)
+    return place_signs(graph, arranged) if options.simplify else (graph, arranged)
 
 
 def dtype_name(dtype: Any) -> DTypeName:

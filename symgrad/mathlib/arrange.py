@@ -167,7 +167,8 @@ def rebuilt(
     target.sources = graph.sources
     renamed = [-1] * len(graph)
     for i in inputs_of(graph):
-        renamed[i] = target.input(graph.names[graph.nodes[i][1]])
+        op, number, *length = graph.nodes[i]
+        renamed[i] = target.input(graph.names[number], op.result, *length)
     nodes, places, add = graph.nodes, graph.places, target.add
     for i in order:
         node = nodes[i]

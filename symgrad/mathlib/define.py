@@ -15,6 +15,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.integer_powers import is_product, power_chain, power_product
 from symgrad.expr.node import Graph, Node, Op, reachable
 from symgrad.expr.simplify import Definition, Rewriter, inputs_of, simplify
+from symgrad.expr.within import in_regions
 from symgrad.mathlib import (
     bessel,
     circular,
@@ -221,14 +222,14 @@ def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Gr
 
     In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
     turns, and sines and cosines of one argument share their reduction. What compilers must not see
-    through is opaque.
+    through is opaque. So are the bodies of its regions.
     """
     _require(math)
-    lowered = list(roots)
+    graph, lowered = in_regions(graph, roots, partial(lower, math=math, dtype=dtype))
     if dtype == "float32" and math == "fast":
-        graph, lowered = merge_constants(graph, roots)
+        graph, lowered = merge_constants(graph, lowered)
     elif dtype == "float32":
-        graph, lowered = share_reductions(*merge_constants(*in_turns(graph, roots)))
+        graph, lowered = share_reductions(*merge_constants(*in_turns(graph, lowered)))
     return with_barriers(graph, lowered, math)
 
 
