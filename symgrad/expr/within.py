@@ -47,7 +47,8 @@ def _with_operations(
         op, number, *length = graph.nodes[i]
         ids[i] = made.input(graph.names[number], op.result, *length)
     for i in order:
-        op, made.place = graph.nodes[i][0], graph.places[i]
+        op: Op = graph.nodes[i][0]
+        made.place = graph.places[i]
         if op.arity:
             ids[i] = made.add(new.get(op, op), *[ids[a] for a in graph.args(i)])
         elif ids[i] < 0:

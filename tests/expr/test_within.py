@@ -1,0 +1,106 @@
+"""Passes within regions: what they are given, and that the graph means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.arrays import zeros
+from symgrad.expr.control import cond, fori_loop
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.functions import cos, sin
+from symgrad.expr.node import Graph, reachable
+from symgrad.expr.region import Regional, regions
+from symgrad.expr.trace import Trace, trace
+from symgrad.expr.verify import verify
+from symgrad.expr.within import in_regions
+from symgrad.mathlib.arrange import share_quotients
+from symgrad.mathlib.define import lower
+from symgrad.pipeline import Options, simplified
+
+X = np.linspace(-2.0, 2.0, 9)
+
+
+def program() -> Trace:
+    """Nested loops, a choice and an array, with divisors and angles to share."""
+
+    def f(v):
+        def outer(k, c):
+            s, a = c
+            s = fori_loop(0, k + 1, lambda j, t: sin(t * v[1]) / v[2] + cos(t * v[1]) / v[2], s)
+            s = cond(s > 0.5, lambda: s / v[2] + cos(s) / v[2] + sin(s), lambda: s)
+            return s, a.put(k, s)
+
+        s, a = fori_loop(0, 4, outer, (v[0], zeros(v[0].graph, 4)))
+        return s, a[1], a[3]
+
+    return trace(f, 3)
+
+
+def values(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> list[np.ndarray]:
+    verify(graph, roots)
+    return evaluate_graph(graph, roots, dict(zip(inputs, (X, X[::-1], X + 2.5), strict=True)))
+
+
+def test_nothing_changes_where_nothing_is_done() -> None:
+    traced = program()
+    graph, roots = in_regions(traced.graph, traced.outputs, lambda g, r: (g, list(r)))
+    assert graph is traced.graph
+    assert roots == list(traced.outputs)
+
+
+def test_the_regions_of_a_graph_and_not_those_within() -> None:
+    traced, seen = program(), list[Graph]()
+
+    def note(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+        seen.append(graph)
+        return graph, list(roots)
+
+    in_regions(traced.graph, traced.outputs, note)
+    needed = reachable(traced.graph, traced.outputs)
+    heads = (traced.graph.nodes[i][0] for i in needed)
+    assert seen == [op.body.graph for op in heads if isinstance(op, Regional)]
+    assert len(seen) == 1
+
+
+def test_a_pass_within_regions_keeps_what_they_compute() -> None:
+    traced = program()
+
+    def multiplied(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+        return share_quotients(*in_regions(graph, roots, multiplied))
+
+    graph, roots = multiplied(traced.graph, traced.outputs)
+    want = values(traced.graph, traced.outputs, traced.inputs)
+    np.testing.assert_allclose(values(graph, roots, traced.inputs), want, rtol=1e-15)
+    for body, before in zip(
+        regions(graph, roots), regions(traced.graph, traced.outputs), strict=True
+    ):
+        assert body.graph.names == before.graph.names
+        assert body.types(body.params) == before.types(before.params)
+        assert all(node[0] is not ops.div for node in body.graph.nodes)
+        verify(body.graph, body.yields)
+
+
+def test_angles_are_shared_within_regions() -> None:
+    traced = program()
+    graph, roots = lower(traced.graph, traced.outputs, "accurate", "float32")
+    for body in regions(graph, roots):
+        heads = [body.graph.nodes[i][0] for i in reachable(body.graph, body.yields)]
+        assert heads.count(ops.quarters) == (ops.sine in heads)
+        assert (ops.sine in heads) == (ops.cosine in heads)
+    assert any(
+        node[0] is ops.quarters for body in regions(graph, roots) for node in body.graph.nodes
+    )
+
+
+def test_what_the_pipeline_makes_of_regions_means_the_same() -> None:
+    traced = program()
+    want = values(traced.graph, traced.outputs, traced.inputs)
+    for level in (False, True, "real"):
+        for math in ("accurate", "fast", "strict"):
+            options = Options("f", math, "float64", level)
+            graph, roots = simplified(traced.graph, traced.outputs, options)
+            inputs = [graph.input_named(n) for n in traced.graph.names]
+            np.testing.assert_allclose(values(graph, roots, inputs), want, rtol=1e-12, atol=1e-12)
