@@ -339,11 +339,11 @@ class Kernel:
     @property
     def stats(self) -> Stats:
         """The kernel's size, and the seconds that each stage of making it took."""
-        plan = self._shaders.plan
-        columns = len(plan.graph.names) + sum(len(o.nodes) for o in plan.outputs)
-        seconds = self._seconds | self._shaders.seconds | self._compile_seconds
-        nbytes = columns * self._dtype.itemsize
-        return measured(plan.graph, plan.outputs, nbytes, len(plan.pieces), seconds, self._mode)
+        shaders, c = self._shaders, self._computation
+        columns = len(c.graph.names) + sum(len(o.nodes) for o in c.outputs)
+        nbytes, count = columns * self._dtype.itemsize, shaders.count
+        seconds = self._seconds | shaders.seconds | self._compile_seconds
+        return measured(c.graph, c.outputs, nbytes, count, seconds, self._mode)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)

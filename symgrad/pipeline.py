@@ -22,6 +22,7 @@ from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.within import in_regions
 from symgrad.kernel import watch
+from symgrad.kernel.layout import Layout
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.arrange import share_quotients
@@ -31,6 +32,7 @@ from symgrad.results import Result
 from symgrad.stats import flops, operations
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.memory import Once
+from symgrad.wgsl.printer import Printed, print_map
 
 DTypeName = Literal["float32", "float64"]
 
@@ -141,26 +143,53 @@ def _derived(
 
 
 class Shaders:
-    """The WGSL of a computation, made when it is first asked for."""
+    """The WGSL of a computation, made when it is first asked for.
+
+    Straight code is scheduled, and cut where it is long; one with loops or choices is a program of
+    the kernel language, which is printed.
+    """
 
     def __init__(self, computation: Computation, options: Options, title: str) -> None:
         self.computation, self.options, self._title = computation, options, title
         self._clock = Clock()
 
     @cached_property
-    def plan(self) -> Plan:
-        """What stands in which shader, and in which order."""
+    def plan(self) -> Plan | None:
+        """What stands in which shader, and in which order, if the code is straight."""
         c = self.computation
+        if c.has_regions:
+            return None
         with paused_gc():
             return self._clock.time("schedule", lambda: schedule(c.name, c.graph, c.outputs))
 
     @cached_property
+    def _printed(self) -> Printed:
+        plan, options = self.plan, self.options
+        style, library = Style(options.math, options.comments, self._title), functions(options.math)
+
+        def write() -> Printed:
+            if plan is None:
+                return print_map(self.computation, library, style)
+            return Printed(emit(plan, library, style), 4 * len(plan.scratch))
+
+        with paused_gc():
+            return self._clock.time("emit", write)
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """The sources, in the order in which they run."""
-        plan, options = self.plan, self.options
-        style = Style(options.math, options.comments, self._title)
-        with paused_gc():
-            return self._clock.time("emit", lambda: emit(plan, functions(options.math), style))
+        return self._printed.modules
+
+    @property
+    def layout(self) -> Layout:
+        """The buffers of the kernel."""
+        counts = tuple(len(o.nodes) for o in self.computation.outputs)
+        return Layout(len(self.computation.graph.names), counts, -(-self._printed.slots // 4))
+
+    @property
+    def count(self) -> int:
+        """How many shaders there are."""
+        return len(self.modules if self.plan is None else self.plan.pieces)
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.region import require_straight
+from symgrad.expr.region import regions, require_straight
 from symgrad.kernel.layout import Layout
 
 
@@ -48,6 +49,12 @@ class Computation:
     name: str
     graph: Graph
     outputs: tuple[Output, ...]
+
+    @cached_property
+    def has_regions(self) -> bool:
+        """Whether there are loops or choices in it."""
+        roots = [i for o in self.outputs for i in o.nodes]
+        return any(True for _ in regions(self.graph, roots))
 
 
 @dataclass(frozen=True)
