@@ -34,7 +34,10 @@ def inline(
         roots: what is needed of them.
         known: what some nodes are, the graph's inputs among them; buffers are not written to.
     """
-    return numbers(_Lowering(_Context(kernel), graph, dict(known), set(known)).roots(roots))
+    place = kernel.graph.place
+    found = _Lowering(_Context(kernel), graph, dict(known), set(known)).roots(roots)
+    kernel.graph.place = place
+    return numbers(found)
 
 
 def numbers(values: Sequence[Value]) -> list[int]:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.expr.node import Op
+from symgrad.expr import ops
+from symgrad.expr.node import WORD, Op
 from symgrad.kernel.language import (
     BOUND,
     Barrier,
@@ -33,6 +34,9 @@ from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import RESERVED, identifier
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.skeletons import moved, shapes
+
+_BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
+"""What takes words for bits."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,13 @@ class Body(Writer):
         here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
         here |= {kernel.group: "group.x", kernel.groups: "groups.x"}
         self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
+        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self._numbers()}
+
+    def _numbers(self) -> set[int]:
+        """The known words that are numbers, rather than masks and other patterns of bits."""
+        nodes, needed = self.graph.nodes, self.uses.counts
+        bits = {a for i in needed if nodes[i][0] in _BITWISE for a in nodes[i][1:]}
+        return {i for i in needed if nodes[i][0] is WORD} - bits
 
     # names ---------------------------------------------------------------------------------------
 
@@ -242,10 +253,15 @@ class Body(Writer):
         value, index = self.text(s.value), self._index(s.index)
         place = self.own.place(s.buffer, index)
         if s.add and self.own.stored(s.buffer, "") == "":
-            return self.line(f"{place} += {value};", s.value)
+            return self.assigned(f"{place} += {value};", s.value)
         if s.add:
             value = f"{self.own.loaded(s.buffer, index)} + {value}"
-        return self.line(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
+        return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
+
+    def assigned(self, text: str, i: int) -> str:
+        """A line that gives a value to something: the user's is behind what computes it."""
+        computed = self.graph.args(i) and i not in self.bound
+        return self.line(text, i) if computed else self.indent + text
 
     def _if(self, s: If) -> Iterator[str]:
         variables = [self.named(r) for r in s.results]
@@ -262,7 +278,7 @@ class Body(Writer):
     def _side(self, scope: Scope, variables: Sequence[str], ends: Sequence[int]) -> Iterator[str]:
         yield from self.scope(scope)
         for name, end in zip(variables, ends, strict=True):
-            yield self.line(f"{name} = {self.text(end)};", end)
+            yield self.assigned(f"{name} = {self.text(end)};", end)
 
     # loops ---------------------------------------------------------------------------------------
 
@@ -316,11 +332,11 @@ class Body(Writer):
             if not free:
                 p, init = next(iter(texts.items()))
                 name = self._free(f"next_{self.texts[p][0]}")
-                yield self.line(f"let {name} = {init};", ends[p])
+                yield self.assigned(f"let {name} = {init};", ends[p])
                 texts[p], asked[p] = name, set()
                 continue
             p = free[0]
-            yield self.line(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
+            yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
 
     def _carries_in(self, i: int, carries: Collection[int]) -> set[int]:
         """The carries in the text of a value."""
