@@ -20,7 +20,7 @@ from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
 from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
-from symgrad.points import Bound, Inputs, rooms_of, rooms_on_device
+from symgrad.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
 from symgrad.profiling import Profile, profile_kernel
 from symgrad.progress import Asked, staged
 from symgrad.results import Array, Result, Scalar
@@ -111,6 +111,10 @@ class Kernel:
                 return self._run_point(x)
             if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
                 return self._returned(program.run(x), x.shape[:1])
+        elif type(x) is dict and self._point_shape is not None:
+            filler = self._filler()
+            if filler.fill(x):
+                return self._run_point(filler.row)
         if isinstance(x, DeviceArray) or self._are_on_device(arrays):
             return self._run_on_device(program, arrays)
         points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
@@ -129,6 +133,15 @@ class Kernel:
         call()
         found = [read() for read in readers]
         return found[0] if self._single else tuple(found)
+
+    def _filler(self) -> Filler:
+        """What this thread writes nested points with."""
+        try:
+            return self._local.filler
+        except AttributeError:
+            given, row = self._inputs, np.empty(self._inputs.total, self._dtype)
+            filler = self._local.filler = Filler(given.names[0], given.trees[0], row)
+            return filler
 
     def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
         """Where this thread puts a point, what computes it, and what reads the results."""

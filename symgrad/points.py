@@ -80,6 +80,28 @@ class Inputs:
             raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
 
 
+class Filler:
+    """Writes a nested point, of plain arrays and floats, to an array of all its numbers."""
+
+    def __init__(self, name: str, tree: Tree, row: np.ndarray) -> None:
+        self.row, self._name, self._tree = row, name, tree
+        self._views = [block.of(row) for block in tree.blocks]
+        self._largest = float(np.finfo(row.dtype).max)
+
+    def fill(self, point: Any) -> bool:
+        """Whether the point was such, and has been written; others may be nested so as well."""
+        for part, view in zip(self._tree.parts(point, self._name), self._views, strict=True):
+            if type(part) is float:
+                fits = view.ndim == 0 and abs(part) <= self._largest
+            else:
+                fits = type(part) is np.ndarray and part.dtype == view.dtype
+                fits = fits and part.shape == view.shape
+            if not fits:
+                return False
+            view[...] = part
+        return True
+
+
 def _device_or_host(value: Any, name: str) -> Any:
     return value if isinstance(value, DeviceArray) else real_numbers(value, name)
 

@@ -130,7 +130,7 @@ class Derivatives:
         rows = values.reshape((*self.lead, self.tree.size))
         views = [block.of(rows) for block in self.tree.blocks]
         reads = [v.copy if v.ndim else partial(v.__getitem__, ()) for v in views]
-        return lambda: self.tree.nest(read() for read in reads)
+        return self.tree.reading(iter(reads))
 
     def parts(self, result: Any, name: str) -> Iterator[Any]:
         """The arrays that a result, or what is nested like it, consists of."""

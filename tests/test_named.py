@@ -54,6 +54,25 @@ def test_gradients_are_nested_as_the_variables(device: Any) -> None:
     assert kernel.inputs == ("w0", "w1", "w2", "w3", "inner_b0", "inner_c0", "inner_c1", "inner_c2")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "b", [0.5, 1, np.float32(2.0), np.array(0.25), 1e300, -np.inf, np.nan, [0.5, 0.75]], ids=repr
+)
+def test_points_of_any_numbers_give_what_their_rows_give(b: Any, dtype: Any) -> None:
+    kernel = sg.fused_forward_backward(SHAPES, loss, device="cpu", dtype=dtype)
+    rows = np.array([[*W.ravel(), one, *C] for one in np.atleast_1d(b)])
+    rows = rows if np.ndim(b) else rows[0]
+    for w, c in ((W, C), (W.astype(dtype), C.astype(dtype)), (W.T.copy().T, C.tolist())):
+        point = {"inner": {"c": c, "b": b}, "w": w}
+        for _ in range(2):  # what is kept of the first call is not in the second
+            value, slopes = kernel.run(point)
+            want, right = kernel.run(rows)
+            np.testing.assert_array_equal(value, want)
+            np.testing.assert_array_equal(slopes["w"], right["w"])
+            np.testing.assert_array_equal(slopes["inner"]["b"], right["inner"]["b"])
+            slopes["w"][...] = 0.0
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_batches_stand_before_the_shapes_and_broadcast(device: Any) -> None:
     kernel = sg.fused_forward_backward(SHAPES, loss, device=device)

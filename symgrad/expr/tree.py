@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,17 @@ class Tree:
                 object.__setattr__(made, name, part)
             return made
         return self.kind(*found) if hasattr(self.kind, "_fields") else self.kind(found)
+
+    def reading(self, reads: Iterator[Callable[[], Any]]) -> Callable[[], Any]:
+        """What makes a nest, of what these give in the place of its arrays."""
+        if self.is_leaf:
+            return next(reads)
+        if self.kind == "dict":
+            pairs = zip(self.keys, self.children, strict=True)
+            named = [(key, child.reading(reads)) for key, child in pairs]
+            return lambda: {key: read() for key, read in named}
+        mine = [*itertools.islice(reads, len(self.blocks))]
+        return lambda: self.nest(read() for read in mine)
 
     def build(self, values: np.ndarray) -> Any:
         """The nest of ``values`` (..., size): fresh arrays, and floats for single numbers."""
