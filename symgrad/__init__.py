@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from symgrad.bound_kernel import BoundKernel
     from symgrad.checking import Report, check
     from symgrad.data import DataKernel
+    from symgrad.expr.control import fori_loop
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
     from symgrad.functional import value_and_grad
     from symgrad.fused import (
@@ -255,6 +256,7 @@ __all__ = [
     "floor_divide",
     "fma",
     "fmod",
+    "fori_loop",
     "forward_backward",
     "fract",
     "free_memory",
@@ -346,6 +348,7 @@ _LATER = {
     "symgrad.bound_kernel": "BoundKernel",
     "symgrad.checking": "Report check",
     "symgrad.data": "DataKernel",
+    "symgrad.expr.control": "fori_loop",
     "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
     "symgrad.functional": "value_and_grad",
     "symgrad.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "

@@ -95,9 +95,8 @@ def fori_loop(
 
     Example:
         >>> import symgrad as sg
-        >>> from symgrad.expr.control import fori_loop
         >>> x = sg.var("x")
-        >>> power = fori_loop(0, 3, lambda k, y: y * x, x)
+        >>> power = sg.fori_loop(0, 3, lambda k, y: y * x, x)
         >>> sg.evaluate(power, {x: 2.0})
         16.0
     """

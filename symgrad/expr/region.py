@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
 from symgrad.expr.node import HOLES, INPUTS, Graph, Op, flags, reachable
+from symgrad.expr.place import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,11 +298,17 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
         UnsupportedError: it says of ``what`` nothing can be, and names the line of the loop.
     """
     for i in reachable(graph, roots):
-        if isinstance(graph.nodes[i][0], Regional):
-            place = graph.place_of(i)
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            place = graph.place_of(i) or _line_of(op.body)
             raise UnsupportedError(
-                f"{what}: a {graph.nodes[i][0].name} cannot be part of it yet, as it can of "
-                "sg.fused_forward, sg.fused_forward_backward and other kernels of points; "
-                "Python's for writes the turns out, and sg.where computes both sides"
-                + (f"\n  at {place}" if place else "")
+                f"{what}: a {op.name} cannot be part of it yet, as it can of sg.fused_forward, "
+                "sg.fused_forward_backward and other kernels of points; Python's for writes the "
+                "turns out, and sg.where computes both sides" + (f"\n  at {place}" if place else "")
             )
+
+
+def _line_of(body: Region) -> Place | None:
+    """The first line of the user's that led to a region."""
+    lines = (body.graph.place_of(i) for i in reachable(body.graph, body.yields))
+    return next((line for line in lines if line), None)
