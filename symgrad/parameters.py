@@ -19,7 +19,12 @@ from symgrad.expr.tree import Block, Tree, apart, flatten, tree_of
 
 def variables_of(n: Any) -> Tree:
     """The variables that ``n`` asks for: a number of them, a shape, or dicts of either."""
-    return tree_of(n if isinstance(n, (Mapping, tuple, list, Tree)) else checked_count(n))
+    return tree_of(n) if isinstance(n, (Mapping, tuple, list, Tree)) else _count(checked_count(n))
+
+
+@functools.lru_cache(64)
+def _count(n: int) -> Tree:
+    return tree_of(n)
 
 
 def of_row(f: Callable[..., Any], tree: Tree) -> Callable[..., Any]:

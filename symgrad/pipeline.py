@@ -121,8 +121,7 @@ def build(
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
         built = _kept.get((key, derivation, options), make, weight(traced.graph))
-        own = replace(built.traced, graph=built.traced.graph.copy())  # users build on it
-        return replace(built, traced=own)
+        return Built(built.traced.copied(), built.wanted, built.computation, built.seconds)
 
 
 def _differentiated(traced: Trace, derivation: Derivation, clock: Clock) -> tuple[Wanted, ...]:

@@ -277,10 +277,6 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
     raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
 
 
-_signature = functools.cache(inspect.signature)
-"""The signature of one of the functions here."""
-
-
 def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that say something: None does where the default is something else."""
     parameters = _signature(function).parameters
@@ -299,11 +295,23 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The function of these arguments, if it has them."""
-    try:
-        _signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise TraceError(located(f"np.{name} of expressions: {error}")) from error
+    misfit = _misfit(function, len(args), tuple(kwargs))
+    if misfit:
+        raise TraceError(located(f"np.{name} of expressions: {misfit}"))
     return function(*args, **kwargs)
+
+
+@functools.lru_cache(256)
+def _misfit(function: Callable[..., Any], count: int, names: Sequence[str]) -> str:
+    """Why a function does not take so many arguments, and others by these names; empty if it does.
+
+    Functions are traced again and again: to find it out takes as long as an operation.
+    """
+    try:
+        _signature(function).bind(*[None] * count, **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def _demote(value: Any) -> Any:

@@ -77,7 +77,7 @@ class Named:
     """
 
     function: Any
-    names: set[str]
+    names: Sequence[str]
     values: list[tuple[str, Any, bool]]
 
 
@@ -93,7 +93,7 @@ def _functions(f: Callable[..., Any]) -> Iterator[Named]:
         if code is None or id(code) in known:
             continue
         known.add(id(code))
-        names = set(_names(code))
+        names = _names_in(code)
         values = list(_values(function, names))
         yield Named(function, names, values)
         if len(known) == MOST_FUNCTIONS:
@@ -127,7 +127,7 @@ def _generators(functions: Sequence[Named]) -> Iterator[tuple[str, State]]:
                 yield "np.random" if value is np else name, state
 
 
-def _state_of(value: Any, names: set[str]) -> State | None:
+def _state_of(value: Any, names: Sequence[str]) -> State | None:
     """How to read the state of a generator of random numbers; None for anything else."""
     if isinstance(value, np.random.Generator):
         return lambda: pickle.dumps(value.bit_generator.state)
@@ -140,6 +140,12 @@ def _state_of(value: Any, names: set[str]) -> State | None:
     return None
 
 
+@functools.lru_cache(1024)
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    """The names in a function's code, each once: it is traced again and again."""
+    return tuple(sorted(set(_names(code))))
+
+
 def _names(code: CodeType) -> Iterator[str]:
     """The names in a function's code, and in the functions that are defined in it."""
     yield from (*code.co_names, *code.co_freevars)
@@ -148,14 +154,16 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _values(f: Any, names: set[str]) -> Iterator[tuple[str, Any, bool]]:
+def _values(f: Any, names: Sequence[str]) -> Iterator[tuple[str, Any, bool]]:
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents, True
         except ValueError:  # not yet assigned
             continue
     owned = getattr(getattr(f, "__self__", None), "__dict__", {})
-    for name in sorted(names & owned.keys()):
-        yield f"self.{name}", owned[name], True
-    for name in sorted(names & f.__globals__.keys()):
-        yield name, f.__globals__[name], False
+    for name in names if owned else ():
+        if name in owned:
+            yield f"self.{name}", owned[name], True
+    for name in names:
+        if name in f.__globals__:
+            yield name, f.__globals__[name], False

@@ -91,6 +91,10 @@ class Trace:
             return None
         return self.content()
 
+    def copied(self) -> Trace:
+        """The same with a graph of its own, for somebody who builds on it."""
+        return Trace(self.graph.copy(), self.inputs, self.outputs, self.structure)
+
     def content(self, *derived: Hashable) -> Content:
         """All that it says, with what has been derived from it, whose nodes are in its graph."""
         return Content(self.graph, self.outputs, self.structure, *derived)
