@@ -80,6 +80,10 @@ class Arrangement:
         self.operations = len([i for i in items if i not in fused and i not in self.lazy])
         self.loaded = {item.buffer for item in items if isinstance(item, Load)}
         self.staged = self._staged()
+        self.rows = self._rows(nodes)
+        """The rows of buffers that the lanes have to themselves."""
+        columns = sum(r.stride for r in self.rows)
+        is_wide = shape.lanes > 1 and columns > UNROLLED
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
         self._survey(kernel.main, [])
@@ -91,15 +95,13 @@ class Arrangement:
         self._part: dict[Item, int] = {}
         self._owner: dict[int, int] = {}
         self._cut = self._cut_length(thorough)
+        self._apart = is_wide and not any(isinstance(item, For | If) for item in items)
         self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
         self._arrange(kernel.main, False)
         self.slots = self._crossing()
         self.slot = self._slot()
         """Bytes of a slot of the frame in which these values are handed on."""
-        self.rows = self._rows(nodes)
-        """The rows of buffers that the lanes have to themselves."""
-        columns = sum(r.stride for r in self.rows)
-        self.in_memory = shape.lanes > 1 and (bool(self.parts) or columns > UNROLLED)
+        self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
         """Whether these rows are turned to columns in memory, rather than in registers."""
         self.rooms = self._workspace()
 
@@ -252,7 +254,7 @@ class Arrangement:
 
     def _pieces(self, run: list[Item], masked: bool) -> Iterator[Item | Part]:
         items = [i for i in run if i not in self.lazy and i not in self.products]
-        if len(items) <= self._cut:
+        if len(items) <= self._cut and not self._apart:
             yield from items
             return
         for start in range(0, len(items), self._cut):
@@ -284,6 +286,19 @@ class Arrangement:
                 stack += self.graph.args(a)
             elif not self.is_known(a) and self._owner.get(a) != function:
                 yield a
+
+    @property
+    def handed(self) -> list[str]:
+        """The parameters of a function that is a part, which are its arguments too."""
+        numbers = ["i32 %cell", *self.counts] if self.shape.lanes > 1 else []
+        names = [*(f"%{self.names[b]}" for b in self.bound), *self.rooms.names]
+        return [*(f"ptr {name}" for name in names), *numbers]
+
+    @property
+    def counts(self) -> list[str]:
+        """The parameters that say how many invocations and groups there are, if anybody asks."""
+        asked = not self.used.isdisjoint((self.kernel.count, self.kernel.groups))
+        return ["i32 %count", "i32 %groups"] if asked else []
 
     def is_known(self, i: int) -> bool:
         """Whether a value needs no memory: a constant, or what an invocation is."""

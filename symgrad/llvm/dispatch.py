@@ -6,17 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.expr.node import Op
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation, Reduction
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.body import Source
 from symgrad.llvm.device import host
 from symgrad.llvm.emit import emit
+from symgrad.llvm.instruction import Shape
 from symgrad.llvm.pointers import NULL, address
+from symgrad.llvm.printer import block_of, print_kernel
 from symgrad.llvm.recompile import Function
 from symgrad.llvm.reduce import emit_reduction
 from symgrad.llvm.threads import share_out, weight_of, worth
@@ -60,9 +66,35 @@ class Program:
         self._nbytes = self.dtype.itemsize * sum(self._columns)
         inputs = self.dtype.itemsize * len(computation.graph.names)
         self._weight = weight_of(computation.graph) + inputs + self._nbytes
-        self._lanes = host().shape(dtype, True).lanes
         self._lock = threading.Lock()
         self._compiled: dict[bool, Function] = {}
+
+    @cached_property
+    def _kernel(self) -> Kernel | None:
+        """The program of a computation with loops or branches."""
+        c = self.computation
+        return map_program(c, InStep(self._vector(True).lanes)) if c.has_regions else None
+
+    def _vector(self, batch: bool) -> Shape:
+        return host().shape(str(self.dtype), batch, self._math != "strict")
+
+    @cached_property
+    def _block(self) -> Shape:
+        """The shape of the blocks that a batch is done in."""
+        vector = self._vector(True)
+        return vector if self._kernel is None else block_of(self._kernel, vector)
+
+    @property
+    def _lanes(self) -> int:
+        return self._block.lanes
+
+    def _writer(self, batch: bool) -> Callable[[bool], Source]:
+        vector = self._vector(batch)
+        functions = definitions_for(self._math, str(self.dtype))
+        if self._kernel is None:
+            return partial(emit, self.computation, functions, vector)
+        shape = self._block if batch else vector
+        return partial(print_kernel, self._kernel, functions, shape, vector)
 
     def function(self, batch: bool) -> Function:
         """The compiled function for batches, or for single points."""
@@ -70,12 +102,9 @@ class Program:
         if found is None:
             with self._lock:
                 start = time.perf_counter()
-                dtype, math = str(self.dtype), self._math
-                shape = host().shape(dtype, batch, math != "strict")
-                write = partial(emit, self.computation, definitions_for(math, dtype), shape)
                 arrays = ", ".join(["void *"] * (len(self._columns) + 2))
                 loop = ", int64_t, int64_t, bool" if batch else ""
-                found = Function(write, f"void (*)({arrays}{loop})")
+                found = Function(self._writer(batch), f"void (*)({arrays}{loop})")
                 self._compiled[batch] = found
                 self.seconds += time.perf_counter() - start
         return found
@@ -165,8 +194,8 @@ class Program:
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """Fewer points than a vector has lanes, as a block of their own."""
-        block = np.zeros((self._lanes, points.shape[1]), self.dtype)
-        block[: len(points)] = points
+        block = np.empty((self._lanes, points.shape[1]), self.dtype)
+        block[: len(points)], block[len(points) :] = points, points[-1]
         rooms = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
         self.run_into(block, rooms)
         for result, room in zip(results, rooms, strict=True):

@@ -58,12 +58,7 @@ class ControlFlow(Memory):
             truths = self.type("b", True)
             mask = self.mask or self.shape.splat("i1", "true")
             self.leave(len(self.arrangement.slots), truths, mask)
-        arguments = [f"ptr {self.memory(b)}" for b in self.arrangement.bound]
-        cell = "%cell" if self.lanes > 1 else "0"
-        given = ["ptr %workspace", f"i32 {cell}"]
-        if self.lanes > 1:
-            given += ["i32 %count", "i32 %groups"]
-        self.write.do(f"call void @part{part.number}({', '.join([*arguments, *given])})")
+        self.write.do(f"call void @part{part.number}({', '.join(self.arrangement.handed)})")
 
     def known(self, i: int, name: str) -> None:
         """A value that has this name from here on."""

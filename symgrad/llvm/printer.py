@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
+from typing import Final
 
 from symgrad.expr.node import Op, paused_gc
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import For, Kernel
 from symgrad.llvm.arrangement import Arrangement, Part
 from symgrad.llvm.body import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.definitions import INLINED, closure, definitions
@@ -18,8 +20,23 @@ from symgrad.llvm.skeletons import store_block
 from symgrad.llvm.values import Calls
 from symgrad.mathlib.define import Function
 
-BATCH = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
-"""What a function for many invocations takes besides the kernel's buffers."""
+NEAR: Final = 2**20
+"""Bytes that a block works in, up to which it may be two registers wide: the cache has to hold it.
+"""
+
+_BATCH: Final = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream")
+
+
+def block_of(kernel: Kernel, vector: Shape) -> Shape:
+    """The shape of the blocks in which a kernel is best done, by the shape of a register.
+
+    A turn of a loop waits for the last one, so while one register waits another has its turn.
+    """
+    if not any(isinstance(item, For) for _, item in kernel.items()):
+        return vector
+    two = replace(vector, lanes=2 * vector.lanes)
+    found = Arrangement(kernel, two)
+    return vector if found.in_memory or found.rooms.size > NEAR else two
 
 
 @paused_gc()
@@ -30,9 +47,10 @@ def print_kernel(
     """The module whose function ``run`` does a kernel, which is written for whole groups.
 
     For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
-    workspace, first, end, stream, count, groups)`` does those from ``first`` to ``end``, whole
-    blocks of them. ``stream`` says that results are aligned to vectors and are to go past the
-    cache. ``vector`` is the shape of a register, if a block has several.
+    workspace, first, end, stream)`` does those from ``first`` to ``end``, whole blocks of them.
+    ``stream`` says that results are aligned to vectors and are to go past the cache. If the kernel
+    asks how many invocations or groups there are, ``count`` and ``groups`` follow. ``vector`` is
+    the shape of a register, if a block has several.
     """
     return _Module(kernel, functions, shape, vector or shape, thorough).source()
 
@@ -56,7 +74,7 @@ class _Module:
     @property
     def _effort(self) -> int:
         """As of `symgrad.llvm.body.Body`."""
-        if self.arrangement.parts:
+        if len(self.arrangement.parts) > 1:
             return 1 if self.thorough else 0
         return 2 if self.shape.lanes > 1 and self.arrangement.operations <= LONG_BATCH else 1
 
@@ -64,7 +82,8 @@ class _Module:
     def _hot(self) -> float:
         """The seconds of running after which it pays to compile it thoroughly."""
         operations = self.arrangement.operations
-        quick = self.arrangement.parts and not self.thorough and operations <= MOST_THOROUGH
+        is_cut = len(self.arrangement.parts) > 1
+        quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
         return HOT * operations if quick else math.inf
 
     def _definitions(self) -> Iterator[str]:
@@ -100,18 +119,14 @@ class _Module:
             yield from self._part(part)
 
     def _part(self, part: Part) -> Iterator[str]:
-        given = ["ptr %workspace", "i32 %cell"]
-        if self.shape.lanes > 1:
-            given += ["i32 %count", "i32 %groups"]
         flow = self._flow()
         if part.masked:
             flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))
         for item in part.items:
             flow.item(item)
-        parameters = ", ".join([*self._buffers, *given])
+        parameters = ", ".join(self.arrangement.handed)
         yield f"define internal void @part{part.number}({parameters}) noinline #0 {{"
         yield "entry:"
-        yield from self.arrangement.rooms.addresses()
         yield from flow.write.lines
         yield "  ret void"
         yield "}"
@@ -130,7 +145,7 @@ class _Module:
         flow.scope(self.kernel.main)
         self._finish(flow)
         return [
-            *self._head(*BATCH),
+            *self._head(*_BATCH, *self.arrangement.counts),
             "  %any = icmp slt i64 %first, %end",
             "  br i1 %any, label %block, label %done",
             "block:",

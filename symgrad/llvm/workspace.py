@@ -24,6 +24,11 @@ class Workspace:
         self._starts[name] = self.size
         self.size += -(-nbytes // LINE) * LINE
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the rooms' addresses."""
+        return [f"%{name}" for name in self._starts]
+
     def addresses(self) -> list[str]:
         """The instructions after which ``%NAME`` is the address of each room."""
         return [
