@@ -193,7 +193,9 @@ class Program:
             call(scratch(), count - lanes, count, False)
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
-        """Fewer points than a vector has lanes, as a block of their own."""
+        """Fewer points than a vector has lanes, as a block of their own: the last one fills it."""
+        if not len(points):
+            return
         block = np.empty((self._lanes, points.shape[1]), self.dtype)
         block[: len(points)], block[len(points) :] = points, points[-1]
         rooms = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
