@@ -188,6 +188,8 @@ HOLES: Final = _leaves_of("hole")
 LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *INPUTS.values(), *HOLES.values())
 ARRAYS: Final = "FW"
 """The types of arrays."""
+STRUCTURED: Final = ARRAYS + "t"
+"""The types of what no single instruction computes: arrays, and results of loops and choices."""
 
 
 class Graph:

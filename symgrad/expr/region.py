@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
-from symgrad.expr.node import HOLES, INPUTS, Graph, Op, flags, reachable
+from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op, flags, reachable
 from symgrad.expr.place import Place
 
 
@@ -292,23 +292,28 @@ def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:
 
 
 def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
-    """Refuse loops and choices where nothing can be made of them yet.
+    """Refuse loops, choices and arrays where nothing can be made of them yet.
 
     Raises:
         UnsupportedError: it says of ``what`` nothing can be, and names the line of the loop.
     """
     for i in reachable(graph, roots):
         op = graph.nodes[i][0]
-        if isinstance(op, Regional):
-            place = graph.place_of(i) or _line_of(op.body)
+        if op.result in STRUCTURED:
+            name = op.name if isinstance(op, Regional) else "array"
+            place = _line_of(graph, i)
             raise UnsupportedError(
-                f"{what}: a {op.name} cannot be part of it yet, as it can of sg.fused_forward, "
+                f"{what}: a {name} cannot be part of it yet, as it can of sg.fused_forward, "
                 "sg.fused_forward_backward and other kernels of points; Python's for writes the "
                 "turns out, and sg.where computes both sides" + (f"\n  at {place}" if place else "")
             )
 
 
-def _line_of(body: Region) -> Place | None:
-    """The first line of the user's that led to a region."""
-    lines = (body.graph.place_of(i) for i in reachable(body.graph, body.yields))
-    return next((line for line in lines if line), None)
+def _line_of(graph: Graph, i: int) -> Place | None:
+    """The user's line that led to a node, or to what is in its region."""
+    op = graph.nodes[i][0]
+    found = graph.place_of(i)
+    if found or not isinstance(op, Regional):
+        return found
+    inner = (op.body.graph.place_of(j) for j in reachable(op.body.graph, op.body.yields))
+    return next((line for line in inner if line), None)

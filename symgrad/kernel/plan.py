@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.region import regions, require_straight
+from symgrad.expr.node import INPUT, STRUCTURED, Graph, reachable
+from symgrad.expr.region import require_straight
 from symgrad.kernel.layout import Layout
 
 
@@ -52,9 +52,9 @@ class Computation:
 
     @cached_property
     def has_regions(self) -> bool:
-        """Whether there are loops or choices in it."""
+        """Whether there are loops, choices or arrays in it."""
         roots = [i for o in self.outputs for i in o.nodes]
-        return any(True for _ in regions(self.graph, roots))
+        return any(self.graph.type(i) in STRUCTURED for i in reachable(self.graph, roots))
 
 
 @dataclass(frozen=True)

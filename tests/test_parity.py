@@ -1,0 +1,93 @@
+"""Random programs of loops, choices and arrays: the interpreter and every device agree."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from programs import points, program
+from tint import check_with_tint, needs_tint
+
+import symgrad as sg
+from symgrad.kernel.execute import execute
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.verify import verify
+
+SEEDS = range(12)
+GPUS = [d for d in sg.devices() if d.is_gpu]
+X = points(count=70).T
+"""Points (70, 3): no whole number of vectors or workgroups."""
+
+
+def loss(seed: int) -> Any:
+    """A program as a loss of three numbers."""
+
+    def f(v: Any) -> Any:
+        a, b = program(seed)(v)
+        return a * b + a
+
+    return f
+
+
+@cache
+def made(seed: int, dtype: Literal["float32", "float64"] = "float64") -> sg.Kernel:
+    return sg.fused_forward_backward(3, loss(seed), device="cpu", dtype=dtype)
+
+
+def interpreted(kernel: sg.Kernel, x: np.ndarray, target: Any, dtype: Any) -> np.ndarray:
+    """Loss and gradient (B, 4) by the interpreter, of what back ends are given."""
+    computation = kernel._shaders.computation
+    program = map_program(computation, target)
+    verify(program)
+    count = -(-len(x) // target.width) * target.width if target.whole else len(x)
+    arrays = {"x": np.resize(np.asarray(x, dtype), (count, 3))}
+    arrays |= {o.name: np.empty((count, len(o.nodes)), dtype) for o in computation.outputs}
+    execute(program, arrays, count, dtype=dtype)
+    return np.concatenate([arrays[o.name] for o in computation.outputs], axis=1)[: len(x)]
+
+
+@cache
+def expected(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Loss and gradient in float64, and how much they change where the last digits of x do.
+
+    At a jump, of a choice or of a number of turns, no float32 can be held to them.
+    """
+    nearby = [interpreted(made(seed), X * (1 + e), InStep(8), np.float64) for e in (0, 3e-7, -3e-7)]
+    change = np.max([np.abs(n - nearby[0]) for n in nearby], axis=0).max(axis=1)
+    return nearby[0], change
+
+
+def on_device(kernel: sg.Kernel) -> np.ndarray:
+    value, gradient = kernel.run(X)
+    return np.concatenate([value[:, None], gradient], axis=1).astype(np.float64)
+
+
+def agrees(found: np.ndarray, seed: int, tolerance: float) -> None:
+    """Whether results are those that are expected, but for what the rounding of x makes of them."""
+    want, change = expected(seed)
+    scale = np.abs(want).max(axis=1) + 1.0
+    error = np.abs(found - want).max(axis=1) / scale
+    steady = change < 1e-4 * scale
+    assert steady.mean() > 0.8
+    assert (error[steady] < tolerance + 10 * (change / scale)[steady]).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_interpreter_agrees_for_each_kind_of_target(seed: int) -> None:
+    found = interpreted(made(seed), X, InGroups(8), np.float64)
+    np.testing.assert_array_equal(found, expected(seed)[0])
+    agrees(interpreted(made(seed, "float32"), X, InStep(8), np.float32), seed, 1e-4)
+
+
+@pytest.mark.parametrize("device", GPUS, ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gpus_agree(seed: int, device: sg.Device) -> None:
+    agrees(on_device(made(seed, "float32").to(device)), seed, 1e-4)
+
+
+@needs_tint
+def test_tint_takes_the_sources() -> None:
+    check_with_tint([made(seed, "float32").wgsl for seed in SEEDS])
