@@ -15,10 +15,10 @@ import numpy as np
 from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import Array, array_of
 from symgrad.expr.control import cond, fori_loop, tracing, while_loop
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Handle, Op
+from symgrad.expr.versions import Array, array_of
 
 TAME: Final = (
     ops.add, ops.sub, ops.mul, ops.sin, ops.cos, ops.tanh, ops.sigmoid, ops.atan, ops.neg,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
-from programs import Kinds, called, points, program, random_program
+from programs import Kinds, Numbers, called, points, program, random_program
 from strategies import OPS, Drawn
 
+from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.region import Choice, Loop, regions
+from symgrad.expr.show import REPR, dot, latex, text
 from symgrad.expr.simplify import simplify
 from symgrad.expr.verify import verify
 
@@ -53,6 +57,32 @@ def test_a_simplified_program_is_the_same(seed: int) -> None:
     inputs = dict(zip(range(len(at)), at, strict=True))
     got = np.array(evaluate_graph(made, roots, inputs))
     np.testing.assert_allclose(got, values(drawn, at), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:30])
+def test_the_text_of_a_program_is_python_that_means_the_same(seed: int) -> None:
+    drawn, at = random_program(seed), points(count=3)
+    scope: dict[str, Any] = {name: op.reference for name, op in ops.TABLE.items()}
+    scope |= {"zeros": lambda n: Numbers([0.0] * n), "put": Numbers.put, "nan": math.nan}
+    want = values(drawn, at)
+    for result, expected in zip(drawn.floats, want, strict=True):
+        *lines, last = text(result).splitlines()
+        for j, point in enumerate(at.T):
+            inner = scope | {f"x{k}": x for k, x in enumerate(point)}
+            exec("\n".join(lines), inner)
+            np.testing.assert_allclose(eval(last, inner), expected[j], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_a_program_is_shown(seed: int) -> None:
+    """Brackets of LaTeX and of Graphviz match, and a repr stays short."""
+    result = random_program(seed).floats[-1]
+    for shown in (latex(result), dot(result)):
+        assert shown.count("{") == shown.count("}")
+    assert latex(result).count(r"\left") - latex(result).count(r"\leftarrow") == latex(
+        result
+    ).count(r"\right")
+    assert len(repr(result)) <= REPR
 
 
 def test_programs_have_what_they_are_drawn_for() -> None:

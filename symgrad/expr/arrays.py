@@ -1,19 +1,13 @@
-"""Arrays as values: writing to one gives a new version of it, so loops over arrays are pure."""
+"""Arrays as values: the rows that read them, and that make new versions of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
-from symgrad.expr.counter import index
-from symgrad.expr.expression import WRAP, Expr, Word, operand
-from symgrad.expr.misuse import located
-from symgrad.expr.node import ARRAYS, HOLES, INPUTS, Graph, Handle, Op
-
-# --- rows -----------------------------------------------------------------------------------------
+from symgrad.expr.node import ARRAYS, HOLES, INPUTS, Graph, Op
 
 
 class ArrayOp(Op):
@@ -96,61 +90,6 @@ PUTS: Final = {"F": PUT, "W": PUT_W}
 """The row that writes to an array of each type."""
 EMPTIES: Final = {"F": EMPTY, "W": EMPTY_W}
 """The leaf of each type of which every number is written before it is read."""
-
-# --- handles --------------------------------------------------------------------------------------
-
-
-class Array(Handle):
-    """An array of floats, or of words, of a length that is known."""
-
-    __slots__ = ()
-    type: ClassVar[str] = "F"
-    build = Expr.build
-
-    def __len__(self) -> int:
-        return length(self.graph, self.id)
-
-    def __getitem__(self, i: Any) -> Any:
-        return READS[self.type](self, self._index(i))
-
-    def put(self, i: Any, value: Any) -> Any:
-        """The array with another element i."""
-        return PUTS[self.type](self, self._index(i), value)
-
-    def _index(self, i: Any) -> Word:
-        return Word(self.graph, index(self.graph, i))
-
-
-class WordArray(Array):
-    """An array of words."""
-
-    __slots__ = ()
-    type: ClassVar[str] = "W"
-
-
-class Results(Handle):
-    """All results of a loop or a choice together, of which a `Pick` is one."""
-
-    __slots__ = ()
-    build = Expr.build
-
-
-WRAP.update({"F": Array, "W": WordArray, "t": Results})
-
-
-def zeros(graph: Graph, n: int) -> Array:
-    """An array of n zeros."""
-    if n < 1:
-        raise InputError(located(f"an array has at least one element, not {n}"))
-    return Array(graph, graph.intern((ZEROS, n)))
-
-
-def array_of(graph: Graph, values: Sequence[Any]) -> Array:
-    """The array of these numbers."""
-    made = zeros(graph, len(values))
-    for i, value in enumerate(values):
-        made = made.put(i, Expr(graph, operand(graph, value, "f")))
-    return made
 
 
 def length(graph: Graph, i: int) -> int:

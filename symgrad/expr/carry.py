@@ -10,12 +10,12 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.array import array
-from symgrad.expr.arrays import Array
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import WRAP, Condition, Word, operand, require_graph
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Graph, Handle
 from symgrad.expr.tree import Tree, apart
+from symgrad.expr.versions import Array
 
 _WORDS: Final = {
     "f": "a number", "b": "a condition", "u": "a word", "F": "an array", "W": "an array of words",

@@ -15,7 +15,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.arrays import Array, array_of, size_of, zeros
+from symgrad.expr.arrays import size_of
 from symgrad.expr.carry import Nest, flattened
 from symgrad.expr.counter import bound, ceiling, largest, limit, whole, word
 from symgrad.expr.expression import Expr, operand
@@ -24,6 +24,7 @@ from symgrad.expr.node import HOLES, WORD, Graph, Handle, reachable
 from symgrad.expr.place import OnePlace, describe, resolve_places
 from symgrad.expr.region import choice_op, close, hole, loop_op, pick
 from symgrad.expr.tree import apart
+from symgrad.expr.versions import Array, array_of, zeros
 
 _traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
 """The graph of the function that is being traced."""

@@ -216,7 +216,7 @@ class _Closing:
 
     def take(self, i: int) -> int:
         """A parameter for node i."""
-        name = _name(self.graph, i) or f"c{len(self.made.names)}"
+        name = name_of(self.graph, i) or f"c{len(self.made.names)}"
         new = self.made.input(name, self.graph.type(i), size_of(self.graph, i))
         self.new[i] = new
         return new
@@ -274,8 +274,8 @@ class _Closing:
         return self.made
 
 
-def _name(graph: Graph, i: int) -> str:
-    """What the user calls an input, or a parameter of a region that is open."""
+def name_of(graph: Graph, i: int) -> str:
+    """What an input, or a parameter of a region that is open, is called; empty for other nodes."""
     op, *payload = graph.nodes[i]
     if op is INPUTS.get(op.result):
         return graph.names[payload[0]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
+from symgrad.expr.arrays import FRESH, READS
 from symgrad.expr.node import (
     CONST,
-    INPUT,
     INTEGER,
     TRUTH,
     WORD,
@@ -17,17 +17,24 @@ from symgrad.expr.node import (
     Handle,
     Op,
     reachable,
-    users,
 )  # fmt: skip
+from symgrad.expr.ops import word_float
 from symgrad.expr.place import resolve_places
-
-PRIMARY, POWER, UNARY, QUOTIENT, PRODUCT, SUM, RELATION, LOGIC, LOOSE = 9, 8, 7, 6, 5, 4, 3, 2, 0
-
-LONGEST = 400
-"""Characters beyond which a value gets a name of its own, and what is shared gets names at all."""
-
-SHARED = 12
-"""Characters of a shared value that then gets a name."""
+from symgrad.expr.region import Pick, Regional, name_of, regions
+from symgrad.expr.statements import (
+    LOGIC,
+    LOOSE,
+    POWER,
+    PRIMARY,
+    PRODUCT,
+    QUOTIENT,
+    RELATION,
+    SUM,
+    UNARY,
+    Style,
+    Text,
+    written,
+)
 
 REPR = 200
 """Characters of a ``repr``."""
@@ -36,27 +43,11 @@ COUNTED = 10_000
 """Operations that a ``repr`` counts: it must not walk a million nodes."""
 
 
-class Text(NamedTuple):
-    """What is shown of a node, and how tightly its outermost operation binds."""
-
-    shown: str
-    binding: int = PRIMARY
-    constant: bool = False
-
-    def wrapped(self, least: int, brackets: tuple[str, str] = ("(", ")")) -> str:
-        """The text, in brackets if it binds less tightly than that."""
-        return self.shown if self.binding >= least else self.shown.join(brackets)
-
-
 @cache
 def _symbol(pattern: str) -> str | None:
     """The operator of ``{0} + {1}``; None for what is not infix."""
     found = re.fullmatch(r"\{0\} (\S+) \{1\}", pattern)
     return found[1] if found else None
-
-
-Leaf = Callable[[Graph, int], Text]
-Writer = Callable[[Op, Sequence[Text]], Text]
 
 
 def text(expr: Handle) -> str:
@@ -68,7 +59,8 @@ def text(expr: Handle) -> str:
         >>> sg.text(x ** 3 - 2 / x)
         'x**3 - 2 / x'
     """
-    return "\n".join(_lines(expr, _write_text, _leaf_text, "t{}", "{} = {}"))
+    lines, [last] = written(expr.graph, [expr.id], _TEXT)
+    return "\n".join([*lines, last.shown])
 
 
 def short_text(expr: Handle) -> str:
@@ -76,7 +68,7 @@ def short_text(expr: Handle) -> str:
     graph = expr.graph
     near = _near(graph, expr.id, COUNTED)
     operations = sum(1 for i in near if graph.nodes[i][0].arity)
-    if operations <= REPR:
+    if operations <= REPR and not any(isinstance(graph.nodes[i][0], Regional) for i in near):
         full = text(expr).replace("\n", "; ")
         if len(full) <= REPR:
             return full
@@ -106,10 +98,10 @@ def latex(expr: Handle) -> str:
         >>> print(sg.latex(sg.sqrt(x) / 2))
         \frac{\sqrt{x}}{2}
     """
-    *lines, last = _lines(expr, _write_latex, _leaf_latex, "t_{{{}}}", "{} &= {}")
+    lines, [last] = written(expr.graph, [expr.id], _LATEX)
     if not lines:
-        return last
-    body = r" \\ ".join([*lines, f"& {last}"])
+        return last.shown
+    body = r" \\ ".join([*lines, f"& {last.shown}"])
     return rf"\begin{{aligned}} {body} \end{{aligned}}"
 
 
@@ -119,14 +111,16 @@ MOST_TERMS: Final = 500
 
 def formula(expr: Handle) -> str | None:
     """The expression as a notebook shows it; None if it is too large to be read."""
-    small = len(reachable(expr.graph, [expr.id])) <= MOST_TERMS
+    inner = sum(len(body.graph) for body in regions(expr.graph, [expr.id]))
+    small = len(reachable(expr.graph, [expr.id])) + inner <= MOST_TERMS
     return f"$${latex(expr)}$$" if small else None
 
 
 def dot(exprs: Handle | Iterable[Handle]) -> str:
     """The DAG of one or several expressions as Graphviz source; the user's lines are tooltips.
 
-    Inputs stand in boxes, results in bold ellipses, arguments from left to right.
+    Inputs stand in boxes, results in bold ellipses, arguments from left to right. The body of a
+    loop, and the sides of a choice, stand in a frame of their own.
 
     Example:
         >>> import symgrad as sg
@@ -139,19 +133,30 @@ def dot(exprs: Handle | Iterable[Handle]) -> str:
     lines = ["digraph expression {", "  rankdir=BT; ordering=in;", '  node [fontname="monospace"];']
     if handles:
         resolve_places(handles[0].graph)
-        for i in reachable(handles[0].graph, roots):
-            lines.extend(_dot_node(handles[0].graph, i, ", style=bold" if i in roots else ""))
+        lines += _dot_graph(handles[0].graph, roots, "n", "  ")
     return "\n".join([*lines, "}"])
 
 
-def _dot_node(graph: Graph, i: int, style: str) -> Iterator[str]:
+def _dot_graph(graph: Graph, roots: Collection[int], prefix: str, indent: str) -> Iterator[str]:
+    """The nodes that roots need; their names begin with a prefix."""
+    for i in reachable(graph, roots):
+        style = ", style=bold" if i in roots else ""
+        yield from (indent + line for line in _dot_node(graph, i, style, prefix))
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            yield f'{indent}subgraph cluster_{prefix}{i} {{ label="{op.name}";'
+            yield from _dot_graph(op.body.graph, op.body.yields, f"{prefix}{i}_", f"{indent}  ")
+            yield f"{indent}}}"
+
+
+def _dot_node(graph: Graph, i: int, style: str, prefix: str) -> Iterator[str]:
     op = graph.nodes[i][0]
     label = op.name if op.arity else _leaf_text(graph, i).shown
-    shape = "ellipse" if op.arity else "box" if op is INPUT else "plaintext"
+    shape = "ellipse" if op.arity else "plaintext" if op.constant else "box"
     place = graph.place_of(i)
     tooltip = f', tooltip="{_escaped(str(place))}"' if place else ""
-    yield f'  n{i} [label="{_escaped(label)}", shape={shape}{style}{tooltip}];'
-    yield from (f"  n{a} -> n{i};" for a in graph.args(i))
+    yield f'{prefix}{i} [label="{_escaped(label)}", shape={shape}{style}{tooltip}];'
+    yield from (f"{prefix}{a} -> {prefix}{i};" for a in graph.args(i))
 
 
 def _escaped(label: str) -> str:
@@ -159,37 +164,6 @@ def _escaped(label: str) -> str:
 
 
 # --- long expressions -----------------------------------------------------------------------------
-
-
-def _lines(expr: Handle, write: Writer, leaf: Leaf, name: str, binding: str) -> list[str]:
-    """The lines that give names to values, and at the end the expression itself."""
-    graph = expr.graph
-    order = reachable(graph, [expr.id])
-    uses = users(graph, order)
-    limit = SHARED if _is_long(graph, order) else LONGEST
-    names = (n for k in range(len(order)) if (n := name.format(k)) not in graph.names)
-    texts: dict[int, Text] = {}
-    lines: list[str] = []
-    for i in order:
-        node = graph.nodes[i]
-        if not node[0].arity:
-            texts[i] = leaf(graph, i)
-            continue
-        texts[i] = found = write(node[0], [texts[a] for a in node[1:]])
-        if len(found.shown) > (LONGEST if uses[i] == 1 else limit) and i != expr.id:
-            texts[i] = Text(next(names))
-            lines.append(binding.format(texts[i].shown, found.shown))
-    return [*lines, texts[expr.id].shown]
-
-
-def _is_long(graph: Graph, order: Sequence[int]) -> bool:
-    """Whether the text would be long if every value were written out wherever it is used."""
-    lengths: dict[int, int] = {}
-    for i in order:
-        lengths[i] = 3 + sum(lengths[a] for a in graph.args(i))
-        if lengths[i] > LONGEST:
-            return True
-    return False
 
 
 def _near(graph: Graph, root: int, most: int) -> list[int]:
@@ -239,20 +213,28 @@ _WRITE_LEAF: Final[dict[Op, Callable[..., str]]] = {
     CONST: number,
     TRUTH: _truth,
     INTEGER: str,
-    WORD: hex,
+    WORD: lambda n: str(n) if n < 2**16 else hex(n),
 }
 
 
 def _leaf_text(graph: Graph, i: int) -> Text:
     node = graph.nodes[i]
-    if node[0] is INPUT:
-        return Text(graph.names[node[1]])
+    if node[0] in FRESH:
+        return Text(f"{node[0].name}({node[1]})")
+    if not node[0].constant:
+        return Text(name_of(graph, i) or f"_{i}")
     shown = _WRITE_LEAF[node[0]](Graph.leaf_value(node))
     return Text(shown, UNARY if shown.startswith("-") else PRIMARY, constant=True)
 
 
 def _write_text(op: Op, args: Sequence[Text]) -> Text:
     symbol = _symbol(op.wgsl)
+    if op is word_float:
+        return args[0]
+    if isinstance(op, Pick):
+        return Text(f"{args[0].wrapped(PRIMARY)}[{op.index}]")
+    if op in READS.values():
+        return Text(f"{args[0].wrapped(PRIMARY)}[{args[1].shown}]")
     if op.transparent:
         return Text(f"{op.name}({args[0].shown})")
     if symbol:
@@ -309,9 +291,9 @@ _GREEK: Final = frozenset((
 def _leaf_latex(graph: Graph, i: int) -> Text:
     shown = _leaf_text(graph, i).shown
     op = graph.nodes[i][0]
-    if op is INPUT:
+    if not op.constant:
         return Text(_name_latex(shown))
-    if op in (TRUTH, WORD) or shown == "nan":
+    if op in FRESH or op is TRUTH or shown == "nan" or "x" in shown:
         return Text(rf"\mathrm{{{shown}}}", constant=True)
     mantissa, _, exponent = shown.replace("inf", r"\infty").partition("e")
     if exponent:
@@ -337,6 +319,10 @@ def _upright(name: str) -> str:
 
 def _write_latex(op: Op, args: Sequence[Text]) -> Text:
     symbol = _symbol(op.latex)
+    if op is word_float:
+        return args[0]
+    if op in READS.values():
+        return Text(f"{args[0].wrapped(PRIMARY, _BRACKETS)}_{{{args[1].shown}}}")
     if op.transparent or not op.latex:
         name = op.name.replace("_", r"\_")
         shown = ", ".join(a.shown for a in (args[:1] if op.transparent else args))
@@ -384,3 +370,21 @@ def _outermost(op: Op) -> int:
     if op.latex.startswith(r"\begin"):
         return LOOSE
     return POWER if _SCRIPT_OR_FRACTION.match(op.latex) else PRIMARY
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+_TEXT: Final = Style(
+    _write_text, _leaf_text, "t{}", str,
+    assign="{} = {}", change="{i}{} = {}", up="{i}for {} in range({}, {}):",
+    down="{i}for {} in reversed(range({}, {})):", stop="{i}if not ({}): break",
+    then="{i}if {}:", otherwise="{i}else:", indent="    ", apart=", ",
+)  # fmt: skip
+_LATEX: Final = Style(
+    _write_latex, _leaf_latex, "t_{{{}}}", _name_latex,
+    assign="{} &= {}", change=r"& {i}{} \leftarrow {}",
+    up=r"& {i}\mathbf{{for}}\ {1} \le {0} < {2}:",
+    down=r"& {i}\mathbf{{for}}\ {2} > {0} \ge {1}:",
+    stop=r"& {i}\mathbf{{as\ long\ as}}\ {}:", then=r"& {i}\mathbf{{if}}\ {}:",
+    otherwise=r"& {i}\mathbf{{else}}:", indent=r"\quad ", apart=r",\, ",
+)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ import pytest
 
 from symgrad.expr import functions as F
 from symgrad.expr import ops
+from symgrad.expr.control import cond, fori_loop, while_loop
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import LEAVES, Graph, Op
@@ -223,3 +225,48 @@ def test_dot_is_deterministic_and_escaped() -> None:
     assert dot([]) == "digraph expression {\n  rankdir=BT; ordering=in;\n" + (
         '  node [fontname="monospace"];\n}'
     )
+
+
+# --- loops and choices ----------------------------------------------------------------------------
+
+
+def test_a_loop_is_shown_as_it_is_written() -> None:
+    def body(k: Any, state: Any) -> Any:
+        inner = fori_loop(0, k + 1, lambda j, s: s + j * x, state["b"])
+        return {"a": state["a"] * x + k, "b": inner}
+
+    end = fori_loop(1, 5, body, {"a": x, "b": 2.0})
+    assert text(end["a"] + end["b"]).splitlines() == [
+        "a, b = x, 2",
+        "for k in range(1, 5):",
+        "    s = b",
+        "    for j in range(0, k + 1):",
+        "        s = j * x + s",
+        "    a, b = a * x + k, s",
+        "a + b",
+    ]
+    assert r"\mathbf{for}\ 1 \le k < 5: \\ & \quad s \leftarrow b" in latex(end["a"] + end["b"])
+
+
+def test_a_choice_is_shown_as_it_is_written() -> None:
+    chosen = cond(x > 1, lambda: while_loop(lambda c: c > 1, lambda c: c / 2, x), lambda: x * x)
+    assert text(chosen - 1).splitlines() == [
+        "if 1 < x:",
+        "    c = x",
+        "    for k in range(0, 0xffffffff):",
+        "        if not (1 < c): break",
+        "        c = c / 2",
+        "    t0 = c",
+        "else:",
+        "    t0 = x * x",
+        "t0 - 1",
+    ]
+
+
+def test_a_region_is_a_frame_of_its_own() -> None:
+    source = dot(fori_loop(0, 3, lambda k, y: y * x + k, x))
+    assert "subgraph cluster_n" in source
+    assert source.count('label="k"') == 1
+    names = set(re.findall(r"^ *(n\w+) \[", source, re.MULTILINE))
+    ends = re.findall(r"(n\w+) -> (n\w+);", source)
+    assert {n for pair in ends for n in pair} <= names

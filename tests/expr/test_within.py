@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import zeros
 from symgrad.expr.control import cond, fori_loop
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.functions import cos, sin
@@ -15,6 +14,7 @@ from symgrad.expr.node import Graph, reachable
 from symgrad.expr.region import Regional, regions
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.verify import verify
+from symgrad.expr.versions import zeros
 from symgrad.expr.within import in_regions
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import lower

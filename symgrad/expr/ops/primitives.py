@@ -21,7 +21,8 @@ bits_float = Op(
 )  # fmt: skip
 word_add = Op(
     name="word_add", signature="uu->u", reference=np.add, meaning="a + b modulo 2**32",
-    llvm="add {u} {0}, {1}", wgsl="{0} + {1}", commutative=True, points=((7, 9),),
+    llvm="add {u} {0}, {1}", wgsl="{0} + {1}", latex="{0} + {1}", commutative=True,
+    points=((7, 9),),
 )  # fmt: skip
 word_and = Op(
     name="word_and", signature="uu->u", reference=np.bitwise_and, meaning="the bits in a and in b",
@@ -33,11 +34,11 @@ word_div = Op(
 )  # fmt: skip
 word_sub = Op(
     name="word_sub", signature="uu->u", reference=np.subtract, meaning="a - b modulo 2**32",
-    llvm="sub {u} {0}, {1}", wgsl="{0} - {1}", points=((29, 9), (9, 29)),
+    llvm="sub {u} {0}, {1}", wgsl="{0} - {1}", latex="{0} - {1}", points=((29, 9), (9, 29)),
 )  # fmt: skip
 word_mul = Op(
     name="word_mul", signature="uu->u", reference=np.multiply, meaning="a * b modulo 2**32",
-    llvm="mul {u} {0}, {1}", wgsl="{0} * {1}", commutative=True,
+    llvm="mul {u} {0}, {1}", wgsl="{0} * {1}", latex=r"{0} \, {1}", commutative=True,
     points=((29, 9), (0x12345678, 0x9ABCDEF)),
 )  # fmt: skip
 word_or = Op(
