@@ -15,7 +15,8 @@ from symgrad.data import DataKernel, retraced
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph, reachable
+from symgrad.expr.node import Graph, inputs_of, reachable
+from symgrad.expr.rebuild import Copy, rebuild
 from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
 from symgrad.expr.verbs import evaluate
 from symgrad.fused import fused_forward_backward
@@ -275,15 +276,9 @@ def _again(loss: Expr) -> Callable[[Any], Expr]:
     graph = loss.graph
 
     def function(v: Any) -> Expr:
-        target, made = v[0].graph, {}
-        for i in reachable(graph, [loss.id]):
-            node = graph.nodes[i]
-            if node[0] is INPUT:
-                made[i] = v[node[1]].id
-            else:
-                args = [made[a] for a in graph.args(i)]
-                made[i] = target.add(node[0], *args) if args else target.intern(node)
-        return Expr(target, made[loss.id])
+        copy = Copy(v[0].graph, {i: v[graph.nodes[i][1]].id for i in inputs_of(graph)})
+        rebuild(graph, reachable(graph, [loss.id]), copy)
+        return Expr(copy.graph, copy.ids[loss.id])
 
     return function
 

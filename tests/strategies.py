@@ -14,8 +14,8 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import INPUT, Graph, Op, reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import Graph, Op, inputs_of, reachable
+from symgrad.expr.rebuild import Copy, rebuild
 
 Choose = Callable[[int], int]
 """``choose(m)`` is one of 0, 1, .., m - 1."""
@@ -128,17 +128,9 @@ def random_graph(seed: int, **options: Any) -> Drawn:
 
 def copied(graph: Graph, root: int, variables: Sequence[Any]) -> Expr:
     """A node, and what it needs, in the graph of other variables."""
-    target = variables[0].graph
-    made: dict[int, int] = {}
-    for i in reachable(graph, [root]):
-        node = graph.nodes[i]
-        if node[0] is INPUT:
-            made[i] = variables[node[1]].id
-        elif node[0].arity:
-            made[i] = target.add(node[0], *[made[a] for a in node[1:]])
-        else:
-            made[i] = target.intern(node)
-    return Expr(target, made[root])
+    copy = Copy(variables[0].graph, {i: variables[graph.nodes[i][1]].id for i in inputs_of(graph)})
+    rebuild(graph, reachable(graph, [root]), copy)
+    return Expr(copy.graph, copy.ids[root])
 
 
 def graphs(size: int = 12, **options: Any) -> st.SearchStrategy[Drawn]:

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import takewhile
 
-from symgrad.expr.node import Graph
+from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.rebuild import Copy, rebuild
 
 
 def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict[int, int]]:
@@ -15,18 +16,14 @@ def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict
     Numbers that were computed before are inputs; conditions before are made of such.
     """
     order = _needed(graph, roots, start)
-    new = {i: k for k, i in enumerate(order)}
-    made = Graph()
-    made.names = list(graph.names)
-    for i in order:
-        node = graph.nodes[i]
-        if _is_cut(graph, i, start):
-            made.input("")
-        else:
-            made.intern((node[0], *[new[a] for a in node[1:]]) if node[0].arity else node)
-    near = list(takewhile(lambda r: r.stop > start, reversed(graph.derived)))
-    ends = [(bisect_left(order, r.start), bisect_left(order, r.stop)) for r in reversed(near)]
-    made.derived = [range(*pair) for pair in ends]
+    given = [i for i in order if graph.nodes[i][0] is INPUT or _is_cut(graph, i, start)]
+    made = Graph.of([], [], (), graph.sources)
+    new = {i: made.input("") for i in given}
+    rest = [i for i in order if i not in new]
+    rebuild(graph, rest, Copy(made, new))
+    near = takewhile(lambda r: r.stop > start, reversed(graph.derived))
+    ends = [[len(given) + bisect_left(rest, i) for i in (r.start, r.stop)] for r in near]
+    made.derived = [range(*pair) for pair in reversed(ends)]
     return made, new
 
 

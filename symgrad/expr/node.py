@@ -182,6 +182,8 @@ INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
 INPUTS: Final = _leaves_of("input") | {"f": INPUT}
 """Inputs by their types, ``(op, number)``; of an array ``(op, number, length)``."""
 
+ANY_INPUT: Final = frozenset(INPUTS.values())
+
 HOLES: Final = _leaves_of("hole")
 """What stands, while a region is traced, for an input of it: see `symgrad.expr.region.hole`."""
 
@@ -206,8 +208,8 @@ class Graph:
     __slots__ = (
         "__weakref__",
         "_floats",
-        "_index",
         "derived",
+        "index",
         "known",
         "names",
         "nodes",
@@ -231,7 +233,8 @@ class Graph:
         """The place that new nodes get."""
         self.tracing = True
         """Whether new nodes are the user's, so that their lines are looked up."""
-        self._index: dict[Node, int] = {}
+        self.index: dict[Node, int] = {}
+        """The ids of the nodes."""
         self._floats: dict[float, int] = {}
 
     @classmethod
@@ -260,24 +263,24 @@ class Graph:
     def intern(self, node: Node) -> int:
         """The id of this node, made now unless it exists; commutative arguments are in order."""
         new = len(self.nodes)
-        found = self._index.setdefault(node, new)
+        found = self.index.setdefault(node, new)
         if found == new:
             self.nodes.append(node)
             self.places.append(self.place)
         return found
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_index":
+        if name != "index":
             raise AttributeError(name)
-        self._index = {node: i for i, node in enumerate(self.nodes)}
-        return self._index
+        self.index = {node: i for i, node in enumerate(self.nodes)}
+        return self.index
 
     def release(self) -> None:
         """Give back the memory that only building needs; it is made again if more is built."""
         self._floats = {}
         self.known = {}
-        self._index = {}
-        del self._index
+        self.index = {}
+        del self.index
 
     def add(self, op: Op, *args: int) -> int:
         """The id of ``op(*args)``."""
@@ -289,7 +292,7 @@ class Graph:
         """The id of ``op(*args)``, if there is such a node."""
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0], *args[2:])
-        return self._index.get((op, *args))
+        return self.index.get((op, *args))
 
     def constant(self, value: float) -> int:
         """The id of a float constant."""
@@ -362,6 +365,12 @@ def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
                     seen.add(a)
                     stack.append(a)
     return sorted(seen)
+
+
+def inputs_of(graph: Graph) -> list[int]:
+    """The input nodes, by input number."""
+    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] in ANY_INPUT}
+    return [numbered[k] for k in sorted(numbered)]
 
 
 def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:

@@ -14,8 +14,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph, leaf
-from symgrad.expr.node import CONST, INPUT, Graph, reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import CONST, INPUT, Graph, inputs_of, reachable
 
 DIGITS: Final = 24
 """Significant bits of a float32."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import fold
@@ -20,16 +20,15 @@ from symgrad.expr.match import Matcher, matchers
 from symgrad.expr.node import (
     CONST,
     INPUT,
-    INPUTS,
     INTEGER,
     TRUTH,
     Graph,
     Node,
     Op,
-    flags,
     float_bits,
     reachable,
 )
+from symgrad.expr.rebuild import outline, rebuild
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -53,33 +52,11 @@ def simplify(
     pass, so that what an operation and its derivative share is shared. With ``regroup``, products
     of derivatives use those that are there already.
     """
-    target = Rewriter(laws_for(level), definitions or {}, regroup)
-    made = target.graph
-    made.sources = graph.sources
-    derived = flags(graph, graph.derived if level else ())
-    renamed = [-1] * len(graph)
-    for i in inputs_of(graph):
-        op, number, *length = graph.nodes[i]
-        renamed[i] = made.input(graph.names[number], op.result, *length)
-    nodes, places = graph.nodes, graph.places
-    for i in reachable(graph, roots):
-        node = nodes[i]
-        made.place = places[i]
-        if node[0].arity:
-            make = target.make_derived if derived[i] else target.make
-            renamed[i] = make(node[0], *[renamed[a] for a in node[1:]])
-        elif renamed[i] < 0:
-            renamed[i] = made.intern(node)
-    return made, [renamed[i] for i in roots]
-
-
-def inputs_of(graph: Graph) -> list[int]:
-    """The input nodes, by input number."""
-    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] in _INPUTS}
-    return [numbered[k] for k in sorted(numbered)]
-
-
-_INPUTS: Final = frozenset(INPUTS.values())
+    copy = outline(graph)
+    target = Rewriter(copy.graph, laws_for(level), definitions or {}, regroup)
+    derived = (i for part in graph.derived for i in part) if level else ()
+    changed = dict.fromkeys(derived, target.make_derived)
+    return rebuild(graph, reachable(graph, roots), copy, target.make, changed).of(roots)
 
 
 def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
@@ -101,16 +78,16 @@ class _Case:
 
 
 class Rewriter:
-    """Builds simplified nodes in a graph of its own."""
+    """Builds simplified nodes in a graph."""
 
     def __init__(
         self,
+        graph: Graph,
         laws: Mapping[Op, Sequence[tuple[Law, bool]]],
         definitions: Mapping[Op, Definition],
         regroup: bool = True,
     ) -> None:
-        self.graph = Graph()
-        self.graph.tracing = False
+        self.graph = graph
         self.facts = Facts(self.graph)
         self._nodes = self.graph.nodes
         self.definitions = definitions

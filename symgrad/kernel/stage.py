@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, reachable
+from symgrad.expr.node import INPUT, Graph, Op, reachable
+from symgrad.expr.rebuild import Ids, outline, rebuild
 from symgrad.kernel.plan import Output, Reduction
 
 _ORDINARY: Final = 2.0**-60
@@ -95,7 +96,7 @@ def hoisted(reduction: Reduction) -> Reduction:
     return replace(reduction, graph=graph, outputs=(*cores, *looked), factors=factors)
 
 
-def _with_reciprocals(reduction: Reduction) -> tuple[Graph, dict[int, int], set[int]]:
+def _with_reciprocals(reduction: Reduction) -> tuple[Graph, Ids, set[int]]:
     """A reduction's graph without quotients by what no row changes.
 
     With it come the ids that the nodes have there, and those of the nodes that no row changes.
@@ -103,27 +104,16 @@ def _with_reciprocals(reduction: Reduction) -> tuple[Graph, dict[int, int], set[
     old = reduction.graph
     order = reachable(old, _nodes_of(reduction.outputs))
     varying = _varying(old, order, reduction.parameters)
-    graph = _like(old)
-    for name in old.names:
-        graph.input(name)
-    new: dict[int, int] = {}
-    for i in order:
-        op, *args = old.nodes[i]
-        graph.place = old.places[i]
-        if not op.arity:
-            new[i] = graph.intern(old.nodes[i])
-        elif op is ops.div and args[0] in varying and args[1] not in varying:
-            new[i] = graph.add(ops.mul, new[args[0]], graph.add(ops.reciprocal, new[args[1]]))
-        else:
-            new[i] = graph.add(op, *[new[a] for a in args])
-    return graph, new, set(range(len(graph))) - {new[i] for i in varying}
+    copy = outline(old)
+    graph = copy.graph
 
+    def product(_: Op, a: int, b: int) -> int:
+        return graph.add(ops.mul, a, graph.add(ops.reciprocal, b))
 
-def _like(graph: Graph) -> Graph:
-    """An empty graph that knows the same lines of the user's program."""
-    made = Graph()
-    made.tracing, made.sources = False, graph.sources
-    return made
+    quotients = (i for i in order if old.nodes[i][0] is ops.div)
+    turned = [i for i in quotients if [a in varying for a in old.args(i)] == [True, False]]
+    rebuild(old, order, copy, changed=dict.fromkeys(turned, product))
+    return graph, copy.ids, set(range(len(graph))) - {copy.ids[i] for i in varying}
 
 
 @dataclass(frozen=True)
@@ -200,13 +190,7 @@ def _part(graph: Graph, i: int, fixed: set[int]) -> _Product:
 
 def arranged(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph of some nodes, its inputs these, numbered in this order, and none else."""
-    made = _like(graph)
-    new = {i: made.input(graph.names[graph.nodes[i][1]]) for i in inputs}
-    for i in reachable(graph, roots):
-        if i in new:
-            continue
-        op, *args = graph.nodes[i]
-        assert op is not INPUT, "an input is left out, but needed"
-        made.place = graph.places[i]
-        new[i] = made.add(op, *[new[a] for a in args]) if op.arity else made.intern(graph.nodes[i])
-    return made, [new[i] for i in roots]
+    order = reachable(graph, roots)
+    left_out = {i for i in order if graph.nodes[i][0] is INPUT}.difference(inputs)
+    assert not left_out, f"inputs {sorted(left_out)} are left out, but needed"
+    return rebuild(graph, order, outline(graph, inputs)).of(roots)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Container, Sequence
 from typing import Final
 
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, Graph, Node, Op, bits_float, float_bits, reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import CONST, Graph, Op, bits_float, float_bits, reachable
+from symgrad.expr.rebuild import outline, rebuild
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 """What each is of the angle and the quarter turns of its argument."""
@@ -28,9 +27,6 @@ MOST: Final = 2048.0
 
 ONE: Final = (CONST, float_bits(1.0))
 
-Build = Callable[..., int]
-"""``build(target, i, *arguments)`` makes in a new graph what stands for node i."""
-
 
 def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which sin(2*pi*x) is sin_turns(x), and so for all multiples of half a degree.
@@ -42,12 +38,16 @@ def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     if not _has(graph, OF_TURNS) or not any(n[0] is CONST and _turns(n[1]) for n in nodes):
         return graph, list(roots)
 
-    def build(target: Graph, i: int, x: int) -> int:
-        op, turns = nodes[i][0], _in_turns(target, x)
-        return target.add(op, x) if turns is None else target.add(OF_TURNS[op], turns)
+    copy = outline(graph)
+    made = copy.graph
+
+    def sine(op: Op, x: int) -> int:
+        turns = _in_turns(made, x)
+        return made.add(op, x) if turns is None else made.add(OF_TURNS[op], turns)
 
     order = reachable(graph, roots)
-    return rebuilt(graph, roots, order, {i for i in order if nodes[i][0] in OF_TURNS}, build)
+    changed = {i: sine for i in order if nodes[i][0] in OF_TURNS}
+    return rebuild(graph, order, copy, changed=changed).of(roots)
 
 
 def _in_turns(graph: Graph, i: int, depth: int = 6) -> int | None:
@@ -79,40 +79,17 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
     order = reachable(graph, roots) if _has(graph, TURNED) else []
     turned = [i for i in order if nodes[i][0] in TURNED]
     times = Counter([nodes[i][1] for i in turned])
-    several = {i for i in turned if times[nodes[i][1]] > 1}
-    return _with_angles(graph, roots, order, several) if several else (graph, list(roots))
+    several = [i for i in turned if times[nodes[i][1]] > 1]
+    if not several:
+        return graph, list(roots)
+    copy = outline(graph)
+    intern = copy.graph.intern
 
+    def reduced(op: Op, x: int) -> int:
+        quarters = intern((ops.quarters, x))
+        return intern((TURNED[op], intern((ops.angle, x, quarters)), quarters))
 
-def _with_angles(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
-) -> tuple[Graph, list[int]]:
-    """A copy of the nodes in ``order``, those in ``turned`` of a reduced angle.
-
-    As no two nodes are equal and none is an angle before, none are equal afterwards: they need not
-    be looked up.
-    """
-    nodes, inputs = graph.nodes, inputs_of(graph)
-    made, places = [nodes[i] for i in inputs], [0] * len(inputs)
-    renamed = {i: k for k, i in enumerate(inputs)}
-    quarters: dict[int, int] = {}
-    for i in order:
-        node, place = nodes[i], graph.places[i]
-        if i in turned:
-            q = quarters.get(node[1])
-            if q is None:
-                x, q = renamed[node[1]], len(made)
-                quarters[node[1]] = q
-                made += [(ops.quarters, x), (ops.angle, x, q)]
-                places += [place, place]
-            node = (TURNED[node[0]], q + 1, q)
-        elif node[0].arity:
-            node = (node[0], *[renamed[a] for a in node[1:]])
-        elif node[0] is INPUT:
-            continue
-        renamed[i] = len(made)
-        made.append(node)
-        places.append(place)
-    return Graph.of(made, places, graph.names, graph.sources), [renamed[i] for i in roots]
+    return rebuild(graph, order, copy, changed=dict.fromkeys(several, reduced)).of(roots)
 
 
 def _has(graph: Graph, wanted: Container[Op]) -> bool:
@@ -134,7 +111,7 @@ def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
     if len(first) == len(constants):
         return graph, list(roots)
     merged = {node: first[b] for node, b in zip(constants, bits, strict=True)}
-    return rebuilt(graph, roots, order, set(), leaves=merged)
+    return rebuild(graph, order, outline(graph), leaves=merged).of(roots)
 
 
 def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -146,37 +123,13 @@ def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
     quotients = [i for i in order if graph.nodes[i][0] is ops.div]
     reciprocals = [i for i in order if graph.nodes[i][0] is ops.reciprocal]
     times = Counter(graph.nodes[i][-1] for i in (*quotients, *reciprocals))
-    several = {i for i in quotients if times[graph.nodes[i][2]] > 1}
+    several = [i for i in quotients if times[graph.nodes[i][2]] > 1]
+    if not several:
+        return graph, list(roots)
+    copy = outline(graph)
+    add = copy.graph.add
 
-    def build(target: Graph, _: int, a: int, b: int) -> int:
-        return target.add(ops.mul, a, target.add(ops.reciprocal, b))
+    def product(_: Op, a: int, b: int) -> int:
+        return add(ops.mul, a, add(ops.reciprocal, b))
 
-    return rebuilt(graph, roots, order, several, build) if several else (graph, list(roots))
-
-
-def rebuilt(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], changed: Container[int] = (),
-    build: Build = Graph.add, leaves: Mapping[Node, Node] = MappingProxyType({}),
-) -> tuple[Graph, list[int]]:  # fmt: skip
-    """A copy of the nodes in ``order``, and of all inputs; ``build`` makes those in ``changed``.
-
-    Other leaves are what ``leaves`` says.
-    """
-    target = Graph()
-    target.tracing = False
-    target.sources = graph.sources
-    renamed = [-1] * len(graph)
-    for i in inputs_of(graph):
-        op, number, *length = graph.nodes[i]
-        renamed[i] = target.input(graph.names[number], op.result, *length)
-    nodes, places, add = graph.nodes, graph.places, target.add
-    for i in order:
-        node = nodes[i]
-        op = node[0]
-        target.place = places[i]
-        if op.arity:
-            arguments = [renamed[a] for a in node[1:]]
-            renamed[i] = build(target, i, *arguments) if i in changed else add(op, *arguments)
-        elif renamed[i] < 0:
-            renamed[i] = target.intern(leaves.get(node, node))
-    return target, [renamed[i] for i in roots]
+    return rebuild(graph, order, copy, changed=dict.fromkeys(several, product)).of(roots)

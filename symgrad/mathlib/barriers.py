@@ -10,6 +10,7 @@ what is smaller becomes a minimum, which drops a NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 from math import nan
 from typing import Final
 
@@ -17,7 +18,7 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.facts import Facts
 from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
-from symgrad.mathlib.arrange import rebuilt
+from symgrad.expr.rebuild import outline, rebuild
 from symgrad.mathlib.vanishing import Vanishing
 
 Rule = Callable[..., Iterable[int]]
@@ -57,18 +58,20 @@ def with_barriers(
     rules = _rules(graph, {nodes[i][0] for i in order}, math, variable)
     concerned = [i for i in order if nodes[i][0] in rules]
     hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
-    changed = {i for i in order if hidden.get(i) or _of_itself(nodes[i])}
-    if not changed:
-        return graph, list(roots)
+    copy = outline(graph)
+    target = copy.graph
 
-    def build(target: Graph, i: int, *args: int) -> int:
-        op, found = nodes[i][0], hidden.get(i, ())
+    def build(i: int, op: Op, *args: int) -> int:
+        found = hidden.get(i, ())
         made = [target.add(ops.opaque, a) if k in found else a for k, a in enumerate(args)]
         if _of_itself(nodes[i]):
             return OF_ITSELF[op](Expr(target, made[0])).id
         return target.add(op, *made)
 
-    return rebuilt(graph, roots, order, changed, build)
+    changed = {i: partial(build, i) for i in order if hidden.get(i) or _of_itself(nodes[i])}
+    if not changed:
+        return graph, list(roots)
+    return rebuild(graph, order, copy, changed=changed).of(roots)
 
 
 def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> dict[Op, list[Rule]]:

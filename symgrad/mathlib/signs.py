@@ -6,11 +6,12 @@ All of this is exact: -(c * x) is (-c) * x, and a - x is a + -x, to the last bit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import CONST, Graph, Op, reachable
-from symgrad.mathlib.arrange import rebuilt
+from symgrad.expr.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)
 
@@ -110,11 +111,11 @@ def _with_turned(
     graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
 ) -> tuple[Graph, list[int]]:
     """The graph with some nodes of the other sign, and what uses them written accordingly."""
-    nodes, negative = graph.nodes, set[int]()
+    negative, copy = set[int](), outline(graph)
+    target = copy.graph
 
-    def build(target: Graph, i: int, *arguments: int) -> int:
-        op = nodes[i][0]
-        signs = [a in negative for a in nodes[i][1:]]
+    def build(i: int, op: Op, *arguments: int) -> int:
+        signs = [a in negative for a in graph.args(i)]
         if op is ops.neg and signs[0]:
             return arguments[0]
         if op in PRODUCTS:
@@ -133,8 +134,9 @@ def _with_turned(
             negative.add(i)
         return target.add(ops.neg, made) if sign and i not in turned else made
 
-    changed = turned | {i for i in order if nodes[i][0].arity and turned & set(nodes[i][1:])}
-    made, ends = rebuilt(graph, roots, order, changed, build)
+    concerned = (i for i in order if i in turned or not turned.isdisjoint(graph.args(i)))
+    changed = {i: partial(build, i) for i in concerned}
+    made, ends = rebuild(graph, order, copy, changed=changed).of(roots)
     for k, i in enumerate(roots):
         if i in negative:
             ends[k] = made.add(ops.neg, ends[k])

@@ -15,8 +15,7 @@ from symgrad.errors import InputError, SymgradError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import lift
-from symgrad.expr.node import reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import inputs_of, reachable
 from symgrad.expr.verbs import jacobian
 from symgrad.fused import fused_forward, fused_jacobian
 from symgrad.kernels import Kernel, shared

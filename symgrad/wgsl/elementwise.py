@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr.node import reachable
-from symgrad.expr.simplify import inputs_of, simplify
+from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.schedule import bind

@@ -11,8 +11,7 @@ from strategies import bits, copied, points, random_graph, values
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph, reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import INPUT, Graph, inputs_of, reachable
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import lone_products
 

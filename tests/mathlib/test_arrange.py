@@ -14,8 +14,7 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, reachable
-from symgrad.expr.simplify import inputs_of
+from symgrad.expr.node import Graph, inputs_of, reachable
 from symgrad.mathlib.arrange import in_turns, merge_constants
 from symgrad.mathlib.define import Math
 
