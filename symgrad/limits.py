@@ -17,11 +17,14 @@ from symgrad.results import Array
 from symgrad.stats import flops
 from symgrad.targets import Device, cpu_program, gpu_program
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu, open_gpu
-from symgrad.wgsl.encoding import Copy
+from symgrad.wgsl.bandwidth import copying
+from symgrad.wgsl.device import open_gpu
 
 MEASURED: Final = 0.01
 """Seconds that a measurement takes at least."""
+
+WARM: Final = 0.5
+"""Seconds that a GPU is kept busy before it is measured: an idle one has slow clocks."""
 
 TRIES: Final = 3
 """Measurements, of which the quickest counts: others may be at work."""
@@ -67,26 +70,14 @@ def limits_of(device: Device, dtype: DTypeName) -> Limits:
     work = WORK.get(device.kind, REAL)
     nbytes = np.dtype(dtype).itemsize * work.copied
     if device.is_gpu:
-        copy, nbytes = _copying(open_gpu(device.index), nbytes)
+        copy, nbytes = copying(open_gpu(device.index), nbytes)
     else:
         copy, _ = _repeated(lambda v: [2.0 * v[0]], 1, work.copied, device, dtype)
+    if device.is_gpu and device.kind not in WORK:
+        _warm(copy)
     chains = partial(_chains, work.chain)
     compute, cost = _repeated(chains, WIDTH, work.computed, device, dtype)
     return Limits(2 * nbytes / _seconds(copy), cost * work.computed / _seconds(compute))
-
-
-def _copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
-    """What has a GPU copy so many bytes, or as many as a buffer holds, over and over."""
-    nbytes = min(nbytes, gpu.max_buffer)
-    source, target = gpu.storage(nbytes), gpu.storage(nbytes)
-    copy = Copy(source.buffer, 0, target.buffer, 0, nbytes)
-
-    def run(turns: int) -> None:
-        with gpu.guard:
-            gpu.submit([], [copy] * turns)
-            gpu.wait()
-
-    return run, nbytes
 
 
 def _chains(length: int, v: Any) -> list[Any]:
@@ -142,6 +133,13 @@ def _seconds(run: Callable[[int], None]) -> float:
         turns *= max(2, min(64, int(MEASURED / max(spent, 1e-9))))
         spent = _spent(run, turns)
     return min(spent, *(_spent(run, turns) for _ in range(TRIES - 1))) / turns
+
+
+def _warm(run: Callable[[int], None]) -> None:
+    """Repeat a turn until clocks are those of a device that is busy."""
+    end = time.perf_counter() + WARM
+    while time.perf_counter() < end:
+        run(1)
 
 
 def _spent(run: Callable[[int], None], turns: int) -> float:

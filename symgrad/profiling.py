@@ -15,7 +15,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.watch import Watch, current, watching
-from symgrad.limits import Limits, limits_of
+from symgrad.limits import WARM, Limits, limits_of
 from symgrad.pipeline import dtype_name
 from symgrad.stats import Stats
 from symgrad.targets import Device
@@ -81,7 +81,7 @@ class Profile:
     device, or compiled code on the CPU, computed. While it is watched a call does one thing after
     the other, and waits for the device; ``usual`` is the quickest of a few that were not watched,
     where transfers and kernels may overlap, and ``first`` that of the first one, which may have had
-    to compile.
+    to compile. Before all but the first a GPU is kept busy, for idle ones have slow clocks.
     ``made`` are the seconds of each stage that making the kernel took.
 
     ``points`` is the size of the batch, or the number of rows; ``bytes`` and ``operations`` are
@@ -232,6 +232,7 @@ def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | Non
     gpus = _gpus(of and of[0].device)
     _wait(gpus)
     first = time.perf_counter() - start
+    _warm(call, gpus)
     result, seconds, used = _in_thread(lambda: _watched(call, gpus))
     usual = min(first, _quickest(call, gpus))
     exact = bool(used) and all(one.by_timestamps for one in used)
@@ -257,6 +258,14 @@ def _gpus(device: Device | None) -> Sequence[Gpu]:
     return [open_gpu(device.index)] if device.is_gpu else []
 
 
+def _warm(call: Callable[[], Any], gpus: Sequence[Gpu]) -> None:
+    """Repeat a call until the clocks of real GPUs are those of devices that are busy."""
+    end = time.perf_counter() + WARM * any(gpu.info.kind != "software" for gpu in gpus)
+    while time.perf_counter() < end:
+        call()
+        _wait(gpus)
+
+
 def _wait(gpus: Sequence[Gpu]) -> None:
     for gpu in gpus:
         gpu.wait()
@@ -267,14 +276,17 @@ def _watched(
 ) -> tuple[Any, dict[str, float], list[GpuWatch]]:
     """What a call returns, the seconds of its stages, and the GPUs that it used.
 
-    Of a few calls these are the quickest's.
+    The seconds are those of the quickest of a few calls, the result is the last one's.
     """
     with watching() as watch:
         call()  # this thread makes what it keeps, of code that notes when it runs
         watched = [GpuWatch(gpu, watch) for gpu in gpus]
-        found = [_stages(call, gpus, watched, watch) for _ in _while_short()]
-        result, seconds = min(found, key=lambda one: sum(one[1].values()))
-        return result, seconds, [one for one in watched if one.used]
+        result, quickest = None, dict[str, float]()
+        for _ in _while_short():
+            del result  # whose memory the next call uses again, as calls in a loop do
+            result, seconds = _stages(call, gpus, watched, watch)
+            quickest = min(quickest or seconds, seconds, key=lambda one: sum(one.values()))
+        return result, quickest, [one for one in watched if one.used]
 
 
 def _stages(
