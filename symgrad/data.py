@@ -12,6 +12,7 @@ from symgrad.audit import Audit
 from symgrad.bound_kernel import BoundKernel
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.node import paused_gc
+from symgrad.kernel.memory import POOL
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.profiling import Profile, profile_kernel
@@ -280,7 +281,8 @@ class DataKernel(RowProgram):
         return weight
 
     def _results(self, total: Totals, scale: float) -> Any:
-        gradient = np.zeros(self.n_inputs)
+        gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
+        gradient.fill(0.0)
         gradient[self._traced.places[1]] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block

@@ -93,8 +93,9 @@ class Nest:
     def nested(self, flat: np.ndarray) -> Any:
         """As the user has them, in fresh arrays; a number for a shape of ()."""
         with np.errstate(over="ignore"):
-            values = flat.astype(self.dtype)
-        return values if self.tree.keys == self._row else self.tree.arrays(values)
+            if self.tree.keys == self._row:
+                return flat.astype(self.dtype)
+            return self.tree.arrays(flat, self.dtype)
 
 
 Read = Callable[[Any, str], Any]

@@ -123,9 +123,10 @@ class Tree:
         parts = (block.of(values) for block in self.blocks)
         return self.nest(float(p) if p.ndim == 0 else p.copy() for p in parts)
 
-    def arrays(self, values: np.ndarray) -> Any:
+    def arrays(self, values: np.ndarray, dtype: np.dtype[Any] | None = None) -> Any:
         """The same with NumPy's numbers in the place of floats: they have a shape and a dtype."""
-        return self.nest(block.of(values).copy()[()] for block in self.blocks)
+        kind = dtype or values.dtype
+        return self.nest(block.of(values).astype(kind)[()] for block in self.blocks)
 
     def seen(self, values: Any) -> Any:
         """The nest of ``values`` (..., size): parts of them, of whatever kind of array they are."""

@@ -22,13 +22,16 @@ BLOCK: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
 
 GROUP: Final = 64
-"""Invocations of a workgroup that adds up runs, one each."""
+"""Runs that a workgroup adds up, and its invocations."""
 
 STEP: Final = 64
 """Columns of slopes are padded to whole multiples of so many rows, where bindings may start."""
 
 SIDE_BY_SIDE: Final = 4
-"""Quads of slopes that an invocation adds up, at most."""
+"""Quads of slopes that are added up together, at most."""
+
+TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
+"""Rows whose quads a workgroup's memory holds at a time."""
 
 ARRAYS: Final = 3
 """Bindings that a row's kernel has for lookups: the indices, the tables and the slopes."""
@@ -133,34 +136,82 @@ def _runs(count: int, place: Place | None) -> Iterator[str]:
     kind = "f32" if place else "vec4<f32>"
     yield f"@group(0) @binding(4) var<storage, read_write> sums: array<{kind}>;"
     yield ""
+    yield f"var<workgroup> tile: array<vec4<f32>, {count * TILE}>;"
+    yield ""
     yield f"@compute @workgroup_size({GROUP})"
-    yield "fn main(@builtin(global_invocation_id) id: vec3<u32>) {"
-    yield "  let run = id.x;"
-    yield "  if (run >= params.count) { return; }"
+    yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
+    yield "        @builtin(num_workgroups) groups: vec3<u32>,"
+    yield "        @builtin(local_invocation_index) local: u32) {"
     yield "  let rows = arrayLength(&order);"
-    yield from (f"  var sum{c} = vec4<f32>();" for c in range(count))
-    yield "  let end = starts[run + 1u];"
-    yield f"  for (var first = starts[run]; first < end; first += {BLOCK}u) {{"
-    yield from (f"    var part{c} = vec4<f32>();" for c in range(count))
-    yield f"    for (var k = first; k < min(first + {BLOCK}u, end); k += 1u) {{"
-    yield "      let row = order[k];"
-    yield from (f"      part{c} += slopes[{column_of(c, 'rows')}row];" for c in range(count))
-    yield "    }"
-    yield from (f"    sum{c} += part{c};" for c in range(count))
+    yield f"  let first = min((group.y * groups.x + group.x) * {GROUP}u, params.count);"
+    yield f"  let last = min(first + {GROUP}u, params.count);"
+    yield "  let end = starts[last];"
+    for j in range(count):
+        yield from _pair(j, count)
+    yield f"  for (var base = starts[first]; base < end; base += {TILE}u) {{"
+    yield "    // neighbours read what neighbouring rows of the order have"
+    yield from _filled(count)
+    yield "    workgroupBarrier();"
+    for j in range(count):
+        yield from _added(j)
+    yield "    workgroupBarrier();"
     yield "  }"
-    yield from _stores(count, place)
+    if place is None:
+        yield f"  let padded = {PADDED};"
+    for j in range(count):
+        yield from _stored(j, place)
     yield "}"
 
 
-def _stores(count: int, place: Place | None) -> Iterator[str]:
-    """The lines that write the sums of a run."""
+def _pair(j: int, count: int) -> Iterator[str]:
+    """What the invocation adds up as number j: one of the quads of one of the workgroup's runs."""
+    number = f"(local + {GROUP * j}u)" if j else "local"
+    yield f"  let quad{j} = {number} % {count}u;"
+    yield f"  let run{j} = first + {number} / {count}u;"
+    yield f"  let from{j} = starts[min(run{j}, last)];"
+    yield f"  let to{j} = starts[min(run{j} + 1u, last)];"
+    yield f"  var sum{j} = vec4<f32>();"
+
+
+def _filled(count: int) -> Iterator[str]:
+    """The lines that read the quads of some rows; past the end, the last row again."""
+    cells = [f"{k}u + local" if k else "local" for k in range(0, TILE, GROUP)]
+    for k, cell in enumerate(cells):
+        yield f"    let row{k} = order[min(base + {cell}, end - 1u)];"
+    for c in range(count):
+        start = f"{c * TILE}u + " if c else ""
+        for k, cell in enumerate(cells):
+            yield f"    tile[{start}{cell}] = slopes[{column_of(c, 'rows')}row{k}];"
+
+
+def _added(j: int) -> Iterator[str]:
+    """The lines that add up what there is of a run."""
+    yield "    {"
+    yield f"      let high = min(to{j}, base + {TILE}u);"
+    yield f"      for (var k = max(from{j}, base); k < high; k += {BLOCK}u) {{"
+    yield "        var part = vec4<f32>();"
+    yield f"        for (var i = k; i < min(k + {BLOCK}u, high); i += 1u) {{"
+    yield f"          part += tile[quad{j} * {TILE}u + i - base];"
+    yield "        }"
+    yield f"        sum{j} += part;"
+    yield "      }"
+    yield "    }"
+
+
+def _stored(j: int, place: Place | None) -> Iterator[str]:
+    """The lines that write a quad of a run."""
+    yield f"  if (run{j} < last) {{"
     if place is None:
-        yield f"  let padded = {PADDED};"
-        yield from (f"  sums[{column_of(c, 'padded')}run] = sum{c};" for c in range(count))
-        return
-    for k in range(place.count):
-        value = f"sum{k // 4}.{COMPONENTS[k % 4]}"
-        yield f"  sums[{place.width}u * run + {place.first + k}u] = {value};"
+        yield f"    sums[quad{j} * padded + run{j}] = sum{j};"
+    else:
+        yield f"    let at = {place.width}u * run{j} + {place.first}u + 4u * quad{j};"
+        yield f"    sums[at] = sum{j}.x;"
+        for k, component in enumerate(COMPONENTS[1:], 1):
+            yield (
+                f"    if (4u * quad{j} + {k}u < {place.count}u) "
+                f"{{ sums[at + {k}u] = sum{j}.{component}; }}"
+            )
+    yield "  }"
 
 
 def column_of(c: int, step: str) -> str:

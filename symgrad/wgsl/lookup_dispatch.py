@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
+from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Step
@@ -91,6 +93,21 @@ def sorted_order(indices: np.ndarray) -> np.ndarray:
     return order
 
 
+def in_order(
+    reduction: Reduction, rows: np.ndarray, indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and indices (N, count), by the index that has most slopes.
+
+    Then those of a line stand side by side, and are read faster.
+    """
+    named = [reduction.lookups[q[0].lookup].index for q in quads(reduction)]
+    column = indices[:, max(named, key=named.count)] if named else indices[:0]
+    if (column[1:] >= column[:-1]).all():
+        return rows, indices
+    order = sorted_order(column)
+    return rows[order], indices[order]
+
+
 def _cut(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where runs start, if no line's rows, between two bounds, may be more than `RUN` in one.
 
@@ -147,7 +164,9 @@ class Scatter:
                     place = None
                 arrays = [*level.arrays, _columns(*source, level.rows, tile), target]
                 bound = self._gpu.bind(level.count, arrays)
-                yield Step(pipelines(len(tile), place), bound, -(-level.count // GROUP))
+                groups = -(-level.count // GROUP)
+                down = -(-groups // MAX_WORKGROUPS)
+                yield Step(pipelines(len(tile), place), bound, -(-groups // down), down)
 
     def _place_of(self, tile: range) -> Place:
         """Where the sums of some quads go in a line of the results."""
@@ -253,7 +272,9 @@ class Lookups:
 
     def lines(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> list[np.ndarray]:
         """What was added to the lines of each table, from all results."""
-        found = [np.zeros(t.shape) for t in tables]
+        found = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
+        for lines in found:
+            lines.fill(0.0)
         for scatters in self._scatters:
             for scatter in scatters:
                 scatter.add_to(found, numbers)

@@ -21,14 +21,15 @@ from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import HOST_BYTES
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.lookup import ARRAYS, GROUP, Place, emit_runs, indices_of, quads
-from symgrad.wgsl.lookup_dispatch import Lookups, table_words
+from symgrad.wgsl.lookup import ARRAYS, Place, emit_runs, indices_of, quads
+from symgrad.wgsl.lookup_dispatch import Lookups, in_order, table_words
 from symgrad.wgsl.memory import Storage, in_pieces
 from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_module import WORKGROUP, Summation
@@ -132,12 +133,15 @@ class Sums:
     def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
         """Sums over these rows (N, columns), float32 in C order, which are copied to the device.
 
-        So are the indices (N, count) of the lines that they look up, and the order of these.
+        So are the indices (N, count) of the lines that they look up, and the order of these. There
+        the rows are in the order of the index with most slopes.
         """
         self.require(rows)
         count = indices_of(self.reduction)
         if count and (indices is None or indices.shape != (len(rows), count)):
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
+        if indices is not None:
+            rows, indices = in_order(self.reduction, rows, indices)
         return BoundSums(self, len(rows), indices).replaced(rows)
 
     def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
@@ -260,7 +264,7 @@ class BoundSums:
     def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
         """All that the dispatches write: one submit, one wait."""
         gpu = self.sums.gpu
-        numbers = np.empty(self._nbytes // 4, np.float32)
+        numbers = POOL.empty((self._nbytes // 4,), np.dtype(np.float32), aligned=False)
         self._padded[: len(parameters)] = parameters
         gpu.write(self._parameters.buffer, 0, self._padded)
         moved = self._lookups.load(words) if self._lookups else False
@@ -331,4 +335,4 @@ def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
     if not reduction.lookups:
         return min(fit, MAX_WORKGROUPS * WIDTH * min(ROWS))
     scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
-    return min(fit, max(scratch, TOGETHER), MAX_WORKGROUPS * GROUP)
+    return min(fit, max(scratch, TOGETHER))

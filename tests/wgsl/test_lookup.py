@@ -27,7 +27,7 @@ from symgrad.wgsl import lookup_dispatch, reduce_dispatch, reduce_tile
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.lookup import ARRAYS, RUN, Place, emit_runs, quads
-from symgrad.wgsl.lookup_dispatch import segments, sorted_order
+from symgrad.wgsl.lookup_dispatch import in_order, segments, sorted_order
 from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
 from symgrad.wgsl.reduce_module import Summation
@@ -334,6 +334,24 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(gpu, "max_arrays", 5)
     with pytest.raises(DeviceError, match="binds 5 arrays, a sum has 6"):
         compiled(gpu, made)
+
+
+def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_dispatch, "MAX_WORKGROUPS", 3)
+    made, lines = CASES["points"]
+    agree(compiled(gpu, made), case(made, 5000, lines))
+
+
+def test_rows_are_put_in_the_order_of_most_slopes() -> None:
+    made, lines = CASES["cameras and points"]
+    _, rows, indices, _ = case(made, 1000, lines)
+    found, named = in_order(made, rows, indices)
+    order = np.argsort(indices[:, 0], kind="stable")
+    np.testing.assert_array_equal(found, rows[order])
+    np.testing.assert_array_equal(named, indices[order])
+    assert in_order(made, found, named)[0] is found
+    nothing = CASES["all slopes are 0"][0]
+    assert in_order(nothing, rows, indices[:, :1])[0] is rows
 
 
 def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
