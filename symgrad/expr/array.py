@@ -85,6 +85,8 @@ def _as_elements(value: Any) -> Any:
 
 def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function`` of the elements of the broadcast arguments; a scalar if all are scalars."""
+    if all(isinstance(a, Handle) for a in arguments):
+        return function(*arguments)
     arrays = [plain(a) for a in arguments]
     if not any(a.ndim for a in arrays):
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
