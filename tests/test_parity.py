@@ -82,6 +82,19 @@ def test_the_interpreter_agrees_for_each_kind_of_target(seed: int) -> None:
     agrees(interpreted(made(seed, "float32"), X, InStep(8), np.float32), seed, 1e-4)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_cpu_agrees(seed: int) -> None:
+    found = on_device(made(seed))
+    scale = np.abs(expected(seed)[0]).max(axis=1, keepdims=True) + 1.0
+    assert (np.abs(found - expected(seed)[0]) / scale).max() < 1e-11
+    single = made(seed, "float32")
+    agrees(on_device(single), seed, 1e-4)
+    alone = [single.run(x) for x in np.asarray(X[:3], np.float32)]
+    batch = single.run(X)
+    np.testing.assert_array_equal([value for value, _ in alone], batch[0][:3])
+    np.testing.assert_array_equal([gradient for _, gradient in alone], batch[1][:3])
+
+
 @pytest.mark.parametrize("device", GPUS, ids=str)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gpus_agree(seed: int, device: sg.Device) -> None:
