@@ -9,6 +9,7 @@ from typing import Any
 from symgrad.audit import Audit, audit
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
+from symgrad.expr.region import require_straight
 from symgrad.expr.simplify import Level, simplify
 from symgrad.progress import Asked
 
@@ -40,5 +41,6 @@ class Expressions:
         progress: Asked = False,
     ) -> Audit:  # fmt: skip
         """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
+        require_straight(self.graph, self.nodes, f"the audit of {name}")
         named = list(zip(labels, self.nodes, strict=True))
         return audit(name, self.graph, named, points, level, least, progress)

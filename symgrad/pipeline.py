@@ -224,7 +224,7 @@ def simplified(
 
 def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
     """The operations that computing these roots takes in a kernel."""
-    return len(operations(*simplified(graph, roots, options)))
+    return operations(*simplified(graph, roots, options))
 
 
 def _lowered(

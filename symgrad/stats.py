@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from symgrad.expr.node import Graph, reachable
+from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.region import Loop, Pick, Regional
 from symgrad.kernel.plan import Output
 
 
@@ -17,6 +18,7 @@ class Stats:
     ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage,
     of the first kernel where several have the same trace. Over data, a point is a row. ``mode`` is
     how derivatives were made, "reverse", "forward" or "mixed"; those of a Hessian from a gradient.
+    Loops count as often as they turn at most, where that is known, and choices with both sides.
     """
 
     nodes: int
@@ -45,40 +47,58 @@ def measured(
     seconds: Mapping[str, float], mode: str | None = None,
 ) -> Stats:  # fmt: skip
     """The size of a graph whose outputs are a kernel's results."""
-    first = operations(graph, outputs[0].nodes)
-    every = operations(graph, [i for o in outputs for i in o.nodes])
+    roots = [i for o in outputs for i in o.nodes]
     return Stats(
         nodes=len(graph),
-        operations_loss=len(first),
-        operations=len(every),
+        operations_loss=operations(graph, outputs[0].nodes),
+        operations=operations(graph, roots),
         flops_loss=flops(graph, outputs[0].nodes),
-        flops=flops(graph, [i for o in outputs for i in o.nodes]),
+        flops=flops(graph, roots),
         bytes_per_point=bytes_per_point,
-        registers=_most_alive(graph, every),
+        registers=_most_alive(graph, roots),
         shaders=shaders,
         seconds=dict(seconds),
         mode=mode,
     )
 
 
-def operations(graph: Graph, roots: Sequence[int]) -> list[int]:
-    """The operations among the nodes that the roots need."""
-    return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
+def operations(graph: Graph, roots: Sequence[int]) -> int:
+    """How many operations the roots need."""
+    return sum(_times(graph.nodes[i][0]) for i in _computed(graph, roots))
+
+
+def _times(op: Op) -> int:
+    """The operations that an operation stands for: those of its region, as often as it turns."""
+    if isinstance(op, Pick):
+        return 0
+    if not isinstance(op, Regional):
+        return 1
+    turns = op.most if isinstance(op, Loop) and op.most is not None else 1
+    return turns * operations(op.body.graph, op.body.yields)
 
 
 def flops(graph: Graph, roots: Sequence[int]) -> int:
     """The cost of all that the roots need, in additions."""
-    return sum(graph.nodes[i][0].cost for i in operations(graph, roots))
+    return sum(graph.nodes[i][0].cost for i in _computed(graph, roots))
 
 
-def _most_alive(graph: Graph, operations: Sequence[int]) -> int:
+def _computed(graph: Graph, roots: Sequence[int]) -> list[int]:
+    """The nodes that the roots need, but for leaves."""
+    return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
+
+
+def _most_alive(graph: Graph, roots: Sequence[int]) -> int:
     """The most values alive at once, in the order of the arena."""
-    last = {a: i for i in operations for a in graph.nodes[i][1:] if graph.nodes[a][0].arity}
+    computed = _computed(graph, roots)
+    last = {a: i for i in computed for a in graph.args(i) if graph.nodes[a][0].arity}
     dying: dict[int, int] = {}
     for i in last.values():
         dying[i] = dying.get(i, 0) + 1
     alive = most = 0
-    for i in operations:
+    for i in computed:
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            most = max(most, alive + _most_alive(op.body.graph, op.body.yields))
         alive += 1 - dying.get(i, 0)
         most = max(most, alive)
     return most

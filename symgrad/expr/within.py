@@ -18,18 +18,16 @@ def in_regions(graph: Graph, roots: Sequence[int], transform: Pass) -> tuple[Gra
     The regions within regions are left to ``transform``; so is the graph itself.
     """
     order = reachable(graph, roots)
-    regional = {graph.nodes[i][0] for i in order if isinstance(graph.nodes[i][0], Regional)}
-    new: dict[Op, Op] = {op: _transformed(op, transform) for op in regional}
+    regional = {i: graph.nodes[i][0] for i in order if isinstance(graph.nodes[i][0], Regional)}
+    new = {op: _transformed(op, transform) for op in set(regional.values())}
     if all(op is other for op, other in new.items()):
         return graph, list(roots)
     copy = outline(graph)
-    add = copy.graph.add
 
-    def other(op: Op, *args: int) -> int:
-        return add(new[op], *args)
+    def make(op: Op, *args: int) -> int:
+        return copy.graph.add(new[op], *args)
 
-    changed = {i: other for i in order if graph.nodes[i][0] in new}
-    return rebuild(graph, order, copy, changed=changed).of(roots)
+    return rebuild(graph, order, copy, changed=dict.fromkeys(regional, make)).of(roots)
 
 
 def _transformed(op: Loop | Choice, transform: Pass) -> Loop | Choice:

@@ -37,6 +37,9 @@ UNMIXED: Final = COMPARISONS | {ops.mul, ops.div, ops.isnan, ops.opaque}
 BITS: Final = frozenset({ops.opaque, ops.float_bits, ops.isnan, ops.isinf, ops.isfinite})
 """What compilers see bits of, no number."""
 
+COMPUTED: Final = ("f->f", "t->f", "Fu->f")
+"""How the signatures of what computes a float end: an operation, a loop, an array that is read."""
+
 OF_ITSELF: Final[dict[Op, Callable[[Expr], Handle]]] = {
     ops.sub: lambda x: ops.where(ops.isfinite(x), 0.0, nan),
     ops.div: lambda x: ops.where(ops.isfinite(x) & (x != 0.0), 1.0, nan),
@@ -48,14 +51,15 @@ OF_ITSELF: Final[dict[Op, Callable[[Expr], Handle]]] = {
 
 
 def with_barriers(
-    graph: Graph, roots: Sequence[int], math: str, variable: bool = True
+    graph: Graph, roots: Sequence[int], math: str, variable: bool = True, within: bool = False
 ) -> tuple[Graph, list[int]]:
     """The graph with what is opaque for a kernel of this ``math``.
 
     ``variable`` says whether inputs are known to vary: not where they are a function's arguments.
+    ``within`` says that the graph is that of a region, whose inputs are results of operations.
     """
     order, nodes = reachable(graph, roots), graph.nodes
-    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable)
+    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within)
     concerned = [i for i in order if nodes[i][0] in rules]
     hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
     copy = outline(graph)
@@ -74,12 +78,14 @@ def with_barriers(
     return rebuild(graph, order, copy, changed=changed).of(roots)
 
 
-def _rules(graph: Graph, heads: Set[Op], math: str, variable: bool) -> dict[Op, list[Rule]]:
+def _rules(
+    graph: Graph, heads: Set[Op], math: str, variable: bool, within: bool
+) -> dict[Op, list[Rule]]:
     """The rules for a graph of these operations, by the operations that they concern."""
     every = {op for op in heads if op.arity}
-    rules: list[tuple[Set[Op], Rule]] = [(DIVISIONS, _divisors(graph, variable))]
+    rules: list[tuple[Set[Op], Rule]] = [(DIVISIONS, _divisors(graph, variable and not within))]
     if math == "strict":
-        rules.append((every, _everything(graph)))
+        rules.append((every, _everything(graph, within)))
     elif variable:
         if heads & ORDER:
             rules += [({ops.where}, _choices(graph)), (ORDER, _certainties(graph))]
@@ -150,7 +156,7 @@ def _certainties(graph: Graph) -> Rule:
     return rule
 
 
-def _everything(graph: Graph) -> Rule:
+def _everything(graph: Graph, within: bool) -> Rule:
     """All results of operations, zeros, and what is compared."""
     nodes, value = graph.nodes, graph.value
 
@@ -159,8 +165,8 @@ def _everything(graph: Graph) -> Rule:
         if head is CONST:
             return value(a) == 0.0
         if head is INPUT:
-            return op in COMPARISONS
-        return bool(head.arity) and head.signature.endswith("f->f") and head is not ops.opaque
+            return within or op in COMPARISONS
+        return head.signature.endswith(COMPUTED) and head is not ops.opaque
 
     def rule(op: Op, *args: int) -> Iterable[int]:
         return () if op in BITS else [k for k, a in enumerate(args) if seen(op, a)]

@@ -217,20 +217,22 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
     )
 
 
-def lower(graph: Graph, roots: Sequence[int], math: str, dtype: str) -> tuple[Graph, list[int]]:
+def lower(
+    graph: Graph, roots: Sequence[int], math: str, dtype: str, within: bool = False
+) -> tuple[Graph, list[int]]:
     """A simplified graph as back ends get it.
 
     In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
     turns, and sines and cosines of one argument share their reduction. What compilers must not see
-    through is opaque. So are the bodies of its regions.
+    through is opaque. The same is done to its regions, ``within`` which others compute the inputs.
     """
     _require(math)
-    graph, lowered = in_regions(graph, roots, partial(lower, math=math, dtype=dtype))
+    graph, lowered = in_regions(graph, roots, partial(lower, math=math, dtype=dtype, within=True))
     if dtype == "float32" and math == "fast":
         graph, lowered = merge_constants(graph, lowered)
     elif dtype == "float32":
         graph, lowered = share_reductions(*merge_constants(*in_turns(graph, lowered)))
-    return with_barriers(graph, lowered, math)
+    return with_barriers(graph, lowered, math, within=within)
 
 
 def _with_barriers(function: Function, math: str) -> Function:

@@ -95,6 +95,31 @@ def test_angles_are_shared_within_regions() -> None:
     )
 
 
+def test_what_regions_are_given_is_opaque_where_math_is_strict() -> None:
+    """A product outside and a sum inside are two roundings, as a carry and what is made of it."""
+
+    def f(v):
+        square = v[0] * v[0]
+        return fori_loop(0, 3, lambda k, s: s * v[1] + square, v[2]) + 1.0
+
+    traced = trace(f, 3)
+    graph, roots = lower(traced.graph, traced.outputs, "strict", "float32")
+    (body,) = regions(graph, roots)
+    opaque = [node for node in body.graph.nodes if node[0] is ops.opaque]
+    assert len(opaque) == 4  # the carry, v[1], their product and the square
+    assert any(node[0] is ops.opaque for node in graph.nodes)  # what the loop gives
+    plain, ends = lower(traced.graph, traced.outputs, "accurate", "float32")
+    assert not any(node[0] is ops.opaque for r in regions(plain, ends) for node in r.graph.nodes)
+
+
+def test_divisors_that_regions_are_given_are_opaque() -> None:
+    """A compiler that takes a loop apart would know that the first of them is 0."""
+    traced = trace(lambda v: fori_loop(0, 3, lambda k, s: v[0] / s, 0.0), 1)
+    graph, roots = lower(traced.graph, traced.outputs, "accurate", "float32")
+    (body,) = regions(graph, roots)
+    assert any(node[0] is ops.opaque for node in body.graph.nodes)
+
+
 def test_what_the_pipeline_makes_of_regions_means_the_same() -> None:
     traced = program()
     want = values(traced.graph, traced.outputs, traced.inputs)
