@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import fold
 from symgrad.expr.facts import Facts
+from symgrad.expr.fuse import fused
 from symgrad.expr.law import Guard, Law, Pattern
 from symgrad.expr.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.match import Matcher, matchers
@@ -28,7 +30,9 @@ from symgrad.expr.node import (
     float_bits,
     reachable,
 )
-from symgrad.expr.rebuild import outline, rebuild
+from symgrad.expr.rebuild import Copy, Make, outline, rebuild
+from symgrad.expr.region import Pick, Region
+from symgrad.expr.shrink import Shrinking, Simplify
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -52,11 +56,55 @@ def simplify(
     pass, so that what an operation and its derivative share is shared. With ``regroup``, products
     of derivatives use those that are there already.
     """
+    graph, roots = fused(graph, roots)
     copy = outline(graph)
     target = Rewriter(copy.graph, laws_for(level), definitions or {}, regroup)
-    derived = (i for part in graph.derived for i in part) if level else ()
-    changed = dict.fromkeys(derived, target.make_derived)
-    return rebuild(graph, reachable(graph, roots), copy, target.make, changed).of(roots)
+    again = partial(simplify, level=level, definitions=definitions, regroup=regroup)
+    return _Rebuilding(target, bool(level), again).build(graph, roots, copy)
+
+
+class _Rebuilding:
+    """What makes nodes of graphs, the first one and its regions, again in that of a rewriter."""
+
+    def __init__(self, target: Rewriter, laws: bool, again: Simplify) -> None:
+        self._target, self._laws = target, laws
+        self._shrinking = Shrinking(target.graph, again, self._inline, laws)
+
+    def build(self, graph: Graph, roots: Sequence[int], copy: Copy) -> tuple[Graph, list[int]]:
+        """What the roots are."""
+        order, target = reachable(graph, roots), self._target
+        derived = (i for part in graph.derived for i in part) if self._laws else ()
+        changed = dict.fromkeys(derived, target.make_derived) | self._structures(graph, order)
+        return rebuild(graph, order, copy, target.make, changed).of(roots)
+
+    def _inline(self, region: Region, roots: Sequence[int], params: Mapping[int, int]) -> list[int]:
+        """What roots in a region are, where its parameters are these nodes."""
+        copy = Copy(self._target.graph, [params.get(i, -1) for i in range(len(region.graph))])
+        return self.build(region.graph, roots, copy)[1]
+
+    def _structures(self, graph: Graph, order: Sequence[int]) -> dict[int, Make]:
+        """What makes loops and choices, which are nodes when they are shrunk, and their results."""
+        wanted: dict[int, list[int]] = {}
+        made: dict[int, Make] = {}
+        found: dict[int, dict[int, int]] = {}
+        for i in order:
+            node = graph.nodes[i]
+            if node[0].__class__ is Pick:
+                wanted.setdefault(node[1], []).append(node[0].index)
+                made[i] = partial(_result, found, node[1])
+        for i, numbers in wanted.items():
+            made[i] = partial(self._shrunk, found, i, numbers)
+        return made
+
+    def _shrunk(
+        self, found: dict[int, dict[int, int]], i: int, wanted: Sequence[int], op: Any, *args: int
+    ) -> int:
+        found[i] = self._shrinking.results(op, wanted, args)
+        return -1  # its results stand for it
+
+
+def _result(found: Mapping[int, Mapping[int, int]], owner: int, op: Pick, _: int) -> int:
+    return found[owner][op.index]
 
 
 def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:

@@ -191,13 +191,13 @@ def test_a_choice_computes_the_side_that_is_taken() -> None:
 
 
 def test_simplification_sees_an_operation_like_others() -> None:
-    graph, x, root = program()
+    graph, x, root = program(9)  # too many turns to be written out
     twice = graph.add(ops.neg, graph.add(ops.neg, root))
     made, [new] = simplify(graph, [twice])
     verify(made, [new])
     assert made.nodes[new][0] is graph.nodes[root][0]
     at = np.linspace(-1, 1, 5)
-    np.testing.assert_array_equal(evaluate_graph(made, [new], {x: at})[0], expected(at))
+    np.testing.assert_array_equal(evaluate_graph(made, [new], {x: at})[0], expected(at, 9))
 
 
 def test_parameters_of_a_region_are_no_constants_to_simplification() -> None:
