@@ -169,7 +169,7 @@ class Shaders:
         def write() -> Printed:
             if plan is None:
                 return print_map(self.computation, library, style)
-            return Printed(emit(plan, library, style), 4 * len(plan.scratch))
+            return Printed(emit(plan, library, style), 4 * len(plan.scratch), 0)
 
         with paused_gc():
             return self._clock.time("emit", write)
@@ -178,6 +178,11 @@ class Shaders:
     def modules(self) -> tuple[str, ...]:
         """The sources, in the order in which they run."""
         return self._printed.modules
+
+    @property
+    def turns(self) -> int:
+        """How often an invocation turns in all loops of a shader together, at most."""
+        return self._printed.turns
 
     @property
     def layout(self) -> Layout:

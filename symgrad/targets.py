@@ -116,7 +116,7 @@ def _first_gpu(found: list[Device]) -> Device:
 
 def gpu_program(shaders: Shaders, device: Device) -> Program:
     """The kernel, compiled for a GPU."""
-    return Program(open_gpu(device.index), shaders.modules, shaders.layout)
+    return Program(open_gpu(device.index), shaders.modules, shaders.layout, shaders.turns)
 
 
 def rows_on(device: Device, pattern: Pattern, numbers: np.ndarray, indices: np.ndarray) -> Rows:

@@ -107,8 +107,8 @@ class _Run:
         self.own = {b: self._memory(b, arrays) for b in kernel.buffers if b.space == "own"}
 
     def _memory(self, b: Buffer, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The array of a buffer: the host's, or a new one, full of poison."""
-        if b.space == "write":
+        """The array of a buffer: the host's, one that outlasts the kernel, or one of poison."""
+        if b.space == "write" or b.name in arrays:
             assert arrays[b.name].flags.c_contiguous, f"{b.name} is not in C order"
             return arrays[b.name].reshape(-1)
         many = self.n if b.space == "own" else self.n // self.width

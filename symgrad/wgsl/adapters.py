@@ -61,6 +61,11 @@ class GpuInfo:
     kind: str
     backend: str
 
+    @property
+    def turns(self) -> int | None:
+        """After how many turns the driver ends the loops of an invocation, saying nothing."""
+        return 65_535 if "llvmpipe" in self.name else None
+
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, {self.backend})"
 

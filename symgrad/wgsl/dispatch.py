@@ -70,14 +70,19 @@ class Program:
         gpu: where it runs.
         modules: WGSL sources, at least one.
         layout: the arrays.
+        turns: how often an invocation turns in all loops of a module together, at most.
 
     Raises:
-        DeviceError: the GPU takes no kernel with such wide points or so many outputs, or refuses a
-            module, which is a defect of symgrad (the message is naga's).
+        DeviceError: the GPU takes no kernel with such wide points or so many outputs, or ends
+            loops before that, or refuses a module, which is a defect of symgrad (the message is
+            naga's).
     """
 
-    def __init__(self, gpu: Gpu, modules: Sequence[str], layout: Layout) -> None:
+    def __init__(
+        self, gpu: Gpu, modules: Sequence[str], layout: Layout, turns: int = 0
+    ) -> None:  # fmt: skip
         start = time.perf_counter()
+        _require_turns(gpu, turns)
         self.gpu = gpu
         self.layout = layout
         self.chunk = _checked_chunk(gpu, layout)
@@ -249,6 +254,17 @@ class Program:
         """Every module for so many points."""
         groups = -(-count // WORKGROUP)
         return [Step(pipeline, bindings, groups) for pipeline in self._pipelines]
+
+
+def _require_turns(gpu: Gpu, turns: int) -> None:
+    """Refuse loops that the GPU would end, and give wrong results."""
+    most = gpu.info.turns
+    if most is not None and turns > most:
+        raise DeviceError(
+            f"{gpu.info.name} ends the loops of a kernel after {most:,} turns, and those of this "
+            "one may turn more often within one turn of the outermost, or nobody knows how often: "
+            'say most= of a loop whose bounds are computed, or use device="cpu"'
+        )
 
 
 def _checked_chunk(gpu: Gpu, layout: Layout) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from symgrad.expr.node import Graph
 
-_OURS: Final = re.compile(r"^(t\d+|s\d+|held_\d+_\d+|sg_.*|part_\d+)$")
+_OURS: Final = re.compile(r"^(s\d+|held_\d+_\d+|part_\d+)$")
+_NUMBERED: Final = re.compile(r"^(t\d+|sg_.*)$")
 
 _DEFINED: Final = """
     x params Params tile scratch main stride point cell first local group rows k
@@ -41,10 +42,10 @@ _WORDS: Final = """
     try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying
     virtual volatile wgsl where with writeonly yield
 """
-RESERVED: Final = frozenset(_WORDS.split())
+_RESERVED: Final = frozenset(_WORDS.split())
 """WGSL's types and built-ins, its keywords and reserved words."""
-_TAKEN: Final = RESERVED | frozenset(_DEFINED.split())
-"""The same, and what a kernel defines itself."""
+_TAKEN: Final = frozenset(_DEFINED.split())
+"""What a kernel of straight code defines itself."""
 
 
 def names_of_inputs(graph: Graph) -> list[str]:
@@ -52,11 +53,21 @@ def names_of_inputs(graph: Graph) -> list[str]:
     return unique([identifier(name) for name in graph.names])
 
 
-def identifier(name: str, taken: Collection[str] = _TAKEN) -> str:
-    """The name in ASCII letters, digits and underscores, prefixed where it is taken."""
+def is_reserved(name: str) -> bool:
+    """Whether WGSL has the name, or a function of the library, or a value without a name."""
+    return name in _RESERVED or _NUMBERED.match(name) is not None
+
+
+def is_taken(name: str) -> bool:
+    """Whether a name is reserved, or a kernel of straight code may have it itself."""
+    return is_reserved(name) or name in _TAKEN or _OURS.match(name) is not None
+
+
+def identifier(name: str, refused: Callable[[str], bool] = is_taken) -> str:
+    """The name in ASCII letters, digits and underscores, prefixed where it is refused."""
     plain = re.sub(r"\W|[^\x00-\x7f]", "_", name)
     plain = re.sub(r"_{2,}", "_", plain)
-    if plain in taken or _OURS.match(plain) or not plain[:1].isalpha():
+    if refused(plain) or not plain[:1].isalpha():
         return f"v_{plain.lstrip('_')}"
     return plain
 

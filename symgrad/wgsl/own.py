@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,12 +32,12 @@ class Own:
     """The first slots of those in scratch memory."""
 
     @classmethod
-    def placed(cls, names: Mapping[Buffer, str], lasting: Collection[Buffer] = ()) -> Own:
-        """The small ones in variables, but for those that outlast a dispatch."""
+    def placed(cls, names: Mapping[Buffer, str], outlast: bool = False) -> Own:
+        """The small ones in variables, unless they outlast a dispatch."""
         own = [b for b in names if b.space == "own"]
         private: list[Buffer] = []
         for b in sorted(own, key=lambda b: b.size):
-            if b not in lasting and b.size + sum(p.size for p in private) <= PRIVATE:
+            if not outlast and b.size + sum(p.size for p in private) <= PRIVATE:
                 private.append(b)
         starts: dict[Buffer, int] = {}
         slots = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,13 +25,14 @@ from symgrad.kernel.language import (
 from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.split import TURNS, Split, split
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.uses import Uses
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
-from symgrad.wgsl.names import RESERVED, identifier
+from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.skeletons import moved, shapes
 
@@ -50,28 +51,36 @@ class Printed:
 
     modules: tuple[str, ...]
     slots: int
+    turns: int
+    """How often an invocation turns in all loops of a module together, at most."""
 
 
 def print_map(computation: Computation, functions: Mapping[Op, Function], style: Style) -> Printed:
     """The WGSL of a computation at every point of a batch; see `Layout` for its buffers."""
     kernel = map_program(computation, InGroups(WORKGROUP))
-    own = Own.placed(_names_of_buffers(kernel))
-    kept = f" and {4 * own.slots:,} of scratch" * bool(own.slots)
-    head = [
-        *shapes(computation, style.title),
-        f"// {moved(computation):,} bytes{kept} a point; math: {style.math}",
-        "",
-    ]
-    return print_kernel(kernel, functions, style, head)
+    size = f"// {moved(computation):,} bytes a point; math: {style.math}"
+    return print_kernel(kernel, functions, style, [*shapes(computation, style.title), size])
 
 
 def print_kernel(
     kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
-    """The WGSL of a kernel; ``head`` are the lines that it begins with."""
-    library = Library(functions)
-    own = Own.placed(_names_of_buffers(kernel))
-    return Printed((_module(kernel, own, library, style, head),), own.slots)
+    """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
+    found = split(kernel)
+    kernels = list(dict.fromkeys(found.kernels))
+    names = _names_of_buffers(kernels)
+    own, library = Own.placed(names, outlast=len(kernels) > 1), Library(functions)
+    sources = {k: _module(k, own, library, style, [*head, *_place_of(k, found)]) for k in kernels}
+    return Printed(tuple(sources[k] for k in found.kernels), own.slots, found.turns)
+
+
+def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
+    """Which of several kernels one is."""
+    count, times = len(found.kernels), found.kernels.count(kernel)
+    if count > 1:
+        first = found.kernels.index(kernel) + 1
+        numbers = f"{first}" if times == 1 else f"{first} to {first + times - 1}"
+        yield f"// kernel {numbers} of {count}: none turns its loops more than {TURNS:,} times"
 
 
 _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
@@ -83,12 +92,13 @@ _OURS: Final = frozenset(
 """What every kernel may define."""
 
 
-def _names_of_buffers(kernel: Kernel) -> dict[Buffer, str]:
-    """Names that WGSL takes, and that no value has."""
-    taken = {identifier(name, RESERVED) for name in kernel.names.values()} | _OURS
+def _names_of_buffers(kernels: Sequence[Kernel]) -> dict[Buffer, str]:
+    """Names that WGSL takes, and that no value has, for the buffers that some kernels share."""
+    values = {name for k in kernels for name in k.names.values()}
+    taken = {identifier(name, is_reserved) for name in values} | _OURS
     found: dict[Buffer, str] = {}
-    for b in kernel.buffers:
-        name = identifier(b.name, RESERVED)
+    for b in kernels[0].buffers:
+        name = identifier(b.name, is_reserved)
         while name in taken:
             name = f"{name}_{_CLASH[b.space]}"
         taken.add(name)
@@ -96,11 +106,12 @@ def _names_of_buffers(kernel: Kernel) -> dict[Buffer, str]:
     return found
 
 
-def _module(kernel: Kernel, own: Own, library: Library, style: Style, head: Iterable[str]) -> str:
+def _module(kernel: Kernel, own: Own, library: Library, style: Style, head: Sequence[str]) -> str:
     body = Body(kernel, own, library.names, style)
     statements = list(body.scope(kernel.main))
     lines = [
         *head,
+        *[""] * bool(head),
         *_declarations(kernel, own),
         *library.definitions(body.used),
         *_signature(kernel, body.uses),
@@ -187,7 +198,7 @@ class Body(Writer):
         if wanted is None and not default:
             self._numbered += 1
             return f"t{self._numbered}"
-        return self._free(default if wanted is None else identifier(wanted, RESERVED))
+        return self._free(default if wanted is None else identifier(wanted, is_reserved))
 
     def _free(self, wanted: str) -> str:
         """A name that nothing around has."""

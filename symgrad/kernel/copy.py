@@ -1,0 +1,133 @@
+"""Items of one kernel, written into another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from symgrad.kernel.language import (
+    Barrier,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Statement,
+    Store,
+    operands,
+    results_of,
+    scopes_of,
+)
+
+
+def needs(kernel: Kernel, items: Sequence[int | Statement]) -> set[int]:
+    """The values, and known numbers, that items need and do not make."""
+    found: set[int] = set()
+    made: set[int] = set()
+    for item in _all(kernel, items):
+        found.update(operands(kernel, item))
+        made.update(results_of(item))
+        if isinstance(item, For):
+            found.update(item.yields if item.test is None else [*item.yields, item.test])
+            made.update([item.k, *item.params])
+        if isinstance(item, If):
+            found.update(i for yields in item.yields for i in yields)
+    return found - made
+
+
+def _all(kernel: Kernel, items: Iterable[int | Statement]) -> Iterator[int | Statement]:
+    """The items and all within them."""
+    for item in items:
+        yield item
+        for scope in scopes_of(item):
+            yield from (inner for _, inner in kernel.items(scope))
+
+
+class Copy:
+    """What values of ``source`` have become in ``made``, which has the same buffers."""
+
+    def __init__(self, source: Kernel, made: Kernel) -> None:
+        self.source, self.made = source, made
+        made.graph.sources = source.graph.sources
+        self.known = dict(
+            zip(
+                (source.cell, source.count, source.local, source.group, source.groups),
+                (made.cell, made.count, made.local, made.group, made.groups),
+                strict=True,
+            )
+        )
+
+    def value(self, i: int) -> int:
+        """What a value has become."""
+        if i in self.known:
+            return self.known[i]
+        node = self.source.graph.nodes[i]
+        assert node[0].constant, f"{i} is needed before it is known"
+        return self.made.intern(node, self.made.main)
+
+    def values(self, ids: Iterable[int]) -> list[int]:
+        """What values have become."""
+        return [self.value(i) for i in ids]
+
+    def know(self, ids: Sequence[int], values: Sequence[int]) -> None:
+        """Note what values have become, and what the user calls them."""
+        for i, value in zip(ids, values, strict=True):
+            self.known[i] = value
+            if i in self.source.names:
+                self.made.names[value] = self.source.names[i]
+
+    def items(self, items: Iterable[int | Statement]) -> None:
+        """Write items to where the kernel is."""
+        for item in items:
+            self.item(item)
+
+    def item(self, item: int | Statement) -> None:
+        """Write one item."""
+        k = self.made
+        match item:
+            case int():
+                op, *args = self.source.graph.nodes[item]
+                k.graph.place = self.source.graph.places[item]
+                self.know([item], [k.add(op, *self.values(args))])
+            case Load():
+                self.know([item.result], [k.load(item.buffer, self.value(item.index))])
+            case Store():
+                k.store(item.buffer, self.value(item.index), self.value(item.value), item.add)
+            case Fill(buffer=buffer):
+                k.fill(buffer)
+            case Barrier():
+                k.barrier()
+            case If():
+                sides = [self._side(item, n) for n in (0, 1)]
+                self.know(item.results, k.choose(self.value(item.condition), *sides))
+            case For():
+                bounds = self.value(item.lo), self.value(item.hi)
+                results, count = self.loop(item, bounds, self.values(item.inits), item.most)
+                self.know([*item.results, item.count], [*results, count])
+
+    def _side(self, choice: If, n: int) -> Callable[[], Sequence[int]]:
+        def write() -> Sequence[int]:
+            self.items(choice.sides[n].items)
+            return self.values(choice.yields[n])
+
+        return write
+
+    def loop(
+        self, s: For, bounds: tuple[int, int], inits: Sequence[int], most: int | None
+    ) -> tuple[list[int], int]:
+        """Write a loop, with bounds of its own; its results and its count."""
+
+        def test(k: int, carries: Sequence[int]) -> int:
+            self.know([s.k, *s.params], [k, *carries])
+            self.items(s.scope.items[: s.test_at])
+            assert s.test is not None, "only loops with a test have one"
+            return self.value(s.test)
+
+        def body(k: int, carries: Sequence[int]) -> Sequence[int]:
+            self.know([s.k, *s.params], [k, *carries])
+            self.items(s.scope.items[s.test_at :])
+            return self.values(s.yields)
+
+        self.made.graph.place = self.source.graph.places[s.k]
+        return self.made.loop(
+            *bounds, inits, body, down=s.down, test=None if s.test is None else test, most=most
+        )

@@ -1,0 +1,282 @@
+"""Long loops in several kernels: some drivers end a loop after a while, and all watch the clock.
+
+The outermost scope is cut into pieces, and a long loop there into kernels that each do some of its
+turns. What one makes and another needs stands in arrays of the invocation's own, which outlast a
+kernel; so do then all that it has itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.bounds import ALL, Bounds
+from symgrad.kernel.copy import Copy, needs
+from symgrad.kernel.language import (
+    Buffer,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Read,
+    Statement,
+    results_of,
+)
+from symgrad.kernel.uses import Uses
+
+TURNS: Final = 60_000
+"""Turns of all loops of a kernel together: llvmpipe ends the loops of an invocation after 65,535,
+and says nothing."""
+
+KERNELS: Final = 4_096
+"""Kernels that one is cut into at most."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Kernels with the same buffers, to be run one after the other; some of them are the same."""
+
+    kernels: tuple[Kernel, ...]
+    turns: int
+    """How often an invocation turns in all loops of one of them together, at most."""
+
+
+def split(kernel: Kernel, most: int = TURNS) -> Split:
+    """A kernel in as many as it takes for none to turn more often than ``most``.
+
+    One whose turns nobody knows stays whole, and one whose invocations share arrays; and so do
+    loops within others, and within an `If`.
+    """
+    turns, shares = Turns(kernel), any(b.space == "group" for b in kernel.buffers)
+    if shares or turns.total <= most or turns.total > most * KERNELS:
+        return Split((kernel,), turns.total)
+    return _Splitting(kernel, turns, most).split()
+
+
+class Turns:
+    """How often an invocation turns in loops, at most."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._bounds = Bounds(kernel)
+        self._own: dict[int, int] = {}
+        self._each: dict[int, int] = {}
+        self.total = self._sum(kernel.main.items)
+
+    def of(self, item: int | Statement) -> int:
+        """The turns that an item takes, with all that is within."""
+        match item:
+            case For(k=k):
+                return self._own[k] * self._each[k]
+            case If(sides=sides):
+                return max(self._sum(side.items) for side in sides)
+            case Fill(buffer=buffer):
+                return buffer.size
+            case _:
+                return 0
+
+    def each(self, loop: For) -> int:
+        """Those that a turn of a loop takes, itself among them."""
+        return self._each[loop.k]
+
+    def _sum(self, items: Iterable[int | Statement]) -> int:
+        return sum(map(self._counted, items))
+
+    def _counted(self, item: int | Statement) -> int:
+        if isinstance(item, For) and item.k not in self._own:
+            lo, hi = self._bounds.of(item.lo)[0], self._bounds.of(item.hi)[1]
+            self._own[item.k] = min(max(0, hi - lo), ALL[1] if item.most is None else item.most)
+            self._bounds.begin(item.k, item.lo, item.hi, item.most)
+            self._each[item.k] = 1 + self._sum(item.scope.items)
+        return self.of(item)
+
+
+@dataclass
+class _Piece:
+    """Some items of the outermost scope, and the loop behind them that has kernels of its own."""
+
+    items: list[int | Statement] = field(default_factory=list)
+    turns: int = 0
+    loop: For | None = None
+
+
+@dataclass
+class _State:
+    """What a loop in several kernels is at: where it goes on, and its carries."""
+
+    k: Buffer
+    carries: list[Buffer]
+    count: Buffer | None
+    """See `For`; None where nobody asks."""
+
+
+class _Splitting:
+    def __init__(self, kernel: Kernel, turns: Turns, most: int) -> None:
+        self.kernel, self.nodes = kernel, kernel.graph.nodes
+        self.turns, self.most = turns, most
+        self.buffers = list(kernel.buffers)
+        self.asked = Uses(kernel).counts
+        self.places: dict[int, Buffer] = {}
+        """Where values stand that one kernel makes and another needs."""
+        self.pieces = list(self._pieces())
+        self.states = {p.loop.k: self._state(p.loop) for p in self.pieces if p.loop}
+        for piece in self.pieces:
+            self._place(self._needs(piece), piece.items)
+            if piece.loop:
+                self._place(self._needs_of_turns(piece.loop), ())
+
+    def split(self) -> Split:
+        """The kernels."""
+        found: list[Kernel] = []
+        most = 0
+        for piece in self.pieces:
+            found.append(self._straight(piece))
+            most = max(most, piece.turns)
+            if piece.loop is not None:
+                each = self.turns.each(piece.loop)
+                step = max(1, self.most // each)
+                times = -(-self.turns.of(piece.loop) // (each * step))
+                found += [self._some_turns(piece.loop, step)] * times
+                most = max(most, each * step)
+        return Split(tuple(found), most)
+
+    # what stands in which kernel -----------------------------------------------------------------
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """The items, cut in front of what would be too much."""
+        piece = _Piece()
+        for item in self.kernel.main.items:
+            turns = self.turns.of(item)
+            if isinstance(item, For) and turns > self.most:
+                piece.loop = item
+                yield piece
+                piece = _Piece()
+                continue
+            if piece.turns + turns > self.most:
+                yield piece
+                piece = _Piece()
+            piece.items.append(item)
+            piece.turns += turns
+        yield piece
+
+    def _needs(self, piece: _Piece) -> set[int]:
+        """What the kernel of a piece needs of others."""
+        loop, mine = piece.loop, {r for item in piece.items for r in results_of(item)}
+        start = {loop.lo, loop.hi, *loop.inits} if loop else set()
+        return needs(self.kernel, piece.items) | (start - mine)
+
+    def _needs_of_turns(self, loop: For) -> set[int]:
+        """What the kernels of a loop need of others, but for the state that it is at."""
+        return needs(self.kernel, [replace(loop, inits=[])])
+
+    def _place(self, needed: set[int], items: Iterable[int | Statement]) -> None:
+        """Find places for what is needed, unless it is made again."""
+        stack = list(needed)
+        while stack:
+            i = stack.pop()
+            if self._is_made_again(i):
+                stack += self.kernel.graph.args(i)
+            elif i not in self.places and not self._is_known(i):
+                name = self.kernel.names.get(i, "value")
+                self.places[i] = self._buffer(name, self.kernel.type(i))
+
+    def _is_known(self, i: int) -> bool:
+        """Whether every kernel knows a value."""
+        k = self.kernel
+        return self.nodes[i][0].constant or i in (k.cell, k.count, k.local, k.group, k.groups)
+
+    def _is_made_again(self, i: int) -> bool:
+        """Whether a value is what the host gives, or an index of that, and no place is worth it."""
+        op, args = self.nodes[i][0], self.kernel.graph.args(i)
+        if not args or not (isinstance(op, Read) or op.result == "u"):
+            return False
+        return all(self._is_known(a) or self._is_made_again(a) for a in args)
+
+    def _buffer(self, name: str, kind: str) -> Buffer:
+        """A new place for a value."""
+        known = name if name.isidentifier() and name.isascii() else "value"
+        made = Buffer(f"{known}_at_{len(self.buffers)}", "own", kind, 1)
+        self.buffers.append(made)
+        return made
+
+    def _state(self, loop: For) -> _State:
+        names, k = self.kernel.names, self.kernel
+        carries = [self._buffer(names.get(p, "carry"), k.type(p)) for p in loop.params]
+        self.places |= dict(zip(loop.results, carries, strict=True))
+        name, count = names.get(loop.k, "k"), None
+        if loop.count in self.asked:
+            count = self.places[loop.count] = self._buffer(f"{name}_end", "u")
+        return _State(self._buffer(name, "u"), carries, count)
+
+    # the kernels ---------------------------------------------------------------------------------
+
+    def _begin(self, needed: Iterable[int]) -> Copy:
+        """A kernel that has loaded, or made again, what it needs."""
+        made = Kernel(self.kernel.target, self.kernel.name)
+        made.buffers = self.buffers
+        copy = Copy(self.kernel, made)
+        for i in sorted(needed):
+            self._bring(copy, i)
+        return copy
+
+    def _bring(self, copy: Copy, i: int) -> None:
+        if i in copy.known or self._is_known(i):
+            return
+        if i in self.places:
+            copy.know([i], [_loaded(copy.made, self.places[i])])
+            return
+        for a in self.kernel.graph.args(i):
+            self._bring(copy, a)
+        copy.item(i)
+
+    def _straight(self, piece: _Piece) -> Kernel:
+        """The kernel of the items of a piece, which leaves what others need."""
+        copy = self._begin(self._needs(piece))
+        copy.items(piece.items)
+        for i in (r for item in piece.items for r in results_of(item)):
+            if i in self.places:
+                _keep(copy.made, self.places[i], copy.value(i))
+        if piece.loop:
+            self._start(copy, piece.loop)
+        return copy.made
+
+    def _start(self, copy: Copy, loop: For) -> None:
+        """Leave the state that a loop begins with."""
+        k, state = copy.made, self.states[loop.k]
+        _keep(k, state.k, copy.value(loop.hi if loop.down else loop.lo))
+        for place, init in zip(state.carries, loop.inits, strict=True):
+            _keep(k, place, copy.value(init))
+        if state.count:
+            _keep(k, state.count, copy.value(loop.lo))
+
+    def _some_turns(self, loop: For, step: int) -> Kernel:
+        """The kernel of the next turns of a loop, of ``step`` if there are as many."""
+        copy, state = self._begin(self._needs_of_turns(loop)), self.states[loop.k]
+        k, at = copy.made, _loaded(copy.made, state.k)
+        inits = [_loaded(k, place) for place in state.carries]
+        end = copy.value(loop.lo if loop.down else loop.hi)
+        below, above = (end, at) if loop.down else (at, end)
+        rest = k.add(ops.word_sub, above, below)
+        rest = k.add(ops.word_where, k.add(ops.word_lt, below, above), rest, k.word(0))
+        turns = k.add(ops.word_min, rest, k.word(step))
+        after = k.add(ops.word_sub if loop.down else ops.word_add, at, turns)
+        lo, hi = (after, at) if loop.down else (at, after)
+        results, count = copy.loop(loop, (lo, hi), inits, step)
+        for place, result in zip(state.carries, results, strict=True):
+            _keep(k, place, result)
+        if state.count:
+            taken = k.add(ops.word_sub, count, lo)
+            _keep(k, state.count, k.add(ops.word_add, _loaded(k, state.count), taken))
+        if loop.test is not None:  # where that ended it, there is nothing left to do
+            after = k.add(ops.word_where, k.add(ops.word_lt, count, hi), end, after)
+        _keep(k, state.k, after)
+        return k
+
+
+def _loaded(k: Kernel, place: Buffer) -> int:
+    return k.load(place, k.word(0))
+
+
+def _keep(k: Kernel, place: Buffer, value: int) -> None:
+    k.store(place, k.word(0), value)
