@@ -54,6 +54,12 @@ class Draft:
         return k.add(ops.word_min, size, k.word(most - 1))
 
 
+def columns_of(kernel: Kernel) -> int:
+    """The numbers that such a kernel stores at each point."""
+    y = next(b for b in kernel.buffers if b.name == "y")
+    return sum(getattr(item, "buffer", None) is y for _, item in kernel.items())
+
+
 def swap() -> Kernel:
     """Carries that become one another, and one that is needed after the loop as it was before."""
     d = Draft(4).named("a", "x", "y")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,11 +56,12 @@ class Own:
         """The type of what stands in scratch memory."""
         return "f32" if all(b.kind == "f" for b in self.starts) else "u32"
 
-    def constants(self) -> Iterator[str]:
-        """The lines that say where in scratch memory the arrays stand."""
+    def constants(self, used: Collection[Buffer]) -> Iterator[str]:
+        """The lines that say where in scratch memory the arrays in use stand."""
         for b, start in self.starts.items():
-            numbers = f"{b.size:,} numbers" if b.size > 1 else "1 number"
-            yield f"const {self.names[b]} = {start}u;  // {numbers} of scratch"
+            if b in used:
+                numbers = f"{b.size:,} numbers" if b.size > 1 else "1 number"
+                yield f"const {self.names[b]} = {start}u;  // {numbers} of scratch"
 
     def variables(self) -> Iterator[str]:
         """The lines that declare the other arrays."""

@@ -21,6 +21,7 @@ from symgrad.kernel.language import (
     Scope,
     Statement,
     Store,
+    accesses,
 )
 from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Computation
@@ -79,8 +80,8 @@ def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
     count, times = len(found.kernels), found.kernels.count(kernel)
     if count > 1:
         first = found.kernels.index(kernel) + 1
-        numbers = f"{first}" if times == 1 else f"{first} to {first + times - 1}"
-        yield f"// kernel {numbers} of {count}: none turns its loops more than {TURNS:,} times"
+        which = f"kernel {first}" if times == 1 else f"kernels {first} to {first + times - 1}"
+        yield f"// {which} of {count}: none turns its loops more than {TURNS:,} times"
 
 
 _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
@@ -140,7 +141,7 @@ def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
             yield f"var<workgroup> {_array(b, own)};"
     if own.slots:
         yield ""
-        yield from own.constants()
+        yield from own.constants({b for _, i in kernel.items() for b, _ in accesses(kernel, i)})
     yield ""
 
 

@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafts import KERNELS, POINTS, tape
+from drafts import KERNELS, POINTS, Draft, columns_of, tape
 from poison import is_poison
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import DeviceError
+from symgrad.expr import ops
 from symgrad.expr.trace import trace
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.layout import Layout
 from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.split import split
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import dispatch
+from symgrad.wgsl import dispatch, printer
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
@@ -34,12 +36,6 @@ every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name
 def printed(kernel: Kernel, comments: bool = True) -> Printed:
     verify(kernel)
     return print_kernel(kernel, functions("accurate"), Style(comments=comments))
-
-
-def columns_of(kernel: Kernel) -> int:
-    """The numbers that a kernel of these tests stores at each point."""
-    y = next(b for b in kernel.buffers if b.name == "y")
-    return sum(getattr(item, "buffer", None) is y for _, item in kernel.items())
 
 
 def run(gpu: Gpu, kernel: Kernel, points: np.ndarray) -> np.ndarray:
@@ -75,8 +71,10 @@ def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(
 
 
 @needs_tint
-def test_tint_takes_every_kernel() -> None:
+def test_tint_takes_every_kernel(monkeypatch: Any) -> None:
     sources = [source for build in KERNELS for source in printed(build()).modules]
+    monkeypatch.setattr(printer, "split", lambda kernel: split(kernel, 6))
+    sources += [source for build in KERNELS for source in set(printed(build()).modules)]
     assert [v for v in check_with_tint(sources) if v] == []
 
 
@@ -109,3 +107,44 @@ def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch:
     monkeypatch.setattr(gpu, "max_binding", 63 * 800)
     with pytest.raises(DeviceError, match="too few for 64 points"):
         Program(gpu, printed(tape(200)()).modules, Layout(3, (3,), 50))
+
+
+@every
+def test_kernels_in_several_dispatches_have_the_same_bits(
+    build: Callable[[], Kernel], gpu: Gpu, monkeypatch: Any
+) -> None:
+    want = run(gpu, build(), POINTS)
+    monkeypatch.setattr(printer, "split", lambda kernel: split(kernel, 6))
+    np.testing.assert_array_equal(run(gpu, build(), POINTS), want)
+
+
+def counting(turns: int, bounded: bool) -> Kernel:
+    """A loop that counts its turns, within one of three; of bounds that are known, or not."""
+    d = Draft(1)
+    k = d.k
+    size = k.word(turns)
+    if not bounded:
+        size = k.add(ops.nearest_word, k.add(ops.mul, d.x[0], k.constant(float(turns))))
+
+    def add(_: int, c: list[int]) -> list[int]:
+        return [k.add(ops.add, c[0], k.constant(1.0))]
+
+    def many(_: int, c: list[int]) -> list[int]:
+        return k.loop(k.word(0), size, c, add)[0]
+
+    return d.store(k.loop(k.word(0), k.word(3), [k.constant(0.0)], many)[0][0])
+
+
+def test_no_turn_is_lost_where_a_driver_ends_loops(gpu: Gpu) -> None:
+    found = run(gpu, counting(50_000, bounded=True), np.ones((70, 3), np.float32))
+    np.testing.assert_array_equal(found, np.full((70, 1), 150_000.0))
+
+
+@pytest.mark.parametrize("turns", [70_000, None])
+def test_loops_that_a_driver_would_end_are_refused(gpu: Gpu, turns: int | None) -> None:
+    found = printed(counting(turns or 5, bounded=turns is not None))
+    if gpu.info.turns is None:
+        assert Program(gpu, found.modules, Layout(3, (1,)), found.turns)
+        return
+    with pytest.raises(DeviceError, match=r"ends the loops of a kernel after 65,535 turns.*most="):
+        Program(gpu, found.modules, Layout(3, (1,)), found.turns)
