@@ -61,7 +61,7 @@ class Op:
     llvm: str = ""
     """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
     llvm_v8f64: str = ""
-    """The same bits for vectors of eight float64, which CPUs with AVX-512 have: their own way."""
+    """The same bits for vectors of eight float64 on CPUs with AVX-512, by their own instruction."""
     exact: Callable[..., Any] | None = None
     """The meaning on mpmath's numbers, unless `symgrad.expr.exact` has it."""
     sympy: Callable[..., Any] | None = None

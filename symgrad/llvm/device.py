@@ -43,7 +43,7 @@ class Host:
     def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
         """What instructions work on here: single numbers or whole vectors; fused, if wanted."""
         lanes = self.vector_bits // BITS[dtype] if batch else 1
-        return Shape(dtype, lanes, self.fused and fuse)
+        return Shape(dtype, lanes, self.fused and fuse, "+avx512f" in self.features)
 
 
 @functools.cache

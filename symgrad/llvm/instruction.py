@@ -32,6 +32,8 @@ class Shape:
     dtype: str
     lanes: int
     fused: bool
+    avx512: bool = False
+    """Whether the CPU has the instructions of AVX-512 for vectors of eight float64."""
 
     def vector(self, scalar: str) -> str:
         """The type of as many of these."""
@@ -110,7 +112,7 @@ def steps_of(op: Op, shape: Shape) -> tuple[Step, ...]:
     assert op.llvm, f"no LLVM for {op.name}: neither instructions nor a definition"
     steps: list[Step] = []
     opened = {str(k): f"{{v{k}}}" for k in range(op.arity)}
-    own = op.llvm_v8f64 if shape.suffix == "v8f64" else ""
+    own = op.llvm_v8f64 if shape.avx512 and shape.suffix == "v8f64" else ""
     for text in (own or op.llvm).split("; "):
         name, equals, body = text.partition(" = ")
         if not equals:

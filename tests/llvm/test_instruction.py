@@ -12,7 +12,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Op
 from symgrad.llvm import body
 from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape, constant
+from symgrad.llvm.instruction import Shape, constant, steps_of
 
 from .running import computation, emitted, run
 
@@ -75,9 +75,16 @@ def test_powers_of_two_are_the_same_bits_in_vectors_to_both_ends() -> None:
     points = points[: len(points) // LANES * LANES]
     with np.errstate(all="ignore"):
         want = np.ldexp(points[:, 0], points[:, 1].astype(int))
-    for lanes in (LANES // 2, 1):
-        found = evaluated(ops.scalb, points, Shape("float64", lanes, True))
-        np.testing.assert_array_equal(found, want)
+    for shape in (host().shape("float64", True), Shape("float64", LANES // 2, True),
+                  Shape("float64", 1, True)):  # fmt: skip
+        np.testing.assert_array_equal(evaluated(ops.scalb, points, shape), want)
+
+
+def test_instructions_of_a_cpu_are_used_where_it_has_them_alone() -> None:
+    assert "avx512" in steps_of(ops.scalb, Shape("float64", 8, True, avx512=True))[0].text
+    for shape in (Shape("float64", 8, True), Shape("float64", 16, True, avx512=True),
+                  Shape("float32", 8, True, avx512=True)):  # fmt: skip
+        assert not any("x86" in step.text for step in steps_of(ops.scalb, shape))
 
 
 @pytest.mark.parametrize("value", [0.1, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3.4028235e38])
