@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions as definitions
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
-from symgrad.optimize.states import Collected, Data, Ends, Stages, Task
+from symgrad.optimize.states import Collected, Data, Ends, Task
 from symgrad.pipeline import Options, Wanted, simplify_outputs
 from symgrad.results import Array
 from symgrad.wgsl import loop as gpu
@@ -32,6 +33,7 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style, emit
+from symgrad.wgsl.guard import lifted
 from symgrad.wgsl.memory import Once
 from symgrad.wgsl.transfer import Download
 
@@ -45,25 +47,41 @@ BLOCK_PROBLEMS: Final = 1 << 17
 """Problems of a block, at least, which keep a GPU busy."""
 
 
+Make = Callable[[Iteration], Any]
+"""What makes a loop of an iteration, or finds the one that was made."""
+
+
 class DeviceStates:
     """States in the memory of a GPU; results are on the host unless the starts are there."""
 
     def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data) -> None:
         self.layout, self._stays = task.layout, isinstance(starts, DeviceArray)
-        self._gpu, self._lead = lead.gpu, lead
+        self._gpu, self._lead, self._task = lead.gpu, lead, task
         if not isinstance(starts, DeviceArray):
             starts = DeviceArray.from_numpy(lead.gpu, starts)
-        self._data = lead.bind(len(starts), data.shared, data.own)
-        n, size, by_columns = self.layout.n, self.layout.size, self._data.form.by_columns
-        self.state = DeviceArray.empty(lead.gpu, (len(starts), size))
+        self._starts, self._data = starts, lead.bind(len(starts), data.shared, data.own)
+
+    @cached_property
+    def state(self) -> DeviceArray:
+        """The states (S, size), `placed` as the loop takes them."""
+        task, starts, form = self._task, self._starts, self._data.form
+        made = DeviceArray.empty(self._gpu, (len(starts), self.layout.size))
         first = tuple(task.first.tolist())
-        self._map(_spread(lead.gpu, n, first, task.bounds, by_columns), starts, [self.state])
-        final = task.final if task.gathers else None
-        self._gather = _gather(lead.gpu, n, size, final, by_columns)
+        spread = _spread(self._gpu, self.layout.n, first, task.bounds, form.by_columns)
+        self._map(spread, starts, [made])
+        return made
+
+    @cached_property
+    def _gather(self) -> Program:
+        """What reads results."""
+        final = self._task.final if self._task.gathers else None
+        by_columns = self._data.form.by_columns
+        return _gather(self._gpu, self.layout.n, self.layout.size, final, by_columns)
 
     def advance(self, runner: gpu.Loop, steps: int) -> None:
-        """Have a runner do some steps."""
-        runner.advance(self.state, steps, self._data)
+        """Have a runner do some steps; the first of them start with what makes the states."""
+        with self._gpu.queue.together():
+            runner.advance(self.state, steps, self._data)
 
     def active(self) -> bool:
         """Whether any problem is not done."""
@@ -111,7 +129,7 @@ class DeviceStates:
             program.submit(chunk.count, [a.rows(*part) for a in (source, *targets)])
 
 
-def streamed_through(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
+def streamed_through(task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: Data) -> Ends:
     """All steps on a GPU, for some problems while others are on their way there or back.
 
     There are more and smaller blocks of problems if the device has no memory for these.
@@ -123,7 +141,7 @@ def streamed_through(task: Task, stages: Stages, starts: np.ndarray, data: Data)
         size = -(-count // number) or 1
         blocks = [slice(k, k + size) for k in range(0, count, size)]
         try:
-            return _streamed_in(blocks, task, stages, starts, data)
+            return _streamed_in(blocks, task, make, owner, starts, data)
         except DeviceMemoryError:
             if size <= LEAST_PROBLEMS:
                 raise
@@ -131,17 +149,19 @@ def streamed_through(task: Task, stages: Stages, starts: np.ndarray, data: Data)
 
 
 def _streamed_in(
-    blocks: Sequence[slice], task: Task, stages: Stages, starts: np.ndarray, data: Data
-) -> Ends:  # fmt: skip
-    """All steps for the problems of each block, of which two at a time are on the GPU."""
-    lead: gpu.Loop = stages[0][0]
-    owner = lead.gpu
+    blocks: Sequence[slice], task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: Data
+) -> Ends:
+    """All steps for the problems of each block, of which two at a time are on the GPU.
+
+    While threads copy the first of them, the steps are made.
+    """
     found = Collected(len(starts), task.problem.n, np.dtype(np.float32))
     shared = _there(owner, data.shared)
     with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
 
         def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
-            states = DeviceStates(task, lead, starts, Data(shared, own))
+            stages = task.compiled(make)
+            states = DeviceStates(task, stages[0][0], starts, Data(shared, own))
             for runner, steps in stages:
                 states.advance(runner, steps)
             states.fetch(part, found, down)
@@ -150,6 +170,8 @@ def _streamed_in(
         for part in blocks:
             own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
             there.append((part, DeviceArray.sent(owner, starts[part], up), own))
+            with lifted():
+                _ = task.stages
             if len(there) > 1:  # threads copy this block meanwhile
                 run(*there.popleft())
             up.flush()

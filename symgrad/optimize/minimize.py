@@ -157,12 +157,10 @@ def minimize_from(
     make = runner or (lambda made: runner_for(made, options, target))
     there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.own))
     with reporting(progress, "steps", count) as report:
-        planned = task.stages()
-        told = {"mode": planned[0][0].mode} if planned[0][0].mode else {}
-        stages = [(make(made), count) for made, count in planned]
-        shown = partial(_shown, told, begin)
+        shown = partial(_shown, task, begin)
         if not (runner or watched or progress or memory or there):
-            return shown(_streamed(task, stages, begin.rows, data), {})
+            return shown(_streamed(task, make, begin.rows, data, target), {})
+        stages = task.compiled(make)
         states = _states(task, stages, begin.rows, data)
         small = begin.rows.size <= TOLD and not blind  # where it is blind there are no losses yet
         tell = _told(states, report, count, small) if progress else None
@@ -189,10 +187,13 @@ def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
     return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
 
 
-def _streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
+def _streamed(
+    task: Task, make: Callable[[Iteration], Runner], starts: np.ndarray, data: Data, target: Device
+) -> Ends:
     """All steps of problems on the host, block by block."""
-    if isinstance(stages[0][0], gpu.Loop):
-        return streamed_through(task, stages, starts, data)
+    if target.is_gpu:
+        return streamed_through(task, make, open_gpu(target.index), starts, data)
+    stages = task.compiled(make)
     return streamed(task, stages, starts, data)
 
 
@@ -297,14 +298,15 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int | None) -> It
         yield done
 
 
-def _shown(told: Mapping[str, Any], begun: Starts, ends: Ends, kept: Mapping[str, Any]) -> Any:
+def _shown(task: Task, begun: Starts, ends: Ends, kept: Mapping[str, Any]) -> Any:
     """The result that states have led to: nested as the starts, and not batched if there is one."""
     fields = vars(ends) | {"message": Messages(ends.status)} | {**kept}
     if begun.single:
         fields = _unbatched(fields)
     elif isinstance(ends.fun, np.ndarray):
         fields["best"] = _best(ends.fun)
-    return optimize_result(**fields | {"x": begun.nested(fields["x"])}, **told)
+    fields["x"] = begun.nested(fields["x"])
+    return optimize_result(**fields, **({"mode": task.mode} if task.mode else {}))
 
 
 def _unbatched(fields: Mapping[str, Any]) -> dict[str, Any]:

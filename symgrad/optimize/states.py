@@ -7,7 +7,7 @@ GPU in its memory, by a kernel that spreads starts into states and one that gath
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -64,6 +64,16 @@ class Task:
         """The first state (size,), but for the variables."""
         return self.layout.first(self.steps, np.nan if self.blind else 0.0)
 
+    def compiled(self, make: Callable[[Iteration], Any]) -> Stages:
+        """What runs the stages, as ``make`` makes it of their iterations."""
+        return [(make(made), count) for made, count in self.stages]
+
+    @property
+    def mode(self) -> str | None:
+        """How a Jacobian or Hessian was made, if one is needed."""
+        return self.stages[0][0].mode
+
+    @cached_property
     def stages(self) -> list[Stage]:
         """The iterations, and the steps of each."""
         problem, method, options = self.problem, self.method, self.options
@@ -195,7 +205,9 @@ class Collected:
 
     def ends(self) -> Ends:
         """The arrays."""
-        return Ends(self.x, self.fun, self.nit, self.status, self.status > 0)
+        success = POOL.empty(self.status.shape, np.dtype(bool))
+        np.greater(self.status, 0, out=success)
+        return Ends(self.x, self.fun, self.nit, self.status, success)
 
 
 def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
+from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
 from symgrad.wgsl.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
+from symgrad.wgsl.guard import Guard
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
 from symgrad.wgsl.queue import Queue
@@ -200,7 +201,7 @@ class Gpu:
         self.info = info
         self.pid = os.getpid()
         self.lost = False
-        self.guard = _Guard(self)
+        self.guard = Guard(self.translated)
         wanted = limits(adapter)
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
@@ -446,22 +447,6 @@ class Gpu:
         """Note a wgpu object that outlives the call (invariant 3)."""
         self.kept.add(item)
         return item
-
-
-class _Guard:
-    """A context in which wgpu's errors become ours; without state, so threads may share it."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SymgradError) or not isinstance(error, Exception):
-            return
-        if isinstance(error, RuntimeError) or type(error).__name__.startswith("GPU"):
-            raise self._gpu.translated(error) from error
 
 
 def _after_fork() -> None:

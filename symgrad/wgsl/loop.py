@@ -132,6 +132,8 @@ class Loop:
         self._pipelines: dict[Form, Any] = {}
         self._lock = threading.Lock()
         self._progress = gpu.storage(4 * PROGRESS)
+        self._rows: int | None = None
+        """The rows that the progress words say, once they say any."""
         self._staging = gpu.staging()
         self._speed = CAREFUL / SECONDS
         self.source(Form(False))
@@ -294,6 +296,8 @@ class Loop:
         while steps > 0:
             now = min(now, most, steps, 2**32 // chunk.count)
             if now == steps:
+                if self._rows != rows:
+                    self._begin(rows)
                 self.gpu.submit_unwaited([self._step(states, steps, data, chunk)])
                 return
             took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
@@ -324,20 +328,25 @@ class Loop:
         return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
 
     def _step(self, states: Range, steps: int, data: Data, chunk: Chunk) -> Step:
-        """The dispatch of some steps, next to be submitted."""
+        """The dispatch of some steps."""
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
         progress = (self._progress.buffer, 0, 4 * PROGRESS)
         bindings = gpu.bind(steps, [chunk.own, states, progress, shared])
-        gpu.write(self._progress.buffer, 0, np.array([0, 0, data.sizes.rows], np.uint32))
         groups = -(-chunk.count // data.form.lanes)
         return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+
+    def _begin(self, rows: int) -> None:
+        """Tell the next dispatch how many rows there are, and that nothing is done yet."""
+        self.gpu.write(self._progress.buffer, 0, np.array([0, 0, rows], np.uint32))
+        self._rows = rows
 
     def _dispatch(
         self, states: Range, steps: int, data: Data, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all problems, and those active."""
         nbytes = 4 * PROGRESS
+        self._begin(data.sizes.rows)
         step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
         start = time.perf_counter()

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +48,7 @@ class Queue:
         self._gathered: list[Step] = []
         self._refused: Exception | None = None
         self._submitted = 0.0
+        self._held = 0
         self._tended = False
         self._wanted = threading.Event()
         _queues.add(self)
@@ -78,12 +79,24 @@ class Queue:
         """Start the steps soon."""
         with self._lock:
             now = time.perf_counter()
-            late = now - self._submitted > SOON
+            late = not self._held and now - self._submitted > SOON
             if late or self.eager or len(self._gathered) + len(steps) >= GATHERED:
                 self.submit(steps)
                 return
             self._gathered += steps
             self._tend()
+
+    @contextlib.contextmanager
+    def together(self) -> Generator[None]:
+        """A context whose steps start at its end, all at once, and not the first of them before."""
+        with self._lock:
+            self._held += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held -= 1
+        self.flush()
 
     def flush(self) -> None:
         """Start what was gathered."""

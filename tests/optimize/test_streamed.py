@@ -148,6 +148,15 @@ def test_a_loss_that_is_computed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.status[7] == -2 and not found.success.any()
 
 
+def test_errors_of_the_loss_are_the_users(blocks: list[int]) -> None:
+    def loss(v: Any) -> Any:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine") as found:
+        sg.minimize_from(loss, 2, np.ones((COUNT, 2)), sg.LBFGS(), 4, device="gpu")
+    assert not isinstance(found.value, sg.SymgradError) and not blocks
+
+
 def test_shared_data_may_be_on_the_device(blocks: list[int]) -> None:
     x, seen = curves()
     shared = np.stack([x, seen[7]], axis=1)
