@@ -18,6 +18,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
+from symgrad.expr.region import regions
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.within import in_regions
@@ -281,7 +282,13 @@ def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
     """Refuse the user's constants that a float32 kernel cannot hold."""
     if dtype != "float32":
         return
-    graph = traced.graph
+    graph, roots = traced.graph, [i for w in wanted for i in w.nodes]
+    _require_float32(graph, roots)
+    for body in regions(graph, roots):
+        _require_float32(body.graph, body.yields)
+
+
+def _require_float32(graph: Graph, roots: Sequence[int]) -> None:
     largest = float(np.finfo(np.float32).max)
     beyond = {
         i for i, node in enumerate(graph.nodes)
@@ -289,7 +296,7 @@ def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
     }  # fmt: skip
     if not beyond:
         return
-    for i in reachable(graph, [i for w in wanted for i in w.nodes]):
+    for i in reachable(graph, roots):
         if i in beyond:
             place = graph.place_of(i)
             raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def tracing(graph: Graph) -> Generator[None]:
         _traced.reset(token)
 
 
-def require_closed(graph: Graph, roots: Sequence[int]) -> None:
+def require_closed(graph: Graph, roots: Iterable[int]) -> None:
     """Refuse a value of a loop's body that is used outside of it.
 
     Raises:

@@ -17,8 +17,10 @@ from typing import Any, Final
 import mpmath
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Node, Op, bits_float, reachable
+from symgrad.expr.arrays import FRESH, ZEROS
+from symgrad.expr.node import CONST, TRUTH, Graph, Node, Op, bits_float, reachable
 from symgrad.expr.ops import TABLE
+from symgrad.expr.region import Choice, Loop, Pick, Region
 
 mp: Final[Any] = mpmath
 Function = Callable[..., Any]
@@ -42,14 +44,19 @@ def evaluate_exactly(
         InputError: if an input that the roots need has no value.
         InputTypeError: if an operation works on the bits of a float.
     """
-    values: dict[int, Any] = {}
     with mp.workdps(digits + GUARD):
-        for i in reachable(graph, roots):
-            node = graph.nodes[i]
-            if node[0].arity:
-                values[i] = _evaluated(node[0], [values[a] for a in node[1:]])
-            else:
-                values[i] = _leaf(graph, node, inputs.get(i))
+        return _values(graph, roots, {i: mp.mpf(x) for i, x in inputs.items()})
+
+
+def _values(graph: Graph, roots: Sequence[int], inputs: Mapping[int, Any]) -> list[Any]:
+    """The values of the roots; those of words are integers, those of arrays are tuples."""
+    values: dict[int, Any] = {}
+    for i in reachable(graph, roots):
+        node = graph.nodes[i]
+        if node[0].arity:
+            values[i] = _evaluated(node[0], [values[a] for a in graph.args(i)])
+        else:
+            values[i] = _leaf(graph, node, inputs.get(i))
     return [values[i] for i in roots]
 
 
@@ -67,6 +74,15 @@ def real_or_nan(function: Function, *arguments: Any) -> Any:
 def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
     if op.transparent:
         return arguments[0]
+    if isinstance(op, Loop):
+        return _looped(op, *arguments)
+    if isinstance(op, Choice):
+        side = op.sides()[0 if arguments[0] else 1]
+        return _values(op.body.graph, side, _given(op.body, arguments[1:]))
+    if isinstance(op, Pick):
+        return arguments[0][op.index]
+    if op.name in _STRUCTURE:
+        return _STRUCTURE[op.name](*arguments)
     assert op.name in EXACT or "u" in op.signature, f"{op.name} needs an entry in EXACT"
     if op.name not in EXACT:
         raise InputTypeError(f"{op.name} works on the bits of a float, not on real numbers")
@@ -75,15 +91,69 @@ def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
     return real_or_nan(EXACT[op.name], *arguments)
 
 
-def _leaf(graph: Graph, node: Node, given: float | None) -> Any:
-    if node[0] is INPUT:
+def _looped(op: Loop, lo: int, hi: int, *rest: Any) -> list[Any]:
+    """The last carries of a loop, and how many turns it took."""
+    body, (carries, captures) = op.body, op.split(rest)
+    turns = 0
+    for k in range(lo, hi)[:: -1 if op.down else 1][: op.most]:
+        given = _given(body, [k, *carries, *captures])
+        if not all(_values(body.graph, body.yields[op.carries :], given)):  # its test
+            break
+        carries = _values(body.graph, body.yields[: op.carries], given)
+        turns += 1
+    return [*carries, turns]
+
+
+def _given(body: Region, values: Sequence[Any]) -> dict[int, Any]:
+    return dict(zip(body.params, values, strict=True))
+
+
+def _leaf(graph: Graph, node: Node, given: Any) -> Any:
+    if node[0] in FRESH:
+        return (mp.mpf(0) if node[0] is ZEROS else mp.nan,) * node[1]
+    if not node[0].constant:
         if given is None:
             raise InputError(f"no value for {graph.names[node[1]]}: give one for every input")
-        return mp.mpf(given)
+        return given
     if node[0] is TRUTH:
         return bool(node[1])
     return mp.mpf(bits_float(node[1])) if node[0] is CONST else int(node[1])
 
+
+# --- words and arrays -----------------------------------------------------------------------------
+
+
+def _put(a: tuple[Any, ...], i: int, value: Any) -> tuple[Any, ...]:
+    i = min(i, len(a) - 1)
+    return (*a[:i], value, *a[i + 1 :])
+
+
+def _get(a: tuple[Any, ...], i: int) -> Any:
+    return a[min(i, len(a) - 1)]
+
+
+_WORDS: Final = 2**32
+
+_STRUCTURE: Final[dict[str, Function]] = {
+    "get": _get,
+    "get_w": _get,
+    "put": _put,
+    "put_w": _put,
+    "add_at": lambda a, i, value: _put(a, i, _get(a, i) + value),
+    "word_add": lambda a, b: (a + b) % _WORDS,
+    "word_sub": lambda a, b: (a - b) % _WORDS,
+    "word_mul": lambda a, b: (a * b) % _WORDS,
+    "word_div": operator.floordiv,
+    "word_min": min,
+    "word_and": operator.and_,
+    "word_or": operator.or_,
+    "word_xor": operator.xor,
+    "word_lt": operator.lt,
+    "word_where": lambda c, a, b: a if c else b,
+    "word_float": mpmath.mpf,
+    "nearest_word": lambda x: int(mp.nint(x)) % _WORDS,
+}
+"""What loops count, compare and index with, and the arrays that they read and write."""
 
 # --- operations -----------------------------------------------------------------------------------
 

@@ -99,6 +99,7 @@ def _join(_: Any, a: Interval, b: Interval) -> Interval:
 
 _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.opaque: lambda a: a,
+    ops.word_float: _within(0.0, 2.0**32),
     ops.add: _add,
     ops.sub: lambda a, b: _add(a, _neg(b)),
     ops.neg: _neg,

@@ -16,6 +16,7 @@ import numpy as np
 from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray
 from symgrad.expr.blocks import Blocks
+from symgrad.expr.control import require_closed, tracing
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import explaining_scipy
 from symgrad.expr.node import Graph
@@ -228,9 +229,10 @@ def trace_row(
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
-    with watching_random_numbers(f), explaining_scipy():
+    with watching_random_numbers(f), explaining_scipy(), tracing(graph):
         result = f(p, Row(values, names) if names else values)
     outputs, structure = flatten_result(graph, result, f)
+    require_closed(graph, outputs)
     resolve_places(graph)
     graph.tracing = False
     gathers = tuple(tracer.gathers.values())

@@ -22,6 +22,7 @@ from symgrad.expr.exact import evaluate_exactly as evaluate_exactly
 from symgrad.expr.expression import Expr
 from symgrad.expr.from_sympy import from_sympy as from_sympy
 from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float, reachable, users
+from symgrad.expr.region import require_straight
 
 sp: Final[Any] = sympy
 mp: Final[Any] = mpmath
@@ -222,6 +223,7 @@ def to_sympy(expr: Handle, names: Mapping[str, Any] | None = None, digits: int =
 
     Raises:
         InputTypeError: if an operation on the bits of a float is in the expression.
+        UnsupportedError: if a loop or a choice of sides is.
         InputError: if it is nested deeper than SymPy, which recurses, can go, or compares what
             SymPy knows to be no real number (1/0).
 
@@ -241,6 +243,7 @@ def to_sympy(expr: Handle, names: Mapping[str, Any] | None = None, digits: int =
 
 
 def _converted(graph: Graph, root: int, names: Mapping[str, Any], digits: int) -> Any:
+    require_straight(graph, [root], "an expression of SymPy")
     order = reachable(graph, [root])
     once = {i for i, n in users(graph, order).items() if n == 1}
     values: dict[int, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,11 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Entries, Mode, Sought, accumulated
 from symgrad.expr.array import ExprArray, array
+from symgrad.expr.control import require_closed
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
+from symgrad.expr.region import regions
 
 
 def grad(expr: Expr, wrt: Any = None) -> Any:
@@ -244,6 +247,7 @@ def _variable(graph: Graph, key: Any) -> int:
 
 
 def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]) -> None:
+    require_closed(graph, roots)
     needed = [i for i in leaves(graph, reachable(graph, roots)) if graph.nodes[i][0] is INPUT]
     missing = [node_name(Expr(graph, i)) for i in needed if i not in given]
     if missing:
@@ -253,6 +257,8 @@ def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]
 def count_ops(expr: Any) -> dict[str, int]:
     """How often each operation occurs in an expression (or several), shared ones counted once.
 
+    What stands in a loop counts once, however many turns it takes.
+
     Example:
         >>> import symgrad as sg
         >>> x = sg.var("x")
@@ -261,11 +267,14 @@ def count_ops(expr: Any) -> dict[str, int]:
     """
     exprs = _list(expr)
     graph = _common_graph(exprs)
-    counts: dict[str, int] = {}
-    for i in reachable(graph, [e.id for e in exprs if isinstance(e, Handle)]):
-        op = graph.nodes[i][0]
-        if op.arity:
-            counts[op.name] = counts.get(op.name, 0) + 1
+    roots = [e.id for e in exprs if isinstance(e, Handle)]
+    inner = [(body.graph, body.yields) for body in regions(graph, roots)]
+    counts = Counter(
+        part.nodes[i][0].name
+        for part, ends in ((graph, roots), *inner)
+        for i in reachable(part, ends)
+        if part.nodes[i][0].arity
+    )
     return dict(sorted(counts.items()))
 
 

@@ -1,0 +1,73 @@
+"""What users meet of loops: values, counts, sizes, and what cannot take one yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.errors import InputError, TraceError, UnsupportedError
+from symgrad.expr.control import cond
+from symgrad.expr.region import require_straight
+
+
+def powers(turns: int) -> Any:
+    """A loss of so many turns, two operations and a float of the counter each."""
+    return lambda v: sg.fori_loop(0, turns, lambda k, y: y * v[0] + k, v[1])
+
+
+def test_values_of_free_variables() -> None:
+    x, y = sg.symbols("x y")
+    end = sg.fori_loop(0, 3, lambda k, s: s * x + k, y)
+    assert sg.evaluate(end, {x: 2.0, y: 1.0}) == ((1 * 2 + 0) * 2 + 1) * 2 + 2
+    np.testing.assert_array_equal(sg.evaluate(end, {x: np.array([0.0, 1.0]), y: 1.0}), [2, 4])
+    assert sg.evaluate(end.subs({x: 2.0}), {y: 1.0}) == 12
+    assert sg.count_ops(end) == {"add": 1, "loop": 1, "mul": 1, "pick": 1, "word_float": 1}
+
+
+def test_what_left_a_body_has_no_value() -> None:
+    x, kept = sg.var("x"), []
+    sg.fori_loop(0, 3, lambda k, s: kept.append(s * k) or s, x)
+    with pytest.raises(TraceError, match="used outside of the loop"):
+        sg.evaluate(kept[0], {x: 1.0})
+
+
+def test_operations_within_a_loop_count_turn_by_turn() -> None:
+    few, many = (sg.fused_forward(2, powers(turns), device="cpu").stats for turns in (100, 1000))
+    assert many.operations == 10 * few.operations == 3000
+    assert many.flops == 10 * few.flops
+    assert many.nodes == few.nodes
+    assert many.registers == few.registers <= 10
+
+
+def test_a_constant_in_a_body_that_float32_cannot_hold() -> None:
+    def loss(v: Any) -> Any:
+        return sg.fori_loop(0, 3, lambda k, y: y * k + 1e39, v[0])
+
+    with pytest.raises(InputError, match=r"1e\+39 is beyond float32"):
+        sg.fused_forward(1, loss, device="cpu")
+    assert sg.fused_forward(1, loss, device="cpu", dtype="float64")(np.ones(1)) > 1e39
+
+
+@pytest.mark.parametrize("loss", [
+    powers(3), lambda v: cond(v[0] > 0, lambda: v[0], lambda: v[1] * v[1]),
+])  # fmt: skip
+def test_what_cannot_take_a_loop_yet_says_so(loss: Any) -> None:
+    x, y = sg.symbols("x y")
+    expr = loss(np.array([x, y], dtype=object))
+    with pytest.raises(UnsupportedError, match=r"SymPy: a (loop|choice)") as caught:
+        sg.to_sympy(expr)
+    assert __file__ in str(caught.value)
+    require_straight(expr.graph, [x.id], "nothing")
+
+
+def test_a_loss_of_rows_closes_over_its_columns() -> None:
+    """The trace of a row is known to a loop that begins with numbers alone."""
+
+    def loss(p: Any, r: Any) -> Any:
+        return sg.fori_loop(0, 3, lambda k, s: s + r.x * p[0], 0.0)
+
+    with pytest.raises(UnsupportedError, match="a loop cannot be part of it yet"):
+        sg.fused_forward_backward(1, loss, columns=["x"], device="cpu")
