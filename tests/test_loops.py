@@ -67,7 +67,7 @@ def test_a_loss_of_rows_closes_over_its_columns() -> None:
     """The trace of a row is known to a loop that begins with numbers alone."""
 
     def loss(p: Any, r: Any) -> Any:
-        return sg.fori_loop(0, 3, lambda k, s: s + r.x * p[0], 0.0)
+        return sg.fori_loop(0, 30, lambda k, s: s + r.x * p[0], 0.0)
 
     with pytest.raises(UnsupportedError, match="a loop cannot be part of it yet"):
         sg.fused_forward_backward(1, loss, columns=["x"], device="cpu")
