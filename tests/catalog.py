@@ -25,6 +25,7 @@ class Case:
     name: str
     make: Callable[..., sg.Kernel]
     points: np.ndarray
+    has_loops: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -76,6 +77,27 @@ def wide(v: Any) -> Any:
     return [v[k % 3] * (k + 1) for k in range(130)]
 
 
+def runge_kutta(v: Any) -> Any:
+    """The end of 150 steps of a predator and its prey, with four parameters."""
+
+    def slope(s: dict[str, Any]) -> dict[str, Any]:
+        x, y = s["x"], s["y"]
+        return {"x": v[0] * x - v[1] * x * y, "y": v[2] * x * y - v[3] * y}
+
+    def moved(s: dict[str, Any], k: dict[str, Any], dt: float) -> dict[str, Any]:
+        return {n: s[n] + dt * k[n] for n in s}
+
+    def step(_: Any, s: dict[str, Any]) -> dict[str, Any]:
+        k1 = slope(s)
+        k2 = slope(moved(s, k1, 0.005))
+        k3 = slope(moved(s, k2, 0.005))
+        k4 = slope(moved(s, k3, 0.01))
+        return {n: s[n] + 0.01 / 6 * (k1[n] + 2 * k2[n] + 2 * k3[n] + k4[n]) for n in s}
+
+    end = sg.fori_loop(0, 150, step, {"x": v[4], "y": v[5]})
+    return (end["x"] - 1) ** 2 + (end["y"] - 1) ** 2
+
+
 def losses() -> list[Case]:
     """Losses and gradients."""
     kernels: list[tuple[str, int, Callable[[Any], Any], np.ndarray]] = [
@@ -101,6 +123,12 @@ def losses() -> list[Case]:
 
         cases.append(Case(name, make, points))
     return cases
+
+
+def loops() -> list[Case]:
+    """Losses and gradients of what turns."""
+    make = partial(sg.fused_forward_backward, 6, runge_kutta, names="abcdxy")
+    return [Case("loop of Runge and Kutta", make, uniform(6, low=0.5), has_loops=True)]
 
 
 def others() -> list[Case]:
@@ -219,4 +247,4 @@ def compositions() -> list[Case]:
 
 def every() -> list[Case]:
     """All but the examples and the random ones."""
-    return [*losses(), *others(), *compositions(), *(row_case(row) for row in rows())]
+    return [*losses(), *loops(), *others(), *compositions(), *(row_case(row) for row in rows())]

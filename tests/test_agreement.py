@@ -98,7 +98,9 @@ def possible(case: Case) -> list[Interval]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-@pytest.mark.parametrize("case", [*every(), *examples(), *random_cases()], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in (*every(), *examples(), *random_cases()) if not c.has_loops], ids=str
+)
 def test_answers_differ_by_no_more_than_conditioning_explains(case: Case, target: Target) -> None:
     answers = target.answers(case)
     for k, interval in enumerate(possible(case)):
@@ -126,7 +128,7 @@ SWIFTSHADER: Final = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 @pytest.mark.skipif(not SWIFTSHADER.exists(), reason="no SwiftShader: it comes with chromium")
 @pytest.mark.skipif("VK_DRIVER_FILES" in os.environ, reason="this is another driver's run")
 def test_swiftshader_agrees() -> None:
-    chosen = "explains and SwiftShader"
+    chosen = "(explains or loop) and SwiftShader"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", __file__, "-k", chosen],
         cwd=Path(__file__).parents[1], text=True, capture_output=True, timeout=600,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +40,10 @@ from symgrad.wgsl.skeletons import moved, shapes
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
 """What takes words for bits."""
+
+
+_KEPT: Final = re.compile(r"(\w+)_kept(_\d+)?$")
+"""The names of arrays of what a carry was in each turn."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,7 @@ class Body(Writer):
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self._taken = {*_OURS, *own.names.values()}
+        self._names = dict(kernel.names)
         self._numbered = 0
         here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
         here |= {kernel.group: "group.x", kernel.groups: "groups.x"}
@@ -195,11 +201,11 @@ class Body(Writer):
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
-        wanted = self.kernel.names.get(i)
-        if wanted is None and not default:
+        wanted = self._names.get(i, "").strip("_") or default
+        if not wanted:
             self._numbered += 1
             return f"t{self._numbered}"
-        return self._free(default if wanted is None else identifier(wanted, is_reserved))
+        return self._free(identifier(wanted, is_reserved))
 
     def _free(self, wanted: str) -> str:
         """A name that nothing around has."""
@@ -231,8 +237,7 @@ class Body(Writer):
                 yield from self._node(item)
             case Load(result=result):
                 if result in self.uses.counts:
-                    text = self.own.loaded(item.buffer, self._index(item.index))
-                    yield self.line(f"{self.declare(result)} = {text};", result)
+                    yield self._load(item)
             case Store():
                 yield self._store(item)
             case Fill(buffer=buffer):
@@ -256,6 +261,13 @@ class Body(Writer):
         if isinstance(op, Read):
             return self.own.loaded(op.buffer, self._index(args[0])), PRIMARY
         return super().expression(i)
+
+    def _load(self, s: Load) -> str:
+        """What a loop has kept of a carry is called as the carry."""
+        text = self.own.loaded(s.buffer, self._index(s.index))
+        if kept := _KEPT.match(s.buffer.name):
+            self._names.setdefault(s.result, kept[1])
+        return self.line(f"{self.declare(s.result)} = {text};", s.result)
 
     def _index(self, i: int) -> Text:
         text = self.text(i)

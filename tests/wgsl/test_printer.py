@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from catalog import loops
 from drafts import KERNELS, POINTS, Draft, columns_of, tape
 from poison import is_poison
 from tint import check_with_tint, needs_tint
@@ -68,6 +71,16 @@ def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(
     np.testing.assert_array_equal(
         run(gpu, build(), POINTS[70:71])[0], run(gpu, build(), POINTS)[70]
     )
+
+
+def test_golden() -> None:
+    """What has been read and found good; SYMGRAD_UPDATE_GOLDEN=1 rewrites it, to be read again."""
+    (case,) = loops()
+    kernel = case.make(device="cpu")
+    path = Path(__file__).parents[1] / "golden" / "runge_kutta.wgsl"
+    if os.environ.get("SYMGRAD_UPDATE_GOLDEN"):
+        path.write_text(kernel.wgsl, "utf-8")
+    assert kernel.wgsl == path.read_text("utf-8")
 
 
 @needs_tint
