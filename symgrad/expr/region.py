@@ -297,16 +297,18 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     Raises:
         UnsupportedError: it says of ``what`` nothing can be, and names the line of the loop.
     """
-    for i in reachable(graph, roots):
-        op = graph.nodes[i][0]
-        if op.result in STRUCTURED:
-            name = op.name if isinstance(op, Regional) else "array"
-            place = _line_of(graph, i)
-            raise UnsupportedError(
-                f"{what}: a {name} cannot be part of it yet, as it can of sg.fused_forward, "
-                "sg.fused_forward_backward and other kernels of points; Python's for writes the "
-                "turns out, and sg.where computes both sides" + (f"\n  at {place}" if place else "")
-            )
+    concerned = [i for i in reachable(graph, roots) if graph.type(i) in STRUCTURED]
+    if not concerned:
+        return
+    of_loops = (i for i in concerned if isinstance(graph.nodes[i][0], Regional))
+    first = next(of_loops, concerned[0])
+    op, place = graph.nodes[first][0], _line_of(graph, first)
+    name = f"a {op.name}" if isinstance(op, Regional) else "an array"
+    raise UnsupportedError(
+        f"{what}: {name} cannot be part of it yet, as it can of sg.fused_forward, "
+        "sg.fused_forward_backward and other kernels of points; Python's for writes the "
+        "turns out, and sg.where computes both sides" + (f"\n  at {place}" if place else "")
+    )
 
 
 def _line_of(graph: Graph, i: int) -> Place | None:
