@@ -21,8 +21,9 @@ def slopes(x: Any, y: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
     return a * x - b * x * y, d * x * y - c * y
 
 
-def step(x: Any, y: Any, p: Any, dt: float) -> tuple[Any, Any]:
+def step(s: Any, p: Any, dt: float) -> tuple[Any, Any]:
     """One step of Runge and Kutta through the equations of Lotka and Volterra."""
+    x, y = s
     k1, l1 = slopes(x, y, *p)
     k2, l2 = slopes(x + 0.5 * dt * k1, y + 0.5 * dt * l1, *p)
     k3, l3 = slopes(x + 0.5 * dt * k2, y + 0.5 * dt * l2, *p)
@@ -34,7 +35,7 @@ def loss_of(steps: int) -> Callable[[Any], Any]:
     """How far from (1, 1) the system ends, of its 4 parameters and where it begins."""
 
     def loss(v: Any) -> Any:
-        x, y = sg.fori_loop(0, steps, lambda k, s: step(*s, v[:4], 10 / steps), (v[4], v[5]))
+        x, y = sg.fori_loop(0, steps, lambda k, s: step(s, v[:4], 10 / steps), (v[4], v[5]))
         return (x - 1.0) ** 2 + (y - 1.0) ** 2
 
     return loss
@@ -188,4 +189,4 @@ def test_what_cannot_take_loops_says_so() -> None:
     refuses(lambda: sg.fused_least_squares(2, residual, row=1, device="cpu"), rows)
     refuses(lambda: kernel("cpu", steps=10).minimize(X[:, :6], sg.LBFGS()), steps)
     refuses(lambda: sg.minimize_from(loss_of(9), 6, X, sg.LBFGS(), device="cpu"), steps)
-    refuses(lambda: kernel("cpu").audit(X), 'test_simulation.py:37: "x, y = sg.fori_loop(0, steps')
+    refuses(lambda: kernel("cpu").audit(X), 'test_simulation.py:38: "x, y = sg.fori_loop(0, steps')
