@@ -279,8 +279,16 @@ class _Open:
             self.counter: Any = Expr(graph, graph.add(ops.word_float, self._k))
             if turns.shift is not None:
                 self.counter = self.counter + turns.shift
-        end = largest(graph, turns.last)
-        limit(graph, self._k, None if end is None else max(end - 1, 0))
+        limit(graph, self._k, self._largest())
+
+    def _largest(self) -> int | None:
+        """What the counter does not exceed, if that is known."""
+        turns = self._turns
+        first, last = (largest(self._graph, i) for i in (turns.first, turns.last))
+        ends = [] if last is None else [last]
+        if first is not None and turns.most is not None:
+            ends.append(first + turns.most)
+        return max(min(ends) - 1, 0) if ends else None
 
     def carry(self, init: int, name: str) -> int:
         """A hole for a carry that begins as this node."""

@@ -13,7 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr, Word, as_float, require_graph
 from symgrad.expr.misuse import located
-from symgrad.expr.node import HOLES, WORD, Graph, Handle, Op, real_number
+from symgrad.expr.node import WORD, Graph, Handle, Op, real_number
 
 LARGEST: Final = 2.0**31 - 128
 """The largest float32 that is a signed word, as those are which floats are turned into."""
@@ -22,13 +22,13 @@ DEEPEST: Final = 16
 """Levels of sums and products of counters that are looked at."""
 
 _largest: WeakKeyDictionary[Graph, dict[int, int]] = WeakKeyDictionary()
-"""What counters of loops that are being traced do not exceed, where that is known."""
+"""What counters of loops that are being traced, and bounds, do not exceed, where that is known."""
 
 
-def limit(graph: Graph, k: int, most: int | None) -> None:
-    """Note what a counter that is being traced does not exceed, if that is known."""
+def limit(graph: Graph, i: int, most: int | None) -> None:
+    """Note what a word does not exceed, if that is known."""
     if most is not None:
-        _largest.setdefault(graph, {})[k] = most
+        _largest.setdefault(graph, {})[i] = most
 
 
 def word(graph: Graph, n: int) -> int:
@@ -88,10 +88,9 @@ def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
     op, *args = graph.nodes[i]
     if op is WORD:
         return args[0]
-    if op is HOLES["u"]:
-        return _largest.get(graph, {}).get(i)
-    if op not in _LARGEST or depth > DEEPEST:
-        return None
+    noted = _largest.get(graph, {}).get(i)
+    if noted is not None or op not in _LARGEST or depth > DEEPEST:
+        return noted
     found = [largest(graph, a, depth + 1) for a in args]
     known = [n for n in found if n is not None]
     if op is ops.word_min:
@@ -111,7 +110,27 @@ _LARGEST: Final[dict[Op, Callable[..., int]]] = {
 def ceiling(x: Expr) -> int:
     """The least whole number that is not below x, as a word: 0 where x is negative or NaN."""
     limited = ops.where(x > 0.0, ops.minimum(x, LARGEST), 0.0)
-    return ops.nearest_word(ops.ceil(limited)).id
+    made = ops.nearest_word(ops.ceil(limited)).id
+    limit(x.graph, made, _whole_above(x.graph, x.id, 0))
+    return made
+
+
+def _whole_above(graph: Graph, i: int, depth: int) -> int | None:
+    """A whole number that a float does not exceed, as ``minimum(x, 3)`` does not; None: unknown."""
+    op, *args = graph.nodes[i]
+    known = graph.value(i)
+    if known is not None:  # whole numbers are floats, whatever their bits
+        return int(known) if known.is_integer() and 0 <= known < 2**24 else None
+    if op is ops.word_float:
+        return largest(graph, args[0])
+    if op not in _KEEP_BELOW or depth > DEEPEST:
+        return None
+    found = [n for a in args if (n := _whole_above(graph, a, depth + 1)) is not None]
+    return min(found, default=None)
+
+
+_KEEP_BELOW: Final = (ops.minimum, ops.floor, ops.ceil, ops.round, ops.trunc)
+"""Rows that are at most what their arguments are, where that is a whole number; NaN apart."""
 
 
 def index(graph: Graph, value: Any) -> int:

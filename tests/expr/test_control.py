@@ -100,6 +100,42 @@ def test_a_counter_is_an_exact_bound_of_a_loop_within() -> None:
     assert "nearest_word" not in {node[0].name for node in body.graph.nodes}
 
 
+@pytest.mark.parametrize(
+    ("turns", "most", "seen"),
+    [
+        (lambda v: sg.minimum(v[0], 3), None, 3),
+        (lambda v: sg.floor(sg.minimum(5, sg.minimum(v[0], 3))), None, 3),
+        (lambda v: sg.minimum(v[0], 2.5), None, None),
+        (lambda v: sg.minimum(v[0], 3), 7, 3),
+        (lambda v: v[0], 4, 4),
+        (lambda v: v[0], None, None),
+    ],
+)
+def test_how_many_turns_a_loop_takes_is_seen(turns: Any, most: Any, seen: Any) -> None:
+    """That limits its counter too, and so the turns of a loop within."""
+
+    def f(v: Any) -> Any:
+        def body(i: Any, y: Any) -> Any:
+            return fori_loop(0, i + 1, lambda j, s: s + j * y, y)
+
+        return fori_loop(0, turns(v), body, v[1], most)
+
+    made = trace(f, 2)
+    bodies = list(regions(made.graph, made.outputs))
+    inner = [node[0].most for node in bodies[0].graph.nodes if isinstance(node[0], Loop)]
+    assert (loops(made)[0].most, inner) == (seen, [seen])
+    at = np.array([[0.0, 1, 2, 2.5, 3, 6], [0.25] * 6])
+    want = [_nested(turns(point)) if turns(point) <= (most or 9) else math.nan for point in at.T]
+    np.testing.assert_allclose(values(f, at)[0], want)
+
+
+def _nested(turns: float) -> float:
+    y = 0.25
+    for i in range(math.ceil(turns)):
+        y += sum(j * y for j in range(i + 1))
+    return y
+
+
 def test_more_turns_than_said_give_nan() -> None:
     def f(v: Any) -> Any:
         return fori_loop(0, v[0], lambda k, y: y + 1, 0.0, most=3)
