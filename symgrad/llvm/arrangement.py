@@ -77,16 +77,20 @@ class Arrangement:
         fused = lone_products(self.graph, nodes, kept) if shape.fused else frozenset[int]()
         self.products = fused
         self.lazy = self._lazy(items, nodes)
-        self.operations = len([i for i in items if i not in fused and i not in self.lazy])
         self.loaded = {item.buffer for item in items if isinstance(item, Load)}
         self.staged = self._staged()
+        left_out = fused | self.lazy | self.staged.keys()
+        self.operations = len([item for item in items if item not in left_out])
         self.rows = self._rows(nodes)
         """The rows of buffers that the lanes have to themselves."""
         columns = sum(r.stride for r in self.rows)
         is_wide = shape.lanes > 1 and columns > UNROLLED
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
-        self._survey(kernel.main, [])
+        self.is_straight = not any(isinstance(item, For | If) for item in items)
+        """Whether there are neither loops nor branches."""
+        if not self.is_straight:
+            self._survey(kernel.main, [])
         self.parts: list[Part] = []
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
         """What buffers are called here, however their kernel calls them."""
@@ -95,7 +99,7 @@ class Arrangement:
         self._part: dict[Item, int] = {}
         self._owner: dict[int, int] = {}
         self._cut = self._cut_length(thorough)
-        self._apart = is_wide and not any(isinstance(item, For | If) for item in items)
+        self._apart = is_wide and self.is_straight
         self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
         self._arrange(kernel.main, False)
         self.slots = self._crossing()
@@ -254,15 +258,29 @@ class Arrangement:
 
     def _pieces(self, run: list[Item], masked: bool) -> Iterator[Item | Part]:
         items = [i for i in run if i not in self.lazy and i not in self.products]
-        if len(items) <= self._cut and not self._apart:
+        pieces = self._divided(items)
+        if len(pieces) == 1 and not self._apart:
             yield from items
             return
-        for start in range(0, len(items), self._cut):
-            part = Part(len(self.parts), items[start : start + self._cut], masked)
+        for piece in pieces:
+            part = Part(len(self.parts), piece, masked)
             self._part.update(dict.fromkeys(part.items, part.number))
             self._owner.update((r, part.number) for i in part.items for r in results_of(i))
             self.parts.append(part)
             yield part
+
+    def _divided(self, items: Iterable[Item]) -> list[list[Item]]:
+        """Pieces of as many operations; what stores their results goes with them."""
+        pieces: list[list[Item]] = [[]]
+        count = 0
+        for item in items:
+            if item not in self.staged:
+                if count == self._cut:
+                    pieces.append([])
+                    count = 0
+                count += 1
+            pieces[-1].append(item)
+        return pieces
 
     # memory --------------------------------------------------------------------------------------
 

@@ -24,6 +24,10 @@ NEAR: Final = 2**20
 """Bytes that a block works in, up to which it may be two registers wide: the cache has to hold it.
 """
 
+LOOPED: Final = 8_000
+"""Operations of a kernel with loops up to which it is not compiled in the quickest way: that takes
+half as long, and loops that take three times as long."""
+
 _BATCH: Final = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream")
 
 
@@ -73,10 +77,12 @@ class _Module:
 
     @property
     def _effort(self) -> int:
-        """As of `symgrad.llvm.body.Body`."""
-        if len(self.arrangement.parts) > 1:
-            return 1 if self.thorough else 0
-        return 2 if self.shape.lanes > 1 and self.arrangement.operations <= LONG_BATCH else 1
+        """As of `symgrad.llvm.body.Body`; but loops are worth more, if there is little beside them."""
+        a = self.arrangement
+        if len(a.parts) > 1:
+            looped = not a.is_straight and a.operations <= LOOPED
+            return 1 if self.thorough or looped else 0
+        return 2 if self.shape.lanes > 1 and a.operations <= LONG_BATCH else 1
 
     @property
     def _hot(self) -> float:
