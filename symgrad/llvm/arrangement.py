@@ -153,9 +153,9 @@ class Arrangement:
             here = [*path, item]
             for a in self.needs(item) if isinstance(item, int) else self._values(item):
                 if a in self.lazy and isinstance(self.graph.nodes[a][0], Read):
-                    outer = here[self.kernel.home[a].depth]
-                    if isinstance(outer, For | If):
-                        self.wanted[outer].append(a)
+                    around = here[self.kernel.home[a].depth :]
+                    if around and isinstance(around[0], For | If):
+                        self.wanted[around[0]].append(a)
             for inner in scopes_of(item):
                 self._survey(inner, here)
 

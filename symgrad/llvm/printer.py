@@ -77,7 +77,7 @@ class _Module:
 
     @property
     def _effort(self) -> int:
-        """As of `symgrad.llvm.body.Body`; but loops are worth more, if there is little beside them."""
+        """As of `symgrad.llvm.body.Body`, but never 0 where loops have little beside them."""
         a = self.arrangement
         if len(a.parts) > 1:
             looped = not a.is_straight and a.operations <= LOOPED

@@ -1,0 +1,180 @@
+"""Reads and writes of printed kernels: rows of any width, shared arrays, sums, ends of buffers."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from symgrad.expr import ops
+from symgrad.expr.expression import Expr
+from symgrad.expr.node import Graph
+from symgrad.kernel.execute import execute
+from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, widen
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.arrangement import UNROLLED
+from symgrad.llvm.device import host
+from symgrad.llvm.instruction import Shape
+
+from .programs import run_kernel
+from .running import aligned, computation
+
+WIDEST = host().vector_bits // 32
+
+
+def shuffled(inputs: int, columns: int) -> tuple[Computation, np.ndarray]:
+    """A computation that adds different numbers to inputs in another order, and that order."""
+    graph = Graph()
+    graph.tracing = False
+    x = [Expr(graph, graph.input(f"x{k}")) for k in range(inputs)]
+    order = np.random.default_rng(inputs * 1000 + columns).integers(inputs, size=columns)
+    results = [(x[order[k]] + float(k + 1)).id for k in range(columns)]
+    return computation(graph, [x[0].id], results), order
+
+
+def at_the_end_of_memory(shape: tuple[int, int]) -> np.ndarray:
+    """An array of float32 behind which there is no memory."""
+    pages = mmap.mmap(-1, 8 * mmap.PAGESIZE)
+    whole = np.frombuffer(pages, np.float32)
+    found = whole[len(whole) - shape[0] * shape[1] :].reshape(shape)
+    found[...] = np.random.default_rng(1).random(shape)
+    return found
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 5, 7, 16, 33, UNROLLED + 1])
+@pytest.mark.parametrize("columns", [1, 3, 18, UNROLLED + 3])
+def test_every_width_is_turned(inputs: int, columns: int) -> None:
+    made, order = shuffled(inputs, columns)
+    lanes, wide = [1, 4, WIDEST], inputs + columns + 1 > UNROLLED
+    shapes: list[tuple[Shape, Shape | None]] = [(Shape("float32", n, True), None) for n in lanes]
+    if not wide:
+        shapes.append((Shape("float32", 2 * WIDEST, True), Shape("float32", WIDEST, True)))
+    points = at_the_end_of_memory((2 * WIDEST, inputs))
+    for shape, vector in shapes:
+        first, rest = (aligned((len(points), n), np.float32) for n in (1, columns))
+        kernel = map_program(made, InStep(shape.lanes))
+        run_kernel(kernel, shape, vector, [points, first, rest], len(points))
+        np.testing.assert_array_equal(first[:, 0], points[:, 0])
+        want = points[:, order] + np.arange(1, columns + 1, dtype=np.float32)
+        np.testing.assert_array_equal(rest, want, err_msg=str(shape))
+
+
+def both_ways(k: Kernel, dtype: str, arrays: Sequence[np.ndarray], count: int, cells: int) -> None:
+    """Run a kernel for groups, and compare its last array with the interpreter's."""
+    lanes = k.target.width
+    *given, want = (a.copy() for a in arrays)
+    named = dict(zip([b.name for b in k.buffers], [*given, want], strict=False))
+    execute(k, named, count, cells // lanes, dtype=np.dtype(dtype))
+    run_kernel(k, Shape(dtype, lanes, False), None, arrays, count, cells)
+    np.testing.assert_array_equal(arrays[-1], want)
+
+
+def summed(lanes: int, columns: int) -> Kernel:
+    """Sums of whole numbers over rows, of which each group takes some, the last turn masked."""
+    k = Kernel(InStep(lanes))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    width = k.word(lanes)
+    every = k.add(ops.word_mul, k.groups, width)
+    whole = k.add(ops.word_div, k.count, every)
+
+    def add(t: int, totals: list[int]) -> list[int]:
+        row = k.add(ops.word_add, k.add(ops.word_mul, t, every), k.cell)
+        found = [k.load(x, k.offset(row, columns, c)) for c in range(columns)]
+        product = k.add(ops.mul, found[0], found[-1])
+        return [k.add(wide_add, totals[0], k.add(widen, product))]
+
+    zero = k.add(widen, k.constant(0.0))
+    totals, _ = k.loop(k.word(0), whole, [zero], add)
+    last = k.add(ops.word_add, k.add(ops.word_mul, whole, every), k.cell)
+    inside = k.add(ops.word_lt, last, k.count)
+    (total,) = k.choose(inside, lambda: add(whole, totals), lambda: totals)
+    value = k.add(lane_sum, k.add(narrow, total))
+    k.when(k.add(ops.word_lt, k.local, k.word(1)), lambda: k.store(out, k.group, value))
+    return k
+
+
+@pytest.mark.parametrize("columns", [2, 3, 20])
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", WIDEST), ("float64", 4)])
+def test_rows_are_summed_with_a_masked_last_turn(dtype: str, lanes: int, columns: int) -> None:
+    for count in (2 * lanes, 8 * lanes + 3):
+        rows = np.random.default_rng(count).integers(0, 9, (count, columns)).astype(dtype)
+        sums = np.zeros(2, dtype)
+        both_ways(summed(lanes, columns), dtype, [rows, sums], count, 2 * lanes)
+        assert sums.sum() == (rows[:, 0] * rows[:, -1]).sum()
+
+
+def test_groups_share_arrays() -> None:
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    tile = k.buffer("tile", "group", size=2 * WIDEST)
+    k.store(tile, k.local, k.load(x, k.cell))
+    k.store(tile, k.add(ops.word_add, k.local, k.word(WIDEST)), k.constant(3.0))
+    k.barrier()
+    other = k.add(ops.word_sub, k.word(WIDEST - 1), k.local)
+    one, half = k.load(tile, k.word(1)), k.load(tile, other)
+    three = k.load(tile, k.add(ops.word_add, other, k.word(WIDEST)))
+    k.barrier()
+    k.store(tile, other, k.add(ops.mul, three, half), add=True)
+    k.barrier()
+    k.store(out, k.cell, k.add(ops.add, one, k.load(tile, k.local)))
+    points = np.random.default_rng(0).random((2 * WIDEST, 1), dtype=np.float32)
+    found = np.zeros((2 * WIDEST, 1), np.float32)
+    both_ways(k, "float32", [points, found], 2 * WIDEST, 2 * WIDEST)
+    reverse = points.reshape(2, -1)[:, ::-1]
+    assert np.allclose(found.reshape(2, -1), points.reshape(2, -1) * 4 + reverse[:, -2:-1])
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_lanes_that_do_not_go_on_read_nothing(stride: int) -> None:
+    """The row behind the last one is not there."""
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    following = k.add(ops.word_add, k.cell, k.word(1))
+    (value,) = k.choose(
+        k.add(ops.word_lt, following, k.count),
+        lambda: [k.load(x, k.offset(following, stride, stride - 1))],
+        lambda: [k.constant(7.0)],
+    )
+    k.store(out, k.cell, value)
+    points = at_the_end_of_memory((2 * WIDEST, stride))
+    found = np.zeros(2 * WIDEST, np.float32)
+    both_ways(k, "float32", [points, found], 2 * WIDEST, 2 * WIDEST)
+    np.testing.assert_array_equal(found, [*points[1:, -1], 7.0])
+
+
+def test_rows_within_a_loop_are_stored_whole_where_all_lanes_are() -> None:
+    """And one column at a time in the turns that only some lanes take."""
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    trips = k.add(ops.nearest_word, k.load(x, k.cell))
+
+    def body(t: int, _: list[int]) -> list[int]:
+        row = k.add(ops.word_add, k.add(ops.word_mul, t, k.count), k.cell)
+        for c in range(3):
+            k.store(
+                out, k.offset(row, 3, c), k.add(ops.word_float, k.add(ops.word_add, t, k.word(c)))
+            )
+        return []
+
+    k.loop(k.word(0), trips, [], body)
+    count = 2 * WIDEST
+    points = np.random.default_rng(0).integers(1, 4, count).astype(np.float32)
+    found = np.zeros((4 * count, 3), np.float32)
+    both_ways(k, "float32", [points, found], count, count)
+    assert found[:count].tolist() == [[0.0, 1.0, 2.0]] * count
+
+
+def test_a_counted_loop_ends_where_its_lanes_do() -> None:
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    hi = k.add(ops.nearest_word, k.load(x, k.cell))
+    _, count = k.loop(k.word(2), hi, [], lambda t, _: [])
+    k.store(out, k.cell, k.add(ops.word_float, count))
+    points = np.arange(2 * WIDEST, dtype=np.float32)
+    found = np.zeros(2 * WIDEST, np.float32)
+    both_ways(k, "float32", [points, found], 2 * WIDEST, 2 * WIDEST)
+    np.testing.assert_array_equal(found, np.maximum(points, 2.0))
