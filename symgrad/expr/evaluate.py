@@ -112,7 +112,8 @@ class _Run:
             found[i] = args[0][op.index]
             found.own.add(i)
         elif op in WRITES:
-            made = args[0] if found.is_free(i, ids[0], ids) else self._whole(args[0])
+            free = found.is_free(i, ids[0], ids) and self._is_whole(args[0])
+            made = args[0] if free else self._whole(args[0])
             write(made, args[1], args[2], op is ADD_AT, mask)
             found[i] = made
             found.own.add(i)
@@ -123,7 +124,9 @@ class _Run:
         """The carries after the last turn, and how many turns there were."""
         (lo, hi), (carries, captures) = args[:2], op.split(args[2:])
         held = zip(carries, free[2:], strict=False)
-        carries = [x if mine or x.ndim < 2 else self._whole(x) for x, mine in held]
+        carries = [
+            x if x.ndim < 2 or (mine and self._is_whole(x)) else self._whole(x) for x, mine in held
+        ]
         turns, taken, going = np.clip(np.int64(hi) - lo, 0, op.most), np.uint32(0), mask
         for t in range(np.max(turns)):
             inside = self._also(going, t < turns)
@@ -173,6 +176,10 @@ class _Run:
             return mask
         condition = np.broadcast_to(condition, (self._length,))
         return condition if mask is None else mask & condition
+
+    def _is_whole(self, array: Array) -> bool:
+        """Whether an array has a column for each point."""
+        return array.shape[1] == self._length
 
     def _whole(self, array: Array) -> Array:
         """A copy of an array, with a column for each point."""

@@ -192,7 +192,11 @@ def _few_loops(graph: Graph, loops: Sequence[Item]) -> dict[Slot, int]:
     """One loop in place of those that share carries: what stands for their results."""
     classes, found = _Classes(graph, loops), dict[Slot, int]()
     for together in classes.together() if classes.settled else ():
-        loop, numbers = classes.merged(together)
+        if len(together) < len(loops):  # what is inside may be one with what is inside the others
+            part = _few_loops(graph, [loops[n] for n in together])
+            found |= {(together[n], j): result for (n, j), result in part.items()}
+            continue
+        loop, numbers = classes.merged()
         found |= {(n, TURNS): pick(graph, loop, TURNS, "u") for n in together}
         for at, number in numbers.items():
             kind = graph.type(graph.nodes[loop][3 + number])
@@ -258,23 +262,22 @@ class _Classes:
         """What says whether loop n goes on, if it asks."""
         return self._yields[n][self._ops[n].carries :]
 
-    def merged(self, loops: Sequence[int]) -> tuple[int, dict[Slot, int]]:
-        """One loop for several, and which carry of it each of theirs is."""
+    def merged(self) -> tuple[int, dict[Slot, int]]:
+        """One loop for all, and which carry of it each of theirs is."""
         numbers: dict[int, int] = {}
         inits: list[int] = []
         yields: list[int] = []
-        slots = [at for at in self._class if at[0] in loops]
-        for n, j in slots:
+        for n, j in self._class:
             if numbers.setdefault(self._class[n, j], len(numbers)) == len(inits):
                 inits.append(self._inits[n][j])
                 yields.append(self._yields[n][j])
-        outside = dict.fromkeys(a for n in loops for a in self._captures[n])
+        outside = dict.fromkeys(a for captures in self._captures for a in captures)
         keys = ["counter", *[("carry", c) for c in numbers], *[("outside", a) for a in outside]]
-        region = self._joint.region(keys, [*yields, *self._test(loops[0])])
-        op, (lo, hi, *_) = self._ops[loops[0]], self._loops[loops[0]][1]
+        region = self._joint.region(keys, [*yields, *self._test(0)])
+        op, (lo, hi, *_) = self._ops[0], self._loops[0][1]
         made = loop_op(region, len(numbers), op.test, op.down, op.most)
         loop = self._outer.add(made, lo, hi, *inits, *outside)
-        return loop, {at: numbers[self._class[at]] for at in slots}
+        return loop, {at: numbers[name] for at, name in self._class.items()}
 
 
 def copied(graph: Graph, region: Region, new: dict[int, int]) -> list[int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from symgrad.expr import ops
+from symgrad.expr.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS, length
 from symgrad.expr.evaluate import fold
 from symgrad.expr.facts import Facts
 from symgrad.expr.fuse import fused
@@ -24,6 +25,7 @@ from symgrad.expr.node import (
     INPUT,
     INTEGER,
     TRUTH,
+    WORD,
     Graph,
     Node,
     Op,
@@ -33,6 +35,9 @@ from symgrad.expr.node import (
 from symgrad.expr.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.region import Pick, Region
 from symgrad.expr.shrink import Shrinking, Simplify
+
+VERSIONS: Final = 64
+"""Versions of an array that are looked at for the one whose element is read."""
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -221,10 +226,12 @@ class Rewriter:
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
         if op is ops.opaque:
             return None
-        if op.arity and op.result in ("b", "f") and all(head.constant for head in heads):
+        if op.arity and op.result in _FOLDED and all(head.constant for head in heads):
             return _fold
         if op is ops.where and heads[0] is TRUTH:
             return _choose
+        if op in (GET, GET_W) and self._laws and (heads[0] in WRITES or heads[0] is ZEROS):
+            return _read
         if op.transparent:
             return _see_through
         if op in (ops.lt, ops.le) and self._laws:
@@ -244,16 +251,45 @@ def _nothing(*_: Any) -> None:
     return None
 
 
+_FOLDED: Final = {"b": TRUTH, "u": WORD, "f": CONST}
+"""The leaves of constants, by the type of the operation that makes them."""
+
+
 def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     nodes = rewriter.graph.nodes
     value = fold(op, tuple([nodes[a] for a in args]))
-    if op.result == "b":
-        return rewriter.graph.intern((TRUTH, int(value)))
-    return rewriter.graph.intern((CONST, float_bits(float(value))))
+    bits = float_bits(float(value)) if op.result == "f" else int(value)
+    return rewriter.graph.intern((_FOLDED[op.result], bits))
 
 
 def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:
     return args[1] if rewriter.graph.nodes[args[0]][1] else args[2]
+
+
+def _read(rewriter: Rewriter, get: Op, args: Sequence[int]) -> int | None:
+    """The number that was written where it is read, if that is seen."""
+    made, (array, at) = rewriter.graph, args
+    for _ in range(VERSIONS):
+        op, *rest = made.nodes[array]
+        if op is ZEROS:
+            return made.constant(0.0)
+        if op in WRITES and rest[1] == at:
+            last, value = rest[0], rest[2]
+            if op is ADD_AT:
+                value = rewriter.make(ops.add, rewriter.make(get, last, at), value)
+            return value
+        if op not in WRITES or not _elsewhere(made, array, rest[1], at):
+            break
+        array = rest[0]
+    return None if array == args[0] else rewriter.make(get, array, at)
+
+
+def _elsewhere(graph: Graph, array: int, i: int, j: int) -> bool:
+    """Whether two indices are of different elements: all past the end are of the last one."""
+    a, b = graph.nodes[i], graph.nodes[j]
+    if a[0] is not WORD or b[0] is not WORD or a[1] == b[1]:
+        return False
+    return max(a[1], b[1]) < length(graph, array)
 
 
 def _see_through(_: Rewriter, __: Op, args: Sequence[int]) -> int:
