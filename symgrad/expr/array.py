@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,9 +29,7 @@ class ExprArray(np.ndarray):
         except IndexError as error:
             if not holds_expressions(key):
                 raise
-            raise TraceError(
-                located("which elements v[condition] has depends on values: use sg.where")
-            ) from error
+            raise TraceError(located(_UNKNOWN_INDEX)) from error
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, _as_elements(value))
@@ -42,6 +40,12 @@ class ExprArray(np.ndarray):
 
     def __bool__(self) -> bool:
         return bool(self.item()) if self.size == 1 else super().__bool__()
+
+
+_UNKNOWN_INDEX: Final = (
+    "which elements v[k] has depends on values where k is a condition or an expression, as the "
+    "counter of a loop is: choose by sg.where, or write turns out with Python's for"
+)
 
 
 def array(values: Any) -> ExprArray:

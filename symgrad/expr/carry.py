@@ -64,10 +64,12 @@ class Nest:
         try:
             parts = list(self.tree.parts(value, what))
         except (InputError, KeyError) as error:
-            raise TraceError(located(str(error))) from error
+            same = "it is nested as what is carried first, or what the other side gives"
+            raise TraceError(located(f"{error}: {same}")) from error
         leaves: list[Any] = []
         for part, block in zip(parts, self.tree.blocks, strict=True):
-            leaves += _elements(part, block.shape, f"{what}: {block.name}" if block.name else what)
+            name = what if self.tree.is_leaf else f"{what}: {block.name}"
+            leaves += _elements(part, block.shape, name)
         return [_of_type(graph, x, t, what) for x, t in zip(leaves, self.types, strict=True)]
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import math
 import numbers
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
-from symgrad.expr import ops
-from symgrad.expr.arrays import size_of
+from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.carry import Nest, flattened
-from symgrad.expr.counter import bound, ceiling, largest, limit, whole, word
+from symgrad.expr.counter import bound, word
 from symgrad.expr.expression import Expr, operand
 from symgrad.expr.misuse import located
-from symgrad.expr.node import HOLES, WORD, Graph, Handle, reachable
+from symgrad.expr.node import HOLES, Graph, Handle, reachable
+from symgrad.expr.open_loop import OpenLoop, Turns, nan_where, require_lengths
 from symgrad.expr.place import OnePlace, describe, resolve_places
-from symgrad.expr.region import choice_op, close, hole, loop_op, pick
+from symgrad.expr.region import choice_op, close, pick
 from symgrad.expr.tree import apart
 from symgrad.expr.versions import Array, array_of, zeros
 
@@ -102,15 +99,16 @@ def fori_loop(
         16.0
     """
     most = _checked(most)
+    _require_functions(body)
     graph = _graph_of(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
         return _counted(range(int(start), int(end)), body, init)
     inits, nest = flattened(graph, init, "the first carry")
-    turns = _Turns.between(graph, start, end, most)
+    turns = Turns.between(graph, start, end, most)
     if turns.most == 0:
         return nest.wrap(graph, inits)
-    loop = _Open(graph, turns, _names(body))
+    loop = OpenLoop(graph, turns, _names(body))
     carries = loop.carries(inits, nest)
     result = body(loop.counter, nest.wrap(graph, carries))
     yields = nest.ids(graph, result, f"what {describe(body)} returns")
@@ -133,12 +131,13 @@ def while_loop(
         0.625
     """
     most = _checked(most)
+    _require_functions(going, body)
     graph = _graph_of(init)
     if graph is None:
         return _repeated(going, body, init)
     inits, nest = flattened(graph, init, "the first carry")
     last = MOST_TURNS if most is None else most
-    loop = _Open(graph, _Turns(word(graph, 0), word(graph, last), most), ("k", *_names(body)))
+    loop = OpenLoop(graph, Turns(word(graph, 0), word(graph, last), most), ("k", *_names(body)))
     carries = loop.carries(inits, nest)
     test = _condition(graph, going(nest.wrap(graph, carries)), going)
     result = body(nest.wrap(graph, carries))
@@ -146,7 +145,7 @@ def while_loop(
     ends = loop.closed(yields, test)
     if most is not None:
         again = _condition(graph, going(nest.wrap(graph, ends)), going)
-        ends = _nan_where(graph, again, ends)
+        ends = nan_where(graph, again, ends)
     return nest.wrap(graph, ends)
 
 
@@ -170,6 +169,7 @@ def scan(
         >>> sg.evaluate(total + sums[1], {x: 0.0})
         7.0
     """
+    _require_functions(step)
     graph = _graph_of(init, xs)
     if graph is None:
         raise TraceError(located("scan is for functions that are traced: it makes arrays of them"))
@@ -178,7 +178,7 @@ def scan(
         raise InputError(located(f"scan over {count or 0} numbers, with length={length}"))
     given = xs if xs is None or isinstance(xs, Array) else array_of(graph, list(xs))
     inits, nest = flattened(graph, init, "the first carry")
-    loop = _Open(graph, _Turns.between(graph, 0, count, None), ("k", *_names(step)))
+    loop = OpenLoop(graph, Turns.between(graph, 0, count, None), ("k", *_names(step)))
     carries = loop.carries(inits, nest)
     x = None if given is None else given[loop.counter]
     result = step(nest.wrap(graph, carries), x)
@@ -216,6 +216,7 @@ def cond(
         >>> sg.evaluate(y, {x: 0.0})
         0.0
     """
+    _require_functions(then, otherwise)
     graph = _graph_of(condition)
     if graph is None:
         return (then if condition else otherwise)(*operands)
@@ -226,7 +227,7 @@ def cond(
     nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
     nest = nests[0].joined(nests[1])
     first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
-    _require_lengths(graph, first, second, "the sides of a choice")
+    require_lengths(graph, first, second, "the sides of a choice")
     with OnePlace(graph):
         region, captured = close(graph, [], [*first, *second], capture=lambda i: i < mark)
         made = graph.add(choice_op(region, len(first)), chosen, *captured)
@@ -234,111 +235,7 @@ def cond(
     return nest.wrap(graph, results)
 
 
-# --- how they are traced --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Turns:
-    """The bounds of a loop as words, what is added to its counter, and how many turns it takes."""
-
-    first: int
-    last: int
-    most: int | None
-    shift: int | Expr | None = None
-    exceeded: int | None = None
-    """The condition that there would be more turns than the user said."""
-
-    @classmethod
-    def between(cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None) -> _Turns:
-        """The turns for k = start, start + 1, .., k < end."""
-        first, last = whole(graph, start), whole(graph, end)
-        shift: int | Expr | None = None
-        if first is None:  # the counter begins at 0
-            first, last, shift = word(graph, 0), None, start
-            end = end - start
-        if last is None:
-            last = word(graph, max(0, end)) if isinstance(end, int) else ceiling(end)
-        known = largest(graph, last)
-        if known is not None and graph.nodes[first][0] is WORD:
-            known = max(0, known - graph.nodes[first][1])
-        if most is None or (known is not None and known <= most):
-            return cls(first, last, known, shift)
-        exceeded = graph.add(ops.word_lt, graph.add(ops.word_add, first, word(graph, most)), last)
-        return cls(first, last, most, shift, exceeded)
-
-
-class _Open:
-    """A loop whose body is being traced: its parameters are holes."""
-
-    def __init__(self, graph: Graph, turns: _Turns, names: Sequence[str]) -> None:
-        self._graph, self._turns, self._name = graph, turns, names[-1]
-        self._inits: list[int] = []
-        self._holes: list[int] = []
-        with OnePlace(graph):
-            self._k = hole(graph, "u", name=names[0])
-            self.counter: Any = Expr(graph, graph.add(ops.word_float, self._k))
-            if turns.shift is not None:
-                self.counter = self.counter + turns.shift
-        limit(graph, self._k, self._largest())
-
-    def _largest(self) -> int | None:
-        """What the counter does not exceed, if that is known."""
-        turns = self._turns
-        first, last = (largest(self._graph, i) for i in (turns.first, turns.last))
-        ends = [] if last is None else [last]
-        if first is not None and turns.most is not None:
-            ends.append(first + turns.most)
-        return max(min(ends) - 1, 0) if ends else None
-
-    def carry(self, init: int, name: str) -> int:
-        """A hole for a carry that begins as this node."""
-        graph = self._graph
-        with OnePlace(graph):
-            made = hole(graph, graph.type(init), size_of(graph, init), name)
-        self._inits.append(init)
-        self._holes.append(made)
-        return made
-
-    def carries(self, inits: Sequence[int], nest: Nest) -> list[int]:
-        """Holes for all numbers of a nest."""
-        return [self.carry(i, n) for i, n in zip(inits, nest.names(self._name), strict=True)]
-
-    def closed(self, yields: Sequence[int], test: int | None = None) -> list[int]:
-        """What is carried in the end, when these are the next carries."""
-        graph, turns = self._graph, self._turns
-        _require_lengths(graph, self._inits, yields, "an array that a loop carries")
-        roots = [*yields] if test is None else [*yields, test]
-        inner = self._inner(roots)
-        params = [self._k, *self._holes]
-        with OnePlace(graph):
-            region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
-            op = loop_op(region, len(yields), test is not None, most=turns.most)
-            made = graph.add(op, turns.first, turns.last, *self._inits, *captured)
-            ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
-        return ends if turns.exceeded is None else _nan_where(graph, turns.exceeded, ends)
-
-    def _inner(self, roots: Sequence[int]) -> set[int]:
-        """What changes from turn to turn; the rest is computed before the loop."""
-        graph = self._graph
-        inner = {self._k, *self._holes}
-        for i in reachable(graph, roots, self._k):
-            if not inner.isdisjoint(graph.args(i)):
-                inner.add(i)
-        return inner
-
-
-def _nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
-    """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
-    with OnePlace(graph):
-        factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
-        return [graph.add(ops.mul, i, factor) if graph.type(i) == "f" else i for i in ids]
-
-
-def _require_lengths(graph: Graph, a: Sequence[int], b: Sequence[int], what: str) -> None:
-    for i, j in zip(a, b, strict=True):
-        if size_of(graph, i) != size_of(graph, j):
-            sizes = f"{size_of(graph, i)} and {size_of(graph, j)}"
-            raise TraceError(located(f"{what}: it has different lengths, {sizes}"))
+# --- what they are given --------------------------------------------------------------------------
 
 
 def _condition(graph: Graph, value: Any, f: Any) -> int:
@@ -348,6 +245,14 @@ def _condition(graph: Graph, value: Any, f: Any) -> int:
     if not isinstance(value, (Expr, bool, int, float, np.number, np.bool_)):
         raise TraceError(located(f"{describe(f)}: a condition is needed, not {value!r}"))
     return operand(graph, value, "b")
+
+
+def _require_functions(*bodies: Any) -> None:
+    for body in bodies:
+        if not callable(body):
+            raise InputTypeError(
+                located(f"what a loop or a choice does is a function, not {body!r}")
+            )
 
 
 def _names(f: Callable[..., Any]) -> tuple[str, ...]:

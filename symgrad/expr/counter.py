@@ -57,8 +57,14 @@ def bound(graph: Graph | None, value: Any, what: str) -> int | Expr:
 
 
 def whole(graph: Graph, value: int | Expr) -> int | None:
-    """The word that is the same number, where it is seen that it is one; None elsewhere."""
+    """The word that is the same number, where it is seen that it is one; None elsewhere.
+
+    Raises:
+        InputError: if it is a number whose distance from 0 no counter can have.
+    """
     if isinstance(value, int):
+        if abs(value) >= 2**31:
+            raise InputError(located(f"loops count to less than 2**31, which {value:,} is not"))
         return word(graph, value) if 0 <= value < 2**31 else None
     return _whole(graph, value.id, 0)
 

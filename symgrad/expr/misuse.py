@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, NoReturn
 
 from symgrad.errors import TraceError
-from symgrad.expr.place import caller, scipy_call, scipy_function
+from symgrad.expr.place import caller, raised_at, scipy_call, scipy_function
 
 MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
 """Functions of math that symgrad has by another name."""
@@ -40,10 +40,21 @@ def located(message: str) -> str:
 
 
 @contextmanager
-def explaining_scipy() -> Generator[None]:
-    """A context in which SciPy's complaint that expressions are no numbers says what to write."""
+def explaining() -> Generator[None]:
+    """A context in which complaints that expressions are no numbers say what to write.
+
+    Those are of SciPy's functions, and of NumPy's arrays of numbers that are indexed.
+    """
     try:
         yield
+    except IndexError as error:
+        place = raised_at(error)
+        if "valid indices" not in str(error) or not place:
+            raise
+        raise TraceError(
+            "an element of an array of numbers is taken by an integer, not by an expression such "
+            f"as the counter of a loop\n  at {place}"
+        ) from error
     except TypeError as error:
         found = scipy_call(error)
         if not found:
@@ -99,7 +110,10 @@ def refuse_number(kind: str) -> NoReturn:
     elif kind == "complex":
         remedy = "expressions are real; write the real and the imaginary part as two of them"
     elif kind == "index":
-        remedy = "an index or a range must be known before; use plain Python integers"
+        remedy = (
+            "an index or a range must be known before; use plain Python integers, and sg.fori_loop "
+            "for a loop whose number of turns depends on values"
+        )
     else:
         remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
     raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))

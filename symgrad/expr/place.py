@@ -96,6 +96,13 @@ def scipy_call(error: BaseException) -> tuple[str, Place] | None:
     return frames[first][0].co_name, Place(code.co_filename, line, text)
 
 
+def raised_at(error: BaseException) -> Place | None:
+    """The line of the user's program that raised an exception; None if it was raised elsewhere."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
+    return None if _is_inside(file) else Place(file, line, linecache.getline(file, line).strip())
+
+
 def place_here(graph: Sources) -> int:
     """The number, in ``graph.sources``, of the instruction that the user's program is at."""
     frame = user_frame(3)

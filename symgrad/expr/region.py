@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
@@ -173,9 +173,19 @@ def pick(graph: Graph, i: int, index: int, kind: str) -> int:
 # --- closing --------------------------------------------------------------------------------------
 
 
+_opened: WeakSet[Graph] = WeakSet()
+"""Graphs in which there have been open leaves."""
+
+
+def has_holes(graph: Graph) -> bool:
+    """Whether a region has ever been traced in this graph."""
+    return graph in _opened
+
+
 def hole(graph: Graph, kind: str, length: int | None = None, name: str = "") -> int:
     """A new leaf that stands for a parameter of a region that is not closed yet."""
     size = () if length is None else (length,)
+    _opened.add(graph)
     return graph.intern((HOLES[kind], len(graph), name, *size))
 
 

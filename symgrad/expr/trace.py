@@ -14,11 +14,11 @@ from symgrad.expr.array import ExprArray, plain
 from symgrad.expr.arrays import ArrayOp
 from symgrad.expr.control import require_closed, tracing
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
-from symgrad.expr.misuse import explaining_scipy
+from symgrad.expr.misuse import explaining
 from symgrad.expr.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
-from symgrad.expr.region import Choice, Loop, Pick, Regional
+from symgrad.expr.region import Choice, Loop, Pick, Regional, has_holes
 from symgrad.expr.tree import Tree, apart
 
 MOST_SYMBOLS: Final = 2**20
@@ -107,10 +107,11 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     """
     graph, count = Graph(), checked_count(n)
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
-    with watching_random_numbers(f), explaining_scipy(), tracing(graph):
+    with watching_random_numbers(f), explaining(), tracing(graph):
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
-    require_closed(graph, outputs)
+    if has_holes(graph):
+        require_closed(graph, outputs)
     resolve_places(graph)
     graph.tracing = False
     return Trace(graph, inputs, tuple(outputs), structure)

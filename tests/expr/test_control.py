@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import ForeignExpressionError, InputError, TraceError
+from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.control import cond, fori_loop, scan, while_loop
 from symgrad.expr.evaluate import evaluate_graph
@@ -333,6 +333,35 @@ def test_bounds_that_are_no_whole_numbers(bound: Any) -> None:
 def test_a_number_of_turns_that_is_none(most: Any) -> None:
     with pytest.raises(InputError, match="number of turns is a whole number"):
         trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], most=most), 1)
+
+
+@pytest.mark.parametrize("hi", [10**12, -(2**31)])
+def test_bounds_that_no_counter_reaches(hi: int) -> None:
+    with pytest.raises(InputError, match=r"less than 2\*\*31"):
+        trace(lambda v: fori_loop(0, hi, lambda k, y: y, v[0]), 1)
+
+
+def test_a_body_that_is_no_function() -> None:
+    with pytest.raises(InputTypeError, match=r"is a function, not None\n  at .*fori_loop"):
+        trace(lambda v: fori_loop(0, 3, None, v[0]), 1)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_index_that_is_a_counter() -> None:
+    given = np.array([1.0, 2.0, 3.0])
+    assert "counter of a loop" in message(lambda v: fori_loop(0, 3, lambda k, s: s + v[k], 0.0))
+    assert "s + given[k]" in message(lambda v: fori_loop(0, 3, lambda k, s: s + given[k], v[0]))
+
+    def steps(k: Any, s: Any) -> Any:
+        for _ in range(k):
+            s = s + 1
+        return s
+
+    assert "sg.fori_loop for a loop" in message(lambda v: fori_loop(0, 3, steps, v[0]))
+
+
+def test_an_index_error_of_the_user_is_his() -> None:
+    with pytest.raises(IndexError, match="out of bounds"):
+        trace(lambda v: v[5], 2)
 
 
 def test_a_value_that_leaves_the_body_another_way() -> None:

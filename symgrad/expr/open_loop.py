@@ -1,0 +1,124 @@
+"""A loop whose body is being traced: its bounds as words, its parameters as holes, its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.arrays import size_of
+from symgrad.expr.carry import Nest
+from symgrad.expr.counter import ceiling, largest, limit, whole, word
+from symgrad.expr.expression import Expr
+from symgrad.expr.misuse import located
+from symgrad.expr.node import WORD, Graph, reachable
+from symgrad.expr.place import OnePlace
+from symgrad.expr.region import close, hole, loop_op, pick
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The bounds of a loop as words, what is added to its counter, and how many turns it takes."""
+
+    first: int
+    last: int
+    most: int | None
+    shift: int | Expr | None = None
+    exceeded: int | None = None
+    """The condition that there would be more turns than the user said."""
+
+    @classmethod
+    def between(cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None) -> Turns:
+        """The turns for k = start, start + 1, .., k < end."""
+        first, last = whole(graph, start), whole(graph, end)
+        shift: int | Expr | None = None
+        if first is None:  # the counter begins at 0
+            first, last, shift = word(graph, 0), None, start
+            end = end - start
+        if last is None:
+            last = word(graph, max(0, end)) if isinstance(end, int) else ceiling(end)
+        known = largest(graph, last)
+        if known is not None and graph.nodes[first][0] is WORD:
+            known = max(0, known - graph.nodes[first][1])
+        if most is None or (known is not None and known <= most):
+            return cls(first, last, known, shift)
+        exceeded = graph.add(ops.word_lt, graph.add(ops.word_add, first, word(graph, most)), last)
+        return cls(first, last, most, shift, exceeded)
+
+
+class OpenLoop:
+    """A loop whose body is being traced: its parameters are holes."""
+
+    def __init__(self, graph: Graph, turns: Turns, names: Sequence[str]) -> None:
+        self._graph, self._turns, self._name = graph, turns, names[-1]
+        self._inits: list[int] = []
+        self._holes: list[int] = []
+        with OnePlace(graph):
+            self._k = hole(graph, "u", name=names[0])
+            self.counter: Any = Expr(graph, graph.add(ops.word_float, self._k))
+            if turns.shift is not None:
+                self.counter = self.counter + turns.shift
+        limit(graph, self._k, self._largest())
+
+    def _largest(self) -> int | None:
+        """What the counter does not exceed, if that is known."""
+        turns = self._turns
+        first, last = (largest(self._graph, i) for i in (turns.first, turns.last))
+        ends = [] if last is None else [last]
+        if first is not None and turns.most is not None:
+            ends.append(first + turns.most)
+        return max(min(ends) - 1, 0) if ends else None
+
+    def carry(self, init: int, name: str) -> int:
+        """A hole for a carry that begins as this node."""
+        graph = self._graph
+        with OnePlace(graph):
+            made = hole(graph, graph.type(init), size_of(graph, init), name)
+        self._inits.append(init)
+        self._holes.append(made)
+        return made
+
+    def carries(self, inits: Sequence[int], nest: Nest) -> list[int]:
+        """Holes for all numbers of a nest."""
+        return [self.carry(i, n) for i, n in zip(inits, nest.names(self._name), strict=True)]
+
+    def closed(self, yields: Sequence[int], test: int | None = None) -> list[int]:
+        """What is carried in the end, when these are the next carries."""
+        graph, turns = self._graph, self._turns
+        require_lengths(graph, self._inits, yields, "an array that a loop carries")
+        roots = [*yields] if test is None else [*yields, test]
+        inner = self._inner(roots)
+        params = [self._k, *self._holes]
+        with OnePlace(graph):
+            region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
+            op = loop_op(region, len(yields), test is not None, most=turns.most)
+            made = graph.add(op, turns.first, turns.last, *self._inits, *captured)
+            ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
+        return ends if turns.exceeded is None else nan_where(graph, turns.exceeded, ends)
+
+    def _inner(self, roots: Sequence[int]) -> set[int]:
+        """What changes from turn to turn; the rest is computed before the loop."""
+        graph = self._graph
+        inner = {self._k, *self._holes}
+        for i in reachable(graph, roots, self._k):
+            if not inner.isdisjoint(graph.args(i)):
+                inner.add(i)
+        return inner
+
+
+def nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
+    """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
+    with OnePlace(graph):
+        factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
+        return [graph.add(ops.mul, i, factor) if graph.type(i) == "f" else i for i in ids]
+
+
+def require_lengths(graph: Graph, a: Sequence[int], b: Sequence[int], what: str) -> None:
+    """Refuse arrays of different lengths in the same place."""
+    for i, j in zip(a, b, strict=True):
+        if size_of(graph, i) != size_of(graph, j):
+            sizes = f"{size_of(graph, i)} and {size_of(graph, j)}"
+            raise TraceError(located(f"{what}: it has different lengths, {sizes}"))
