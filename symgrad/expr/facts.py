@@ -195,7 +195,7 @@ class Facts:
         rule = _RULES.get(op)
         if rule is None:
             return ANY
-        return rounded(rule(*(self._argument(a, depth + 1) for a in node[1:])))
+        return rounded(rule(*(self._argument(a, depth + 1) for a in self.graph.args(i))))
 
     def _is_square(self, i: int, depth: int) -> bool:
         """Whether node i is a product of squares and of factors with a clear sign bit.
@@ -213,7 +213,7 @@ class Facts:
         if node[0] is not ops.mul or depth > self._DEPTH:
             yield i
             return
-        for a in node[1:]:
+        for a in self.graph.args(i):
             yield from self._factors(a, depth + 1)
 
     def _argument(self, i: int, depth: int) -> Interval:

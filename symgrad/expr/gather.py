@@ -254,7 +254,7 @@ def _require_indices(
     outputs: Sequence[int], names: Sequence[str] | None,
 ) -> None:  # fmt: skip
     """Refuse a column that is an index and a number as well: a float32 holds no large index."""
-    used = {a for node in graph.nodes if node[0].arity for a in node[1:]} | set(outputs)
+    used = {a for i in range(len(graph)) for a in graph.args(i)} | set(outputs)
     for gather in gathers:
         if columns[gather.column] in used:
             column = names[gather.column] if names else gather.column

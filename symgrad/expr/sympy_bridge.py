@@ -251,9 +251,9 @@ def _converted(graph: Graph, root: int, names: Mapping[str, Any], digits: int) -
     for i in order:
         node = graph.nodes[i]
         if node[0] is ops.add:
-            sums[i] = _gathered(node[1:], values, sums, once)
+            sums[i] = _gathered(graph.args(i), values, sums, once)
         elif node[0].arity:
-            arguments = [_realized(a, values, sums) for a in node[1:]]
+            arguments = [_realized(a, values, sums) for a in graph.args(i)]
             values[i] = _built(node[0], arguments)
         else:
             values[i] = _leaf(graph, i, names, digits)

@@ -34,7 +34,7 @@ def stages(reduction: Reduction) -> Stages:
     order = reachable(graph, roots)
     rows = _at_rows(graph, order, reduction.parameters)
     each = [i for i in order if nodes[i][0].arity and i in rows]
-    wanted = dict.fromkeys([*(a for i in each for a in nodes[i][1:]), *roots])
+    wanted = dict.fromkeys([*(a for i in each for a in graph.args(i)), *roots])
     carried = sorted(i for i in wanted if i not in rows and _is_computed_or_given(graph, i))
     once = [i for i in reachable(graph, [*carried, *reduction.factors]) if nodes[i][0].arity]
     return Stages(once, each, carried)
@@ -54,7 +54,7 @@ def _at_rows(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
     found = _varying(graph, order, parameters)
     for i in reversed(order):
         if i in found and nodes[i][0].arity:
-            found.update(a for a in nodes[i][1:] if nodes[a][0].arity and graph.type(a) != "f")
+            found.update(a for a in graph.args(i) if nodes[a][0].arity and graph.type(a) != "f")
     return found
 
 
@@ -71,7 +71,7 @@ def _varying(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
         if nodes[i][0] is INPUT:
             if nodes[i][1] >= parameters:
                 found.add(i)
-        elif nodes[i][0].arity and not found.isdisjoint(nodes[i][1:]):
+        elif not found.isdisjoint(graph.args(i)):
             found.add(i)
     return found
 

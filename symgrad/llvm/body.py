@@ -103,11 +103,11 @@ class Body:
 
     def _needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
-        nodes, products = self.computation.graph.nodes, self.products
-        args = nodes[i][1:]
+        graph, products = self.computation.graph, self.products
+        args = graph.args(i)
         if products.isdisjoint(args):
             return args
-        return [b for a in args for b in (nodes[a][1:] if a in products else (a,))]
+        return [b for a in args for b in (graph.args(a) if a in products else (a,))]
 
     def definitions(self) -> Iterator[str]:
         """The functions that are called, to be written where they are called if that is short."""

@@ -74,7 +74,7 @@ def _written(
     graph, root = function.graph, function.root
     left_out = {root, *function.rare[1:]} if function.rare else set[int]()
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity and i not in left_out]
-    kept = graph.nodes[root][1:] if function.rare else [root]
+    kept = graph.args(root) if function.rare else [root]
     products = lone_products(graph, order, kept) if shape.fused else frozenset[int]()
     writer = Writer(graph, shape, calls, names, products)
     for i in order:

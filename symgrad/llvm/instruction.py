@@ -186,7 +186,7 @@ class Writer:
         elif op in self.calls:
             self.names[i] = self._call(i, self.calls[op], node)
         elif not ((op is ops.add or op is ops.sub) and self._fuse(i, node)):
-            self._steps(i, op, [self.operand(a) for a in node[1:]])
+            self._steps(i, op, [self.operand(a) for a in self.graph.args(i)])
 
     def _times_one(self, node: Node) -> int | None:
         """The other factor of a product with 1, which need not be written: it is that factor."""
@@ -217,7 +217,7 @@ class Writer:
         kinds = node[0].signature
         arguments = ", ".join(
             f"{self.shape.types[kind]} {self.operand(a)}"
-            for kind, a in zip(kinds, node[1:], strict=False)
+            for kind, a in zip(kinds, self.graph.args(i), strict=False)
         )
         result = self.shape.types[node[0].result]
         return self.value(f"call {result} @{function}({arguments})", f"%t{i}")
@@ -233,7 +233,8 @@ class Writer:
             return False
         same = self._times_one(self.graph.nodes[product])
         if same is not None:
-            self._steps(i, op, [self.operand(same if k == product else k) for k in node[1:]])
+            args = (same if a == product else a for a in self.graph.args(i))
+            self._steps(i, op, [self.operand(a) for a in args])
             return True
         _, left, right = self.graph.nodes[product]
         a, b = self.operand(left), self.operand(right)
@@ -258,7 +259,7 @@ def lone_products(graph: Graph, order: Sequence[int], kept: Iterable[int]) -> fr
     for i in kept:
         uses[i] = 2
     for i in order:
-        for a in nodes[i][1:]:
+        for a in graph.args(i):
             uses[a] += 1
     found: set[int] = set()
     mine = set(order)

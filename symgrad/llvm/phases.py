@@ -136,7 +136,7 @@ def _depth_first(graph: Graph, roots: Iterable[int]) -> list[int]:
             found[i] = None
         elif i not in found and nodes[i][0].arity:
             stack.append((i, True))
-            stack += [(a, False) for a in reversed(nodes[i][1:])]
+            stack += [(a, False) for a in reversed(graph.args(i))]
     return list(found)
 
 

@@ -37,7 +37,7 @@ class _Turning:
         self._known: dict[tuple[int, int], tuple[int, set[int]]] = {}
         for i in order:
             if self.nodes[i][0].arity:
-                for a in dict.fromkeys(self.nodes[i][1:]):
+                for a in dict.fromkeys(graph.args(i)):
                     self.users.setdefault(a, []).append(i)
 
     def turned(self) -> set[int]:

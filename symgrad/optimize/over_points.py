@@ -10,7 +10,8 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.rebuild import Copy, rebuild
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method
 from symgrad.optimize.minimize import minimize_from
@@ -49,18 +50,10 @@ def retraced(kernel: Any) -> Callable[[Any], Any]:
     graph = roots[0].graph
 
     def replay(x: Any, *rows: Any) -> Any:
-        made: dict[int, int] = {}
         v = [e for part in (*kernel.tree.parts(x, "x"), *rows) for e in np.ravel(array(part))]
-        target = v[0].graph
-        for i in reachable(graph, [r.id for r in roots]):
-            op, *rest = graph.nodes[i]
-            if op is INPUT:
-                made[i] = v[rest[0]].id
-            elif op.arity:
-                made[i] = target.add(op, *[made[a] for a in rest])
-            else:
-                made[i] = target.intern(graph.nodes[i])
-        values = [Expr(target, made[r.id]) for r in roots]
+        copy = Copy(v[0].graph, {i: v[graph.nodes[i][1]].id for i in inputs_of(graph)})
+        rebuild(graph, reachable(graph, [r.id for r in roots]), copy)
+        values = [Expr(copy.graph, copy.ids[r.id]) for r in roots]
         return values[0] if first is roots[0] else values
 
     replay.__name__ = kernel.name

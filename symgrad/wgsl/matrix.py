@@ -250,7 +250,7 @@ class _Module:
         """The numbers of the inputs of which the update makes something."""
         nodes = self.update.graph.nodes
         after = [self.roots[0][k] for k in self._numbers()]
-        used = {a for i in self.update.order for a in nodes[i][1:]}
+        used = {a for i in self.update.order for a in self.update.graph.args(i)}
         used.update(after, *self.roots[1:])
         return sorted(nodes[i][1] for i in used if nodes[i][0] is INPUT)
 

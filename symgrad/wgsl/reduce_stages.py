@@ -67,7 +67,7 @@ class Once(Stage):
         super().__init__(tile, split.once, [*made, *shown], names, calls, style)
         inputs = [i for i in split.carried if not graph.nodes[i][0].arity]
         wanted = [*(inputs if len(inputs) <= KEPT else []), *made]
-        needed = {a for i in split.each for a in graph.nodes[i][1:]}
+        needed = {a for i in split.each for a in graph.args(i)}
         needed.update(tile.stored)
         self.kept = [i for i in wanted if i in needed]
         """What is in variables that the rows see."""
@@ -90,7 +90,7 @@ class Once(Stage):
         found = set(roots)
         for i in reversed(self.order):
             if i in found:
-                found.update(self.graph.nodes[i][1:])
+                found.update(self.graph.args(i))
         return found
 
     def results(self) -> Iterator[str]:
