@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from symgrad.expr.arrays import FRESH, WRITES
-from symgrad.expr.node import ARRAYS, Graph
+from symgrad.expr.node import ARRAYS, STRUCTURED, Graph
 from symgrad.expr.region import Choice, Loop, Pick
 
 
@@ -90,17 +90,22 @@ def in_place(
     """
     kept = {r for r in roots if graph.type(r) in ARRAYS}
     needed = _needed(graph, roots, known)
+    if all(graph.type(i) not in STRUCTURED for i in needed):
+        return Order(needed, frozenset())
     return _Ordering(graph, needed, writers, lambda a: a in kept or frozen(a)).run()
 
 
 def _needed(graph: Graph, roots: Sequence[int], known: Container[int]) -> list[int]:
+    nodes = graph.nodes
     found = {r for r in roots if r not in known}
     stack = list(found)
     while stack:
-        for a in graph.args(stack.pop()):
-            if a not in found and a not in known:
-                found.add(a)
-                stack.append(a)
+        node = nodes[stack.pop()]
+        if node[0].arity:
+            for a in node[1:]:
+                if a not in found and a not in known:
+                    found.add(a)
+                    stack.append(a)
     return sorted(found)
 
 

@@ -254,14 +254,19 @@ class Kernel:
         """The value ``op(*args)``, computed as far out as it can be."""
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0], *args[2:])
-        known = self._folded(op, args)
-        return self.intern((op, *args), self._home(args)) if known is None else known
+        if op in _NEUTRAL:
+            known = self._folded(op, args)
+            if known is not None:
+                return known
+        return self.intern((op, *args), self._home(args) if self.at.depth else self.main)
 
     def intern(self, node: Node, home: Scope) -> int:
         """The id of a node in ``home`` or a scope around it; it is made there unless it exists."""
-        for scope in home.enclosing():
+        scope: Scope | None = home
+        while scope is not None:
             if node in scope.index:
                 return scope.index[node]
+            scope = scope.parent
         i = self._made(node, home)
         home.index[node] = i
         if node[0].arity:
@@ -305,9 +310,7 @@ class Kernel:
 
     def _folded(self, op: Op, args: Sequence[int]) -> int | None:
         """What is known of a sum, a difference or a product of words."""
-        neutral = _NEUTRAL.get(op)
-        if neutral is None:
-            return None
+        neutral = _NEUTRAL[op]
         words = [n[1] if n[0] is WORD else None for n in map(self.graph.nodes.__getitem__, args)]
         if None not in words:
             return self.word(int(op.reference(*np.array(words, np.uint32))))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, length
+from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
 from symgrad.expr.node import ARRAYS, Graph
 from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
@@ -18,6 +18,9 @@ Value = int | Buffer
 
 Copied = frozenset[tuple[int, int]]
 """Which nodes write to a copy of which arrays."""
+
+SPECIAL: Final = (ArrayOp, Loop, Choice, Pick)
+"""The operations that are more than one on numbers."""
 
 KINDS: Final = {"F": "f", "W": "u"}
 """The kinds of the numbers in arrays, by their types."""
@@ -79,9 +82,15 @@ class _Lowering:
         """Write what these need; if it is to be ``pure``, no array that there is is written to."""
         frozen = self._any if pure else self.frozen.__contains__
         order = in_place(self.graph, roots, self.env, self.context.writers, frozen)
+        nodes, places, kernel, env = self.graph.nodes, self.graph.places, self.kernel, self.env
         for i in order.nodes:
-            self.kernel.graph.place = self.places[self.graph.places[i]]
-            self._write(i, order.copied)
+            node = nodes[i]
+            kernel.graph.place = self.places[places[i]]
+            if isinstance(node[0], SPECIAL):
+                self._write(i, order.copied)
+            elif node[0].arity:
+                args = [env[a] if a in env else self.number(a) for a in node[1:]]
+                env[i] = kernel.add(node[0], *args)
         return [self.value(r) for r in roots]
 
     @staticmethod
@@ -96,7 +105,8 @@ class _Lowering:
         if node[0] in FRESH:
             return self._fresh(i)
         assert node[0].constant, f"{node[0].name} is a leaf that is not known"
-        return self.kernel.intern(node, self.kernel.main)
+        self.env[i] = found = self.kernel.intern(node, self.kernel.main)
+        return found
 
     def number(self, i: int) -> int:
         """The value of a node that is no array."""
@@ -152,14 +162,13 @@ class _Lowering:
     # nodes ---------------------------------------------------------------------------------------
 
     def _write(self, i: int, copied: Copied) -> None:
+        """What is no operation on numbers: arrays, loops and choices."""
         op, args = self.graph.nodes[i][0], self.graph.args(i)
-        if not op.arity:
-            return
         if op in WRITES:
             self.env[i] = array = self._to_write(i, args[0], copied)
             index = self._index(array, args[1])
             self.kernel.store(array, index, self.number(args[2]), op is ADD_AT)
-        elif op is READS.get(self.graph.type(args[0])):
+        elif op in READS.values():
             array = self.array(args[0])
             self.env[i] = self.kernel.load(array, self._index(array, args[1]))
         elif isinstance(op, Loop):
@@ -168,8 +177,6 @@ class _Lowering:
             self.env[i] = self._choice(i, op, copied)
         elif isinstance(op, Pick):
             self.env[i] = self._picked(args[0], op.index)
-        else:
-            self.env[i] = self.kernel.add(op, *map(self.number, args))
 
     def _picked(self, owner: int, index: int) -> Value:
         """A result of a loop or a choice; of a loop also how many turns it took."""

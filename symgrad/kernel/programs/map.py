@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.node import INPUT, paused_gc, reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation
 
 
+@paused_gc()
 def map_program(computation: Computation, target: Target) -> Kernel:
     """The kernel that computes the outputs of a computation at every point.
 
