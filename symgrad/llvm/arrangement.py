@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Arrangement:
         self.varying = differing if shape.lanes > 1 else frozenset[int]()
         self.indices = Indices(kernel, differing)
         self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
-        items = [item for _, item in kernel.items()]
+        items = self._items = [item for _, item in kernel.items()]
         nodes = [item for item in items if isinstance(item, int)]
         kept = [a for item in items if not isinstance(item, int) for a in self._values(item)]
         self.used = {*kept, *(a for i in nodes for a in self.graph.args(i))}
@@ -169,10 +170,11 @@ class Arrangement:
     def _staged(self) -> dict[Store, Rows]:
         """The stores that together write all columns of rows, and these rows."""
         groups: defaultdict[Rows, list[Store]] = defaultdict(list)
+        tested = {s.scope for s in self._items if isinstance(s, For) and s.test is not None}
         for scope, item in self.kernel.items():
             if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
                 rows = self.rows_of(scope, item.buffer, item.index)
-                if rows is not None and item.buffer not in self.loaded:
+                if rows and item.buffer not in self.loaded and scope not in tested:
                     groups[rows].append(item)
         found: dict[Store, Rows] = {}
         for rows, stores in groups.items():
@@ -224,15 +226,18 @@ class Arrangement:
                 self._arrange(part, inner, at)
 
     def _stored_early(self, items: Sequence[Item]) -> list[Item]:
-        made = {r for item in items for r in results_of(item) if r not in self.lazy}
-        early: defaultdict[int, list[Store]] = defaultdict(list)
-        rest: list[Item] = []
-        for item in items:
-            if isinstance(item, Store) and item in self.staged and item.value in made:
-                early[item.value].append(item)
-            else:
-                rest.append(item)
-        return [s for item in rest for s in (item, *_of(early, results_of(item)))]
+        stores = [s for s in items if isinstance(s, Store) and s in self.staged]
+        if not stores:
+            return [*items]
+        made = {r for item in items for r in _results(item)} - self.lazy
+        early: defaultdict[int, list[Item]] = defaultdict(list)
+        for s in stores:
+            if s.value in made:
+                early[s.value].append(s)
+        moved = {s for some in early.values() for s in some}
+        rest = [item for item in items if item not in moved]
+        after = (itertools.chain.from_iterable(early.get(r, ()) for r in _results(i)) for i in rest)
+        return [s for item, some in zip(rest, after, strict=True) for s in (item, *some)]
 
     def is_cut(self, item: Item) -> bool:
         """Whether an item stands in a function of its own."""
@@ -265,7 +270,7 @@ class Arrangement:
         for piece in pieces:
             part = Part(len(self.parts), piece, masked)
             self._part.update(dict.fromkeys(part.items, part.number))
-            self._owner.update((r, part.number) for i in part.items for r in results_of(i))
+            self._owner.update((r, part.number) for i in part.items for r in _results(i))
             self.parts.append(part)
             yield part
 
@@ -289,20 +294,22 @@ class Arrangement:
         if not self.parts:
             return {}
         found: dict[int, None] = {}
-        for _, item in self.kernel.items():
+        for item in self._items:
             if item not in self.lazy and item not in self.products:
-                found |= dict.fromkeys(self._foreign(item))
+                function = self._part.get(item)
+                for a in self.needs(item) if isinstance(item, int) else self._values(item):
+                    if a in self.lazy or self._owner.get(a) != function:
+                        found |= dict.fromkeys(self._foreign(a, function))
         return {i: k for k, i in enumerate(found)}
 
-    def _foreign(self, item: Item) -> Iterator[int]:
-        """The values that an item needs and another function makes."""
-        function = self._part.get(item)
-        stack = list(self.needs(item) if isinstance(item, int) else self._values(item))
+    def _foreign(self, i: int, function: int | None) -> Iterator[int]:
+        """The values that another function makes, of those by which value i is known."""
+        stack = [i]
         while stack:
             a = stack.pop()
             if a in self.lazy:
                 stack += self.graph.args(a)
-            elif not self.is_known(a) and self._owner.get(a) != function:
+            elif self._owner.get(a) != function and not self.is_known(a):
                 yield a
 
     @property
@@ -346,6 +353,5 @@ class Arrangement:
         return self.shape.lanes * max(self.size(kind) for kind in kinds)
 
 
-def _of(early: dict[int, list[Store]], results: Sequence[int]) -> Iterator[Store]:
-    for r in results:
-        yield from early.get(r, ())
+def _results(item: Item) -> Sequence[int]:
+    return (item,) if isinstance(item, int) else results_of(item)
