@@ -69,8 +69,8 @@ def fori_loop(
     """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
 
     The loop is one operation of the kernel, however many turns it takes: ``body`` is called once,
-    with expressions, where Python's own ``for`` would write it out turn by turn. Provisional: this
-    function may still change.
+    with expressions, where Python's own ``for`` would write it out turn by turn. Of numbers alone,
+    outside of a traced function, it is Python's. Provisional: this function may still change.
 
     Args:
         lo: The first k: a whole number, or an expression.
@@ -107,7 +107,7 @@ def fori_loop(
     inits, nest = flattened(graph, init, "the first carry")
     turns = Turns.between(graph, start, end, most)
     if turns.most == 0:
-        return nest.wrap(graph, inits)
+        return nest.wrap(graph, turns.ended(graph, inits))
     loop = OpenLoop(graph, turns, _names(body))
     carries = loop.carries(inits, nest)
     result = body(loop.counter, nest.wrap(graph, carries))

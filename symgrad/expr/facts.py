@@ -7,11 +7,12 @@ rounding; ``-0.0`` counts as negative, so low >= 0 says that the sign bit is cle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, Graph, Op
+from symgrad.expr.node import CONST, WORD, Graph, Op, reachable
+from symgrad.expr.region import Choice, Loop, Pick
 
 Interval = tuple[float, float]
 ANY: Final = (-math.inf, math.inf)
@@ -22,6 +23,13 @@ _POSITIVE: Final = (0.0, math.inf)
 
 _TINY: Final = 2.0**-126
 """Float32 results below this may be flushed to 0."""
+_WORDS: Final = (0.0, 2.0**32)
+"""The interval of words as floats."""
+_LOWS: Final = (-math.inf, -1.0, _BELOW_ZERO, 0.0, 1.0)
+_HIGHS: Final = (math.inf, 1.0, 0.0)
+"""The ends that the intervals of carries are widened to."""
+_PASSES: Final = 6
+"""How often a loop's intervals are widened before nothing is concluded of it."""
 _HUGE: Final = (2 - 2.0**-23) * 2.0**127
 _MARGIN: Final = 2.0**-22
 """More than the relative error of an operation that is rounded to float32."""
@@ -93,13 +101,18 @@ def _maximum(a: Interval, b: Interval) -> Interval:
     return (_BELOW_ZERO if tie else low, max(a[1], b[1]))
 
 
+def _widened(a: Interval, b: Interval) -> Interval:
+    """The interval a if b is within it, else one of few around both, so that widening ends."""
+    low = a[0] if b[0] >= a[0] else max(x for x in _LOWS if x <= b[0])
+    return (low, a[1] if b[1] <= a[1] else min(x for x in _HIGHS if x >= b[1]))
+
+
 def _join(_: Any, a: Interval, b: Interval) -> Interval:
     return (min(a[0], b[0]), max(a[1], b[1]))
 
 
 _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.opaque: lambda a: a,
-    ops.word_float: _within(0.0, 2.0**32),
     ops.add: _add,
     ops.sub: lambda a, b: _add(a, _neg(b)),
     ops.neg: _neg,
@@ -161,13 +174,15 @@ class Facts:
 
     A node's interval needs those of its arguments, which a pass that goes through the arena in
     order has already asked for; deeper than ``_DEPTH`` unknown levels nothing is concluded.
+    ``given`` are intervals that are known of inputs, words among them.
     """
 
     _DEPTH = 8
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, given: Mapping[int, Interval] | None = None) -> None:
         self.graph = graph
-        self._known: dict[int, Interval] = {}
+        self._known: dict[int, Interval] = dict(given or {})
+        self._results: dict[int, list[Interval]] = {}
 
     def interval(self, i: int, depth: int = 0) -> Interval:
         """The proven interval of node i."""
@@ -192,10 +207,62 @@ class Facts:
             return _POSITIVE
         if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
             return _POSITIVE
+        if op is ops.word_float:
+            return self._known.get(node[1], _WORDS)
+        if isinstance(op, Pick):
+            return self._result(node[1], op.index)
         rule = _RULES.get(op)
         if rule is None:
             return ANY
         return rounded(rule(*(self._argument(a, depth + 1) for a in self.graph.args(i))))
+
+    def _result(self, i: int, index: int) -> Interval:
+        """The interval of a result of a loop or a choice."""
+        if i not in self._results:
+            op, *args = self.graph.nodes[i]
+            loop = isinstance(op, Loop)
+            self._results[i] = self._carried(op, args) if loop else self._chosen(op, args)
+        return self._results[i][index]
+
+    def _chosen(self, op: Choice, args: Sequence[int]) -> list[Interval]:
+        """The intervals of both sides of a choice together."""
+        known = self._intervals(op.body.params, args[1:])
+        sides = [Facts(op.body.graph, known).all(side) for side in op.sides()]
+        return [_join(None, a, b) for a, b in zip(*sides, strict=True)]
+
+    def _carried(self, op: Loop, args: Sequence[int]) -> list[Interval]:
+        """The intervals of what a loop carries, by induction: what a turn keeps is kept by all."""
+        body, (inits, captures) = op.body, op.split(args[2:])
+        k, (params, outside) = body.params[0], op.split(body.params[1:])
+        known = self._intervals(outside, captures) | {k: self._counter(args[0], args[1])}
+        carries = self._intervals(params, inits)
+        for _ in range(_PASSES):
+            then = dict(zip(params, body.yields, strict=False))
+            after = Facts(body.graph, known | carries).all([then[p] for p in carries])
+            wider = {p: _widened(carries[p], a) for p, a in zip(carries, after, strict=True)}
+            if wider == carries:
+                return [carries.get(p, ANY) for p in params]
+            carries = wider
+        return [ANY] * op.carries
+
+    def _counter(self, lo: int, hi: int) -> Interval:
+        """The interval of the counter of a loop between two words."""
+        first, last = (self.graph.nodes[i] for i in (lo, hi))
+        return (
+            float(first[1]) if first[0] is WORD else 0.0,
+            max(float(last[1]) - 1, 0.0) if last[0] is WORD else _WORDS[1],
+        )
+
+    def _intervals(self, params: Sequence[int], ids: Sequence[int]) -> dict[int, Interval]:
+        """The intervals of floats, by the parameters that they are."""
+        pairs = zip(params, ids, strict=True)
+        return {p: self.interval(i) for p, i in pairs if self.graph.type(i) == "f"}
+
+    def all(self, roots: Sequence[int]) -> list[Interval]:
+        """The intervals of these nodes, those of all that they need concluded before."""
+        for i in reachable(self.graph, roots):
+            self._argument(i, 0)
+        return [self._argument(i, 0) for i in roots]
 
     def _is_square(self, i: int, depth: int) -> bool:
         """Whether node i is a product of squares and of factors with a clear sign bit.

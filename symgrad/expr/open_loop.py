@@ -48,6 +48,10 @@ class Turns:
         exceeded = graph.add(ops.word_lt, graph.add(ops.word_add, first, word(graph, most)), last)
         return cls(first, last, most, shift, exceeded)
 
+    def ended(self, graph: Graph, ids: Sequence[int]) -> list[int]:
+        """What is carried in the end, NaN where there would be more turns than there may be."""
+        return list(ids) if self.exceeded is None else nan_where(graph, self.exceeded, ids)
+
 
 class OpenLoop:
     """A loop whose body is being traced: its parameters are holes."""
@@ -97,7 +101,7 @@ class OpenLoop:
             op = loop_op(region, len(yields), test is not None, most=turns.most)
             made = graph.add(op, turns.first, turns.last, *self._inits, *captured)
             ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
-        return ends if turns.exceeded is None else nan_where(graph, turns.exceeded, ends)
+        return turns.ended(graph, ends)
 
     def _inner(self, roots: Sequence[int]) -> set[int]:
         """What changes from turn to turn; the rest is computed before the loop."""

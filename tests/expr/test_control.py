@@ -142,6 +142,9 @@ def test_more_turns_than_said_give_nan() -> None:
 
     got = values(f, np.array([[0.0, 2, 3, 3.5, 1e9, math.inf]]))[0]
     np.testing.assert_array_equal(got, [0, 2, 3, math.nan, math.nan, math.nan])
+    bounds = np.array([[0.0, 1.0]])
+    none = values(lambda v: fori_loop(0, v[0], lambda k, y: y + 1, 0.0, most=0), bounds)
+    np.testing.assert_array_equal(none, [[0, math.nan]])
     got = values(
         lambda v: while_loop(lambda y: y < 10, lambda y: y * 2, v[0], most=2),
         np.array([[1.0, 3.0, 12.0, 6.0]]),

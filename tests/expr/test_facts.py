@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from strategies import ARITHMETIC, EDGES, OPS, Drawn, graphs, points, random_graph, values
 
+import symgrad as sg
 from symgrad.expr import ops
+from symgrad.expr.control import cond
 from symgrad.expr.expression import Expr
 from symgrad.expr.facts import Facts
 from symgrad.expr.node import Graph
 from symgrad.expr.simplify import simplify
+from symgrad.expr.trace import trace
 
 
 def check(drawn: Drawn) -> None:
@@ -180,3 +183,49 @@ def test_a_deep_chain_needs_no_recursion() -> None:
     for _ in range(5000):
         x = ops.sqrt(1.0 + x * x)
     assert Facts(graph).nonnegative(x.id)
+
+
+# --- loops and choices ----------------------------------------------------------------------------
+
+
+def proven(f: Callable[[Any, Any], Any]) -> list[tuple[float, float]]:
+    """The intervals of what a function of two variables gives."""
+    made = trace(lambda v: f(v[0], v[1]), 2)
+    facts = Facts(made.graph)
+    return [facts.interval(i) for i in made.outputs]
+
+
+def test_what_every_turn_keeps_is_proven_of_a_loop() -> None:
+    everything, positive = (-math.inf, math.inf), (0.0, math.inf)
+    for f, want in [
+        (lambda x, y: sg.fori_loop(0, 9, lambda k, s: s + x * x, 0.0), [positive]),
+        (lambda x, y: sg.fori_loop(0, 9, lambda k, s: s - x * x, 0.0), [(-math.inf, 0.0)]),
+        (lambda x, y: sg.fori_loop(0, 9, lambda k, s: s + x, 0.0), [everything]),
+        (lambda x, y: sg.fori_loop(0, 9, lambda k, s: s * s + k, -0.0), [(-5e-324, math.inf)]),
+        (lambda x, y: sg.fori_loop(0, 9, lambda k, c: c[::-1], (x * x, sg.exp(y))), [positive] * 2),
+        (
+            lambda x, y: sg.fori_loop(0, 9, lambda k, c: (c[1], c[0] - 1), (x * x, sg.exp(y))),
+            [everything] * 2,
+        ),
+    ]:
+        assert proven(f) == want
+
+
+def test_a_counter_is_between_its_bounds() -> None:
+    """Also where the one of another loop is its bound."""
+    ((low, high),) = proven(lambda x, y: sg.fori_loop(2, 9, lambda k, s: 0.5 * k, sg.sin(x)))
+    assert low <= -1.0
+    assert high >= 4.0
+
+    def nested(x: Any, y: Any) -> Any:
+        return sg.fori_loop(
+            3, 9, lambda i, s: sg.fori_loop(2, i, lambda k, t: sg.log(k), sg.exp(s)), x * x
+        )
+
+    assert proven(nested) == [(0.0, math.inf)]
+
+
+def test_a_choice_is_between_its_sides() -> None:
+    ((low, high),) = proven(lambda x, y: cond(x > 0, lambda: sg.sin(x), lambda: 2.0))
+    assert -1.01 < low <= -1.0
+    assert 2.0 <= high < 2.01
