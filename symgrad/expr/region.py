@@ -11,7 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
 from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op, flags, reachable
-from symgrad.expr.place import Place
+from symgrad.expr.place import Place, resolve_places
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +310,7 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     concerned = [i for i in reachable(graph, roots) if graph.type(i) in STRUCTURED]
     if not concerned:
         return
+    resolve_places(graph)
     of_loops = (i for i in concerned if isinstance(graph.nodes[i][0], Regional))
     first = next(of_loops, concerned[0])
     op, place = graph.nodes[first][0], _line_of(graph, first)
