@@ -189,5 +189,5 @@ def test_what_cannot_take_loops_says_so() -> None:
     refuses(lambda: sg.fused_least_squares(2, residual, row=1, device="cpu"), rows)
     refuses(lambda: kernel("cpu", steps=10).minimize(X[:, :6], sg.LBFGS()), steps)
     refuses(lambda: sg.minimize_from(loss_of(9), 6, X, sg.LBFGS(), device="cpu"), steps)
-    refuses(lambda: sg.to_sympy(power(sg.symbols("x n"))), 'return sg.fori_loop(0, v[1]')
+    refuses(lambda: sg.to_sympy(power(sg.symbols("x n"))), "return sg.fori_loop(0, v[1]")
     refuses(lambda: kernel("cpu").audit(X), 'test_simulation.py:38: "x, y = sg.fori_loop(0, steps')

@@ -16,10 +16,16 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
     """
     users: defaultdict[int, list[int]] = defaultdict(list)
     found = [kernel.cell, kernel.local]
+    nodes = kernel.graph.nodes
     for _, item in kernel.items():
+        if isinstance(item, int):
+            if nodes[item][0] is not lane_sum:
+                for a in nodes[item][1:]:
+                    users[a].append(item)
+            continue
         if isinstance(item, Load) and (memory or item.buffer.space == "own"):
             found.append(item.result)
-        for source, value in _flows(kernel, item):
+        for source, value in _flows(item):
             users[source].append(value)
     known = set(found)
     while found:
@@ -36,12 +42,9 @@ def diverges(statement: For | If, varying: frozenset[int]) -> bool:
     return not varying.isdisjoint((statement.lo, statement.hi, statement.test))
 
 
-def _flows(kernel: Kernel, item: int | Statement) -> Iterator[tuple[int, int]]:
+def _flows(item: Statement) -> Iterator[tuple[int, int]]:
     """Pairs of values, of which the second may vary if the first does."""
     match item:
-        case int():
-            if kernel.graph.nodes[item][0] is not lane_sum:
-                yield from ((a, item) for a in kernel.graph.args(item))
         case Load(result=result, index=index):
             yield index, result
         case If(condition=condition, yields=yields, results=results):
