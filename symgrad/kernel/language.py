@@ -412,8 +412,9 @@ class Kernel:
         scope = scope or self.main
         for item in scope.items:
             yield scope, item
-            for inner in scopes_of(item):
-                yield from self.items(inner)
+            if not isinstance(item, int):
+                for inner in scopes_of(item):
+                    yield from self.items(inner)
 
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:

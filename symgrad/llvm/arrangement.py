@@ -220,10 +220,11 @@ class Arrangement:
         for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
             self._orders[scope, after] = [*self._in_parts(self._stored_early(items), masked)]
         for item in scope.items:
-            inner = masked or (isinstance(item, For | If) and diverges(item, self.varying))
-            at = item.test_at if isinstance(item, For) and item.test is not None else None
-            for part in scopes_of(item):
-                self._arrange(part, inner, at)
+            if not isinstance(item, int) and isinstance(item, For | If):
+                inner = masked or diverges(item, self.varying)
+                at = item.test_at if isinstance(item, For) and item.test is not None else None
+                for part in scopes_of(item):
+                    self._arrange(part, inner, at)
 
     def _stored_early(self, items: Sequence[Item]) -> list[Item]:
         stores = [s for s in items if isinstance(s, Store) and s in self.staged]
@@ -253,7 +254,7 @@ class Arrangement:
     def _in_parts(self, items: Iterable[Item], masked: bool) -> Iterator[Item | Part]:
         run: list[Item] = []
         for item in items:
-            if isinstance(item, For | If):
+            if not isinstance(item, int) and isinstance(item, For | If):
                 yield from self._pieces(run, masked)
                 run = []
                 yield item
