@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 from drafts import KERNELS, POINTS, Draft, columns_of
+from programs import random_program
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import For, Kernel
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
 
 DTYPES: Mapping[str, type] = {"f": np.float32, "u": np.uint32, "b": np.bool_}
@@ -45,6 +49,16 @@ def test_a_kernel_in_pieces_has_the_bits_of_the_whole(
     found = split(build(), most)
     np.testing.assert_array_equal(run(found), run(Split((build(),), 0)))
     assert len(found.kernels) == 1 or found.turns <= max(most, 81)
+
+
+@pytest.mark.parametrize("most", [30, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_in_pieces(seed: int, most: int) -> None:
+    drawn = random_program(seed)
+    outputs = (Output("y", tuple(y.id for y in drawn.floats[-2:])),)
+    whole = map_program(Computation("f", drawn.graph, outputs), InGroups(64))
+    found = split(whole, most)
+    np.testing.assert_array_equal(run(found), run(Split((whole,), 0)))
 
 
 def nested(outer: int, inner: int) -> Kernel:
