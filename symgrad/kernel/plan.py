@@ -194,6 +194,8 @@ class Iteration:
          output, the next state, of as many columns as the state. With a ``matrix`` both go on: see
          there.
       2. Of a row's columns the first ``shared`` are the same for all problems.
+      3. The rows look nothing up: no problem has a table. They sum at least one result, and they
+         are `Reduction.normal` only for a ``matrix``.
     """
 
     update: Computation
@@ -207,6 +209,34 @@ class Iteration:
     def __post_init__(self) -> None:
         roots = [i for o in self.update.outputs for i in o.nodes]
         require_straight(self.update.graph, roots, f"{self.update.name}, steps inside a kernel")
+        assert self.state > 0, "a state has a flag at least"
+        types = {self.update.graph.type(i) for i in roots}
+        assert types == {"f"}, f"a step's results are floats, not {sorted(types)}"
+        if self.rows:
+            self._require_rows(self.rows)
+        if not self.matrix:
+            self._require_update(sum(len(o.nodes) for o in self.rows.outputs) if self.rows else 0)
+
+    def _require_rows(self, rows: Reduction) -> None:
+        """What back ends rely on, of the rows of a step."""
+        assert not rows.lookups, f"{rows.name}: the rows of a step look nothing up"
+        assert rows.outputs, f"{rows.name}: nothing is summed over the rows of a step"
+        assert rows.parameters <= self.state, (
+            f"{rows.name}: rows of {rows.parameters} parameters, in a state of {self.state} numbers"
+        )
+        assert 0 <= self.shared <= rows.columns, (
+            f"{rows.name}: {self.shared} columns of {rows.columns} are shared"
+        )
+        assert self.matrix or not rows.normal, f"{rows.name}: normal equations without a matrix"
+
+    def _require_update(self, sums: int) -> None:
+        """What back ends rely on, of an update without a matrix."""
+        counts = [len(o.nodes) for o in self.update.outputs]
+        assert counts == [self.state], f"{self.update.name}: results {counts}, not {[self.state]}"
+        given = len(self.update.graph.names)
+        assert given == self.state + sums, (
+            f"{self.update.name}: {given} inputs for a state of {self.state} and {sums} sums"
+        )
 
     @property
     def own(self) -> int:

@@ -19,15 +19,15 @@ class Problems:
     rows: int
 
 
-def problems_of(iteration: Iteration, state: Any, shared: Any, own: Any) -> Problems:
-    """The sizes of these arrays: anything with a shape, or None where an iteration has no such.
+def problems_of(iteration: Iteration, state: tuple[int, ...], shared: Any, own: Any) -> Problems:
+    """The sizes of a state of this shape and of data, which are None where an iteration has none.
 
     Raises:
         InputError: an array is missing, is there for nothing, or has another shape.
     """
-    if len(state.shape) != 2 or state.shape[1] != iteration.state:
-        raise InputError(f"a state of shape {state.shape}: expected (S, {iteration.state})")
-    count, rows = state.shape[0], None
+    if len(state) != 2 or state[1] != iteration.state:
+        raise InputError(f"a state of shape {state}: expected (S, {iteration.state})")
+    count, rows = state[0], None
     for name, array, columns, axes in (
         ("shared", shared, iteration.shared, ()), ("own", own, iteration.own, (count,)),
     ):  # fmt: skip

@@ -68,6 +68,7 @@ class Loops:
         ``body`` gets the counter. A value %X that is ``carried`` from turn to turn is %X.next in
         the end; its second name is what it is at first.
         """
+        assert isinstance(count, str) or count > int(start), f"{name}: a loop of no turns"
         write = self.write
         write.do(f"br label %{name}.before")
         write.label(f"{name}.before")

@@ -61,7 +61,8 @@ class Loop:
         Raises:
             InputError: for arrays of other shapes.
         """
-        sizes = problems_of(self.iteration, state, shared, own)
+        assert steps >= 0, f"{steps} steps"
+        sizes = problems_of(self.iteration, state.shape, shared, own)
         result = POOL.empty(state.shape, self.dtype)
         result[...] = state
         shared, own = contiguous(shared, self.dtype), contiguous(own, self.dtype)
@@ -85,6 +86,7 @@ class Loop:
         own: np.ndarray | None,
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems."""
+        self._require_blocks(state, shared, own)
         count = len(state)
         arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
         nbytes = self.workspace + self.own_bytes(rows)
@@ -101,10 +103,22 @@ class Loop:
         room: np.ndarray, steps: int, rows: int, ended: threading.Event,
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
+        self._require_blocks(state, shared, own)
+        assert room.nbytes >= self.workspace + self.own_bytes(rows), "the workspace is too small"
         arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
         run = watch.code(self._pointer)
         for piece in self._pieces(len(state), steps, rows, ended):
             run(*arrays, address(room), 0, len(state), piece, rows)
+
+    def _require_blocks(self, *arrays: np.ndarray | None) -> None:
+        """What compiled code relies on: it gets addresses alone."""
+        assert arrays[0] is None or len(arrays[0]) % self.lanes == 0, (
+            "problems are worked on in whole vectors"
+        )
+        for a in arrays:
+            assert a is None or (a.dtype == self.dtype and a.flags.c_contiguous), (
+                f"an array of {a.dtype} with strides {a.strides}, not of {self.dtype} in C order"
+            )
 
     def _pieces(self, count: int, steps: int, rows: int, ended: threading.Event) -> Iterator[int]:
         """The steps in pieces that take about a `TURN`, by the time that the last one took."""
@@ -156,7 +170,14 @@ def run_from(
     several threads call them. All loops have the same states and data.
     """
     lead = loops[0][0]
-    rows = next((a.shape[-2] for a in (shared, own) if a is not None), 0)
+    wanted = lead.iteration
+    for loop, steps in loops:
+        assert steps >= 0, f"{steps} steps"
+        alike = (loop.iteration.state, loop.iteration.shared, loop.iteration.own, loop.dtype)
+        assert alike == (wanted.state, wanted.shared, wanted.own, lead.dtype), (
+            f"loops of other states and data: {loop.iteration.update.name}"
+        )
+    rows = problems_of(wanted, (count, wanted.state), shared, own).rows
     shared, own = contiguous(shared, lead.dtype), contiguous(own, lead.dtype)
     lanes, width = lead.lanes, lead.iteration.state
     size = near(width, lead.dtype)

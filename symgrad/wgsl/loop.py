@@ -154,7 +154,7 @@ class Loop:
     ) -> Data:  # fmt: skip
         """The data of ``count`` problems, on the device."""
         it = self.iteration
-        sizes = problems_of(it, np.broadcast_to(np.float32(0), (count, it.state)), shared, own)
+        sizes = problems_of(it, (count, it.state), shared, own)
         form = self.form(sizes)
         with self._lock, self.gpu.guard:
             self.gpu.check()
@@ -237,7 +237,7 @@ class Loop:
         Raises:
             InputError: for arrays of other shapes. DeviceError: what is too large for the GPU.
         """
-        problems_of(self.iteration, state, shared, own)
+        problems_of(self.iteration, state.shape, shared, own)
         return self.run_bound(state, steps, self.bind(state.shape[0], shared, own))
 
     def run_bound(self, state: Any, steps: int, data: Data) -> Any:

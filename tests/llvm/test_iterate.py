@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +22,10 @@ from matrices import Waves
 
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
+from symgrad.kernel.plan import Iteration, Lookup
 from symgrad.llvm import body, dispatch, threads
 from symgrad.llvm import iterate as emitting
-from symgrad.llvm.loop import Loop
+from symgrad.llvm.loop import Loop, run_from
 from symgrad.pipeline import DTypeName
 
 DTYPES = ["float32", "float64"]
@@ -194,3 +199,49 @@ def test_a_matrix_of_a_workgroup_is_refused(n: int) -> None:
     """The numbers of its sums are others than those of the rows that the loop would add up."""
     with pytest.raises(InputError, match=f"keeps its {n} x {n} matrix for the loops of a GPU"):
         Loop(Waves(n, 2, 40).made(), "accurate", "float32")
+
+
+def _without(iteration: Iteration, **said: Any) -> Callable[[], Iteration]:
+    """An iteration that is none, with something else in the place of what it needs."""
+    return lambda: replace(iteration, **said)
+
+
+def test_an_iteration_that_no_loop_can_do_is_none() -> None:
+    simple, data = countdown(), fit(3, 5, "both").iteration
+    assert data.rows is not None
+    first, looked = data.rows.outputs[0], Lookup(0, 1)
+    columns = data.rows.columns
+    for made, message in (
+        (_without(simple, state=1), "results"),
+        (_without(simple, state=0), "flag"),
+        (_without(data, rows=None), "inputs"),
+        (_without(data, shared=columns + 1), "shared"),
+        (_without(data, rows=replace(data.rows, normal=True)), "normal"),
+        (_without(data, rows=replace(data.rows, outputs=())), "summed"),
+        (
+            _without(data, rows=replace(data.rows, outputs=(first, first), lookups=(looked,))),
+            "look",
+        ),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            made()
+
+
+def test_compiled_code_gets_whole_blocks_of_its_dtype() -> None:
+    loop = Loop(countdown(), "accurate", "float32")
+    room = np.zeros(loop.workspace + 64, np.uint8)
+    never, whole = threading.Event(), np.zeros((loop.lanes, 2), np.float32)
+    for state in (whole[1:], whole.astype(np.float64), np.asfortranarray(whole)):
+        with pytest.raises(AssertionError, match="whole vectors|C order"):
+            loop.call(state, None, None, room, 3, 0, never)
+    with pytest.raises(AssertionError, match="steps"):
+        loop.run(whole, -1)
+
+
+def test_loops_one_after_the_other_have_the_same_states_and_data() -> None:
+    loops = [(Loop(made, "accurate", "float32"), 3) for made in (countdown(), rosenbrock())]
+    with pytest.raises(AssertionError, match="other states"):
+        run_from(loops, 4, lambda *_: None, lambda *_: None)
+    fitted = Loop(fit(3, 5, "both").iteration, "accurate", "float32")
+    with pytest.raises(InputError, match="no array as shared data"):
+        run_from([(fitted, 3)], 4, lambda *_: None, lambda *_: None)
