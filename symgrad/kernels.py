@@ -12,6 +12,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.audit import Audit, labels
+from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
@@ -27,7 +28,6 @@ from symgrad.results import Array, Result, Scalar
 from symgrad.show_kernel import html
 from symgrad.stats import Stats, measured
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.memory import Once
 
 
 class Kernel:

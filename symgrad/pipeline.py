@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.region import regions
@@ -32,7 +33,6 @@ from symgrad.mathlib.signs import place_signs
 from symgrad.results import Result
 from symgrad.stats import flops, operations
 from symgrad.wgsl.emit import Style, emit
-from symgrad.wgsl.memory import Once
 from symgrad.wgsl.printer import Printed, print_map
 
 DTypeName = Literal["float32", "float64"]

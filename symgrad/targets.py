@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.arrays import real_numbers
+from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.plan import Computation, Reduction
 from symgrad.llvm import dispatch as llvm
@@ -22,7 +23,6 @@ from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.joined import Pattern, Rows
-from symgrad.wgsl.memory import Once
 from symgrad.wgsl.stored import DTYPES
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import symgrad
 
 ROOT = Path(__file__).parents[1]
-FLOORS = {"errors": 0, "expr": 1, "mathlib": 2, "kernel": 3, "wgsl": 4, "llvm": 4}
+FLOORS = {"errors": 0, "cache": 0, "expr": 1, "mathlib": 2, "kernel": 3, "wgsl": 4, "llvm": 4}
 FACE = 5
 """The floor of every other module of symgrad: the pipeline, and what users see."""
 

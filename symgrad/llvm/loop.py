@@ -110,12 +110,10 @@ class Loop:
         for piece in self._pieces(len(state), steps, rows, ended):
             run(*arrays, address(room), 0, len(state), piece, rows)
 
-    def _require_blocks(self, *arrays: np.ndarray | None) -> None:
+    def _require_blocks(self, state: np.ndarray, *data: np.ndarray | None) -> None:
         """What compiled code relies on: it gets addresses alone."""
-        assert arrays[0] is None or len(arrays[0]) % self.lanes == 0, (
-            "problems are worked on in whole vectors"
-        )
-        for a in arrays:
+        assert len(state) % self.lanes == 0, "problems are worked on in whole vectors"
+        for a in (state, *data):
             assert a is None or (a.dtype == self.dtype and a.flags.c_contiguous), (
                 f"an array of {a.dtype} with strides {a.strides}, not of {self.dtype} in C order"
             )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import DeviceMemoryError
 from symgrad.expr import functions
 from symgrad.expr.expression import Expr
@@ -34,7 +35,6 @@ from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.guard import lifted
-from symgrad.wgsl.memory import Once
 from symgrad.wgsl.transfer import Download
 
 BLOCK_BYTES: Final = 1 << 27

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
@@ -40,7 +41,6 @@ from symgrad.targets import Device, DeviceChoice, require_gpu_dtype
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.memory import Once
 from symgrad.wgsl.solve import fits
 
 MOST_STEPS: Final = 2**24

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
@@ -37,7 +38,6 @@ from symgrad.pipeline import (
     simplify_outputs,
 )
 from symgrad.results import Array
-from symgrad.wgsl.memory import Once
 
 KEPT: Final = 2**10
 """Nodes of a trace up to which what it led to is kept."""

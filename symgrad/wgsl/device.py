@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
 from symgrad.wgsl.adapters import GpuInfo, choose, limits
 from symgrad.wgsl.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
 from symgrad.wgsl.guard import Guard
 from symgrad.wgsl.mapping import STAGING, Staging, choose_mapper
-from symgrad.wgsl.memory import Holder, Once, Pool, Storage, rounded_down
+from symgrad.wgsl.memory import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.queue import Queue
 from symgrad.wgsl.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.transfer import Part, Transfers

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.kernel.memory import POOL
@@ -22,7 +23,7 @@ from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.memory import Once, Storage, in_pieces
+from symgrad.wgsl.memory import Storage, in_pieces
 from symgrad.wgsl.stored import FLOAT
 from symgrad.wgsl.transfer import WRITTEN, Download, Part, Upload, converted
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import TraceError
 from symgrad.expr.node import inputs_of, reachable
 from symgrad.expr.simplify import simplify
@@ -27,7 +28,7 @@ from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.expression import PRIMARY
-from symgrad.wgsl.memory import Once, Storage
+from symgrad.wgsl.memory import Storage
 from symgrad.wgsl.strided import ALIGNMENT, BYTES, View, bound, c_strides, collapsed, pieces
 
 GROUP: Final = 256

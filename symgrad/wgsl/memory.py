@@ -1,4 +1,4 @@
-"""Things of a device that are made once and used again, above all its storage buffers.
+"""The storage buffers of a device, which are made once and used again.
 
 Recycling matters for speed: a fresh buffer costs an allocation and, because WebGPU promises
 zeros, a pass over its memory. It is safe without waiting, because a device runs its submits in
@@ -13,14 +13,11 @@ import math
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from symgrad.errors import DeviceMemoryError
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
 
 IDLE_BYTES = 1 << 28
 """Idle bytes that a pool keeps for a while, however few were in use."""
@@ -30,44 +27,6 @@ KEEP_SECONDS = 10.0
 
 SWEEPS = 4
 """Times that a pool looks for idle buffers within these seconds."""
-
-
-class Once(Generic[Key, Value]):
-    """A bounded map whose values are made once, also when several threads ask at the same time.
-
-    The least recently used are forgotten while all together weigh more than ``limit``, but for the
-    last. If making a value fails, the next who asks tries again.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._weight = 0
-        self._lock = threading.Lock()
-        self._slots: OrderedDict[Key, _Slot[Value]] = OrderedDict()
-
-    def get(self, key: Key, make: Callable[[], Value], weight: int = 1) -> Value:
-        """The value of ``key``, made now if there is none."""
-        with self._lock:
-            slot = self._slots.get(key)
-            if slot is None:
-                slot = self._slots[key] = _Slot(weight)
-                self._weight += weight
-            self._slots.move_to_end(key)
-            while self._weight > self._limit and len(self._slots) > 1:
-                self._weight -= self._slots.popitem(last=False)[1].weight
-        with slot.lock:
-            if not slot.values:
-                slot.values.append(make())
-            return slot.values[0]
-
-
-class _Slot(Generic[Value]):
-    """A value that is there (one item) or not yet (none)."""
-
-    def __init__(self, weight: int) -> None:
-        self.weight = weight
-        self.lock = threading.Lock()
-        self.values: list[Value] = []
 
 
 class Holder(Protocol):

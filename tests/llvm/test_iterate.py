@@ -232,7 +232,7 @@ def test_compiled_code_gets_whole_blocks_of_its_dtype() -> None:
     room = np.zeros(loop.workspace + 64, np.uint8)
     never, whole = threading.Event(), np.zeros((loop.lanes, 2), np.float32)
     for state in (whole[1:], whole.astype(np.float64), np.asfortranarray(whole)):
-        with pytest.raises(AssertionError, match="whole vectors|C order"):
+        with pytest.raises(AssertionError, match=r"whole vectors|C order"):
             loop.call(state, None, None, room, 3, 0, never)
     with pytest.raises(AssertionError, match="steps"):
         loop.run(whole, -1)

@@ -1,0 +1,49 @@
+"""Bounded caches: what is made is kept for whoever asks for the same again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Once(Generic[Key, Value]):
+    """A bounded map whose values are made once, also when several threads ask at the same time.
+
+    The least recently used are forgotten while all together weigh more than ``limit``, but for the
+    last. If making a value fails, the next who asks tries again.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._weight = 0
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[Key, _Slot[Value]] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[], Value], weight: int = 1) -> Value:
+        """The value of ``key``, made now if there is none."""
+        with self._lock:
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = _Slot(weight)
+                self._weight += weight
+            self._slots.move_to_end(key)
+            while self._weight > self._limit and len(self._slots) > 1:
+                self._weight -= self._slots.popitem(last=False)[1].weight
+        with slot.lock:
+            if not slot.values:
+                slot.values.append(make())
+            return slot.values[0]
+
+
+class _Slot(Generic[Value]):
+    """A value that is there (one item) or not yet (none)."""
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.lock = threading.Lock()
+        self.values: list[Value] = []
