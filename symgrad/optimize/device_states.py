@@ -52,10 +52,11 @@ Make = Callable[[Iteration], Any]
 
 
 class DeviceStates:
-    """States in the memory of a GPU; results are on the host unless the starts are there."""
+    """States in the memory of a GPU; results stay there if starts or data were there."""
 
     def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data) -> None:
-        self.layout, self._stays = task.layout, isinstance(starts, DeviceArray)
+        self.layout = task.layout
+        self._stays = any(isinstance(a, DeviceArray) for a in (starts, data.shared, data.own))
         self._gpu, self._lead, self._task = lead.gpu, lead, task
         if not isinstance(starts, DeviceArray):
             starts = DeviceArray.from_numpy(lead.gpu, starts)

@@ -53,7 +53,7 @@ def fit_many(
             f takes one number as x.
         Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
         p0: where to start, (n,) for all or (S, n), within the bounds; None is as for `curve_fit`.
-            With a `DeviceArray`, the results are such arrays too.
+            If Y or p0 is a `DeviceArray`, the results are such arrays too.
         sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out.
         bounds: as for `minimize_from`.
         method: `LevenbergMarquardt` by default, `GaussNewton`, or any other `Method`: those are

@@ -86,8 +86,8 @@ def minimize_from(
         n: the number of variables; or their shape, or a dict of numbers, shapes and dicts again,
             as for `fused_forward_backward`: loss then gets them so.
         starts: (S, n), or (n,) for a single start; or nested and shaped as the variables, behind
-            the axis of starts or without it: then ``x`` is so too. With a `DeviceArray`, the
-            results are such arrays too.
+            the axis of starts or without it: then ``x`` is so too. If starts or data are a
+            `DeviceArray`, the results are such arrays too.
         method: a `Method`, such as ``sg.Adam(0.05)`` or ``sg.LBFGS()``.
         steps: the most steps, each of one evaluation.
         tol: the tolerance for the gradient alone, or `Tolerances`; None is the method's own: for
@@ -155,7 +155,7 @@ def minimize_from(
     stored = by_gpu and _stored(problem, method, data.rows)
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
     make = runner or (lambda made: runner_for(made, options, target))
-    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.own))
+    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
     with reporting(progress, "steps", count) as report:
         shown = partial(_shown, task, begin)
         if not (runner or watched or progress or memory or there):

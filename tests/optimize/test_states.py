@@ -207,10 +207,10 @@ def test_curves_on_a_device() -> None:
     f = lambda x, a, b: a * np.exp(-b * x)  # noqa: E731
     there, first = sg.device_array(curves, "gpu"), np.ones((70, 2))
     want = sg.fit_many(f, x, curves, [1.0, 1.0], covariance=True, device="gpu")
-    host = sg.fit_many(f, x, there, [1.0, 1.0], covariance=True)
-    require_same(host, want)
-    np.testing.assert_array_equal(host.cov, want.cov)
-    assert isinstance(host.x, np.ndarray) and "memory" not in host
+    found = sg.fit_many(f, x, there, [1.0, 1.0], covariance=True)
+    require_same(found, want)
+    np.testing.assert_array_equal(found.cov, want.cov)
+    assert all(isinstance(found[name], type(there)) for name in FIELDS) and "memory" not in found
     both = sg.fit_many(f, x, there, sg.device_array(first, "gpu"))
     require_same(both, want)
     assert isinstance(both.x, type(there))
