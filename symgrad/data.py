@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,12 +17,15 @@ from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.profiling import Profile, profile_kernel
 from symgrad.progress import Asked, reporting
+from symgrad.row_device import is_there
 from symgrad.row_loss import Request, require_request, traced_loss
 from symgrad.row_points import RowPoints
 from symgrad.row_program import RowProgram
 from symgrad.row_table import Table, read_table, weight_of
 from symgrad.rows import blocks_of as tables_of
 from symgrad.rows import is_table, len_of
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import open_gpu
 
 BLOCK = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
@@ -74,7 +77,8 @@ class DataKernel(RowProgram):
             params: the parameters, nested as they were asked for, or all of them in a row.
             rows: an array (N, columns); with named columns also a structured array, a dict of
                 arrays or a data frame; or an iterator of such tables, which are streamed. A
-                memory-mapped array is read block by block.
+                memory-mapped array is read block by block. A `DeviceArray`, or a dict with such
+                columns, is read where it is; columns of indices come to the host once.
             progress: True to show how many rows are done, or a function that is called with a
                 `Progress` at times, once a second is over.
 
@@ -88,8 +92,8 @@ class DataKernel(RowProgram):
         """The results over the rows, table by table."""
         total, done = None, 0
         with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
-            for table in tables_of(rows, BLOCK):
-                part = self._total(flat, self._read(table))
+            for table in [rows] if self._stays_there(rows) else tables_of(rows, BLOCK):
+                part = self._total(flat, self._read(table, there=True))
                 total = part if total is None else total + part
                 done += len_of(table)
                 report(done)
@@ -101,7 +105,7 @@ class DataKernel(RowProgram):
         It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
         in blocks of so many, whose sums it adds in float64: then last bits may differ.
         """
-        table = self._read(_whole(rows), own=not self.device.is_gpu)
+        table = self._read(_whole(rows), own=not self.device.is_gpu, there=True)
         resident = self._resident(table)
         table = self._on_host(table)
 
@@ -230,15 +234,26 @@ class DataKernel(RowProgram):
 
     # what happens to a table ---------------------------------------------------------------------
 
-    def _read(self, rows: Any, own: bool = False) -> Table:
-        """The table as a device takes it; ``own`` if nothing may be shared with the user."""
-        return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own)
+    def _stays_there(self, rows: Any) -> bool:
+        """Whether a table is on a GPU, where the kernel takes it as it is."""
+        named = self.request.columns.names or not isinstance(rows, Mapping)
+        return self.device.is_gpu and bool(named) and is_there(rows)
+
+    def _read(self, rows: Any, own: bool = False, there: bool = False) -> Table:
+        """The table as a device takes it; ``own`` if nothing may be shared with the user.
+
+        ``there`` if numbers may stay on a GPU.
+        """
+        gpu = open_gpu(self.device.index) if there and self._stays_there(rows) else None
+        return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own, gpu)
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
         """The sums over one table."""
         uniform, tables = self._split(flat)
+        if bound is None and isinstance(table.numbers, DeviceArray):
+            bound = self._resident(table)
         lines: list[np.ndarray] = []
         if tables and bound:
             sums, lines = bound.run_with_tables(uniform, tables)

@@ -69,7 +69,7 @@ class Task:
         products = row_products(replace(self.request, options=options), loss, scale)
         indices = {c: table.indices[:, k] for k, c in enumerate(self.traced.columns.indices)}
         run = target.compiled(products)
-        return RowSystem(products, run, self.nest.size, table.numbers, indices)
+        return RowSystem(products, run, self.nest.size, np.asarray(table.numbers), indices)
 
     def table(self, rows: Any, dtype: str) -> Table:
         """A table of one row or more, whose weights are not negative."""

@@ -32,6 +32,7 @@ from symgrad.row_parts import Part, Variables, Wants, wants_of
 from symgrad.row_points import RowPoints
 from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
 from symgrad.row_table import Table
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.joined import Line, Pattern, Rows
 from symgrad.wgsl.names import unique
 from symgrad.wgsl.transfer import WRITTEN
@@ -124,7 +125,8 @@ class RowsKernel(PartsKernel):
 
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
-        return self.device.is_gpu and 4 * self._pattern.width * table.count > WRITTEN
+        many = 4 * self._pattern.width * table.count > WRITTEN
+        return self.device.is_gpu and (many or isinstance(table.numbers, DeviceArray))
 
     def _resident(self, table: Table) -> Rows | None:
         if not self._stays(table):
@@ -137,17 +139,25 @@ class RowsKernel(PartsKernel):
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
-        points = RowPoints(self._traced, flat, table.numbers, table.indices, 1.0)
         there = bound or self._resident(table)
+        stays = isinstance(table.numbers, DeviceArray)
+        here = np.empty((0, 0), self.dtype) if stays else table.numbers
+        points = RowPoints(self._traced, flat, np.asarray(here), table.indices, 1.0)
         if self.request.reduce is not None:
             return Added(self._added(points, there), table.weight)
-        numbers = [[values] for values in self._computed(points, slice(0, table.count), there)]
+        whole = slice(0, table.count)
+        numbers = [[values] for values in self._computed(points, whole, there, stays)]
         return Stacked(numbers, [self._where(table.indices)], table.weight)
 
-    def _computed(self, points: RowPoints, rows: slice, there: Rows | None) -> list[np.ndarray]:
-        """The numbers (N, keys) of each part at some rows."""
-        count = rows.stop - rows.start
-        results = [POOL.empty((count, len(p.keys)), self.dtype, False) for p in self.parts]
+    def _computed(
+        self, points: RowPoints, rows: slice, there: Rows | None, stays: bool = False
+    ) -> list[Any]:
+        """The numbers (N, keys) of each part at some rows, on the GPU if they stay there."""
+        shapes = [(rows.stop - rows.start, len(p.keys)) for p in self.parts]
+        results: list[Any] = (
+            [DeviceArray.empty(there.gpu, shape) for shape in shapes] if there and stays
+            else [POOL.empty(shape, self.dtype, False) for shape in shapes]
+        )  # fmt: skip
         computed = [r for r in results if r.shape[1]]
         if there is not None:
             used = points.flat[list(self._traced.read)]
@@ -209,18 +219,28 @@ class RowsKernel(PartsKernel):
         results = [self._at_rows(p, v, where) for p, v in zip(parts, numbers, strict=True)]
         return results[0] if self.outputs == ("values",) else tuple(results)
 
-    def _at_rows(self, part: Part, values: np.ndarray, where: np.ndarray) -> Any:
-        """A part's numbers (N, keys) as what ``run`` returns."""
+    def _at_rows(self, part: Part, values: Any, where: np.ndarray) -> Any:
+        """A part's numbers (N, keys) as what ``run`` returns: a CSR array, or arrays of a kind."""
         n, count = self.n_inputs, len(values)
         if part.order == 1 and (self.sparse or self.mapped.variables.gathers):
-            return _jacobian(part, values, where, n)
+            return _jacobian(part, np.asarray(values), where, n)
         constant = where[0] if len(where) else np.zeros(where.shape[1], np.int64)
         places, whole = _places(part, constant, n), values
         size = math.prod(part.shape(n))
         if not np.array_equal(places, np.arange(size)):
-            whole = np.zeros((count, size), values.dtype)
-            whole[:, places] = values
+            whole = _among_zeros(values, places, size)
         return part.result.of(whole, (count,))
+
+
+def _among_zeros(values: Any, places: np.ndarray, size: int) -> Any:
+    """Columns at these places of as many, the others 0; on a GPU if they are there."""
+    if isinstance(values, np.ndarray):
+        whole = np.zeros((len(values), size), values.dtype)
+        whole[:, places] = values
+        return whole
+    zeros = DeviceArray.from_numpy(values.gpu, np.zeros((len(values), 1), np.float32))
+    columns = {place: values[:, k : k + 1] for k, place in enumerate(places.tolist())}
+    return np.concatenate([columns.get(place, zeros) for place in range(size)], axis=1)
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

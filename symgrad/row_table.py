@@ -10,43 +10,51 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr.tree import Block
+from symgrad.row_device import is_there, read_there
 from symgrad.row_loss import Traced
 from symgrad.rows import read
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import Gpu
 
 
 @dataclass(frozen=True)
 class Table:
     """Numbers (N, columns) and indices (N, count) of rows, and what these weigh together."""
 
-    numbers: np.ndarray
+    numbers: np.ndarray | DeviceArray
     indices: np.ndarray
     count: int
     weight: float
 
 
-def read_table(rows: Any, traced: Traced, dtype: str, policy: str, own: bool) -> Table:
+def read_table(
+    rows: Any, traced: Traced, dtype: str, policy: str, own: bool, gpu: Gpu | None = None
+) -> Table:
     """The table of rows of a traced loss; ``own`` if nothing may be shared with the user.
+
+    With a GPU, numbers that are there already stay there.
 
     Raises:
         InputError, InputTypeError: as `rows.read` does, and for an index that is out of range.
     """
     columns = traced.columns
-    numbers, indices = read(rows, columns, dtype, policy, own)
+    there = read_there(rows, columns, gpu, policy) if gpu and is_there(rows) else None
+    numbers, indices = there or read(rows, columns, dtype, policy, own)
     for position, k in enumerate(columns.indices):
         blocks = [g.block for g in traced.gathers if g.column == k]
         indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
-    if columns.indices:
+    if columns.indices and isinstance(numbers, np.ndarray):
         numbers = np.ascontiguousarray(numbers[:, columns.numbers])
     small = np.ascontiguousarray(indices, np.int32)
     return Table(numbers, small, len(numbers), weight_of(numbers, traced))
 
 
-def weight_of(numbers: np.ndarray, traced: Traced) -> float:
+def weight_of(numbers: np.ndarray | DeviceArray, traced: Traced) -> float:
     """What rows weigh together, or their number."""
     if traced.weight is None:
         return float(len(numbers))
     column = traced.columns.numbers.index(traced.weight)
-    return float(numbers[:, column].sum(dtype=np.float64))
+    return float(np.asarray(numbers[:, column]).sum(dtype=np.float64))
 
 
 def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:

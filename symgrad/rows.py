@@ -135,7 +135,7 @@ def read(
     len_of(rows)  # refuses what only promises a table
     found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
     each = found.T if isinstance(found, np.ndarray) else found
-    indices = [_whole(each[k], columns, k, policy) for k in columns.indices]
+    indices = [whole(each[k], columns, k, policy) for k in columns.indices]
     for k in columns.numbers:
         warn_if_collapsed(each[k], columns.describe(k), dtype)
     with np.errstate(over="ignore"):
@@ -191,7 +191,7 @@ def _names_in(rows: Any) -> Sequence[str] | None:
     return list(rows.columns) if hasattr(rows, "columns") else None
 
 
-def _whole(values: np.ndarray, columns: Columns, k: int, policy: str) -> np.ndarray:
+def whole(values: np.ndarray, columns: Columns, k: int, policy: str) -> np.ndarray:
     """A column of indices; 0 for a NaN that the policy will meet with its row."""
     missing = np.isnan(values) if values.dtype.kind == "f" else np.False_
     if missing.any():

@@ -130,6 +130,9 @@ class LeastSquaresKernel(DataKernel):
         total = super()._total(flat, table, bound and bound.sums)
         return replace(total, jtj=system.jtj(flat))
 
+    def _stays_there(self, rows: Any) -> bool:
+        return not self._traced.gathers and super()._stays_there(rows)
+
     def _system(self, table: Table) -> RowSystem:
         kind = str(self.dtype)
         return self._task(kind).system(table, Target(self.device, kind))

@@ -119,7 +119,9 @@ def gpu_program(shaders: Shaders, device: Device) -> Program:
     return Program(open_gpu(device.index), shaders.modules, shaders.layout, shaders.turns)
 
 
-def rows_on(device: Device, pattern: Pattern, numbers: np.ndarray, indices: np.ndarray) -> Rows:
+def rows_on(
+    device: Device, pattern: Pattern, numbers: np.ndarray | DeviceArray, indices: np.ndarray
+) -> Rows:
     """Rows that stay on a GPU, where points are put together from them."""
     return Rows(open_gpu(device.index), pattern, numbers, indices)
 

@@ -108,22 +108,26 @@ class Rows:
     Args:
         gpu: where they go.
         pattern: what a point consists of.
-        numbers: (N, columns), which are rounded to float32.
+        numbers: (N, columns), which are rounded to float32, or are there already.
         indices: (N, indices), whole numbers of 32 bits that are not negative.
     """
 
     def __init__(
-        self, gpu: Gpu, pattern: Pattern, numbers: np.ndarray, indices: np.ndarray
+        self, gpu: Gpu, pattern: Pattern, numbers: np.ndarray | DeviceArray, indices: np.ndarray
     ) -> None:
         self.gpu, self.pattern = gpu, pattern
-        self._numbers = DeviceArray.from_numpy(gpu, _some(numbers))
+        there = isinstance(numbers, DeviceArray) and numbers.size
+        some = numbers if there else _some(np.asarray(numbers))
+        self._numbers = some if isinstance(some, DeviceArray) else DeviceArray.from_numpy(gpu, some)
         words = converted(_some(indices), WORD)
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
 
     def compute(
-        self, program: Program, parameters: np.ndarray, results: Sequence[np.ndarray], first: int
+        self, program: Program, parameters: np.ndarray, results: Sequence[Any], first: int
     ) -> None:
-        """Fill results (count, k), of as many rows from ``first`` on, a multiple of 64.
+        """Fill results (count, k), here or there, of as many rows from ``first`` on.
+
+        ``first`` is a multiple of 64.
 
         ``parameters`` are those of every point, and then all that lines are taken from.
         """
@@ -135,6 +139,9 @@ class Rows:
 
             def run(start: int, end: int) -> None:
                 points = self._points(there, first + start, end - start)
+                if isinstance(results[0], DeviceArray):
+                    program.run_on_device(points, [result[start:end] for result in results])
+                    return
                 found = zip(program.run_on_device(points), results, strict=True)
                 down.get(*(array.into(result[start:end]) for array, result in found))
 

@@ -24,13 +24,14 @@ from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.dispatch import HOST_BYTES
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.lookup import ARRAYS, Place, emit_runs, indices_of, quads
 from symgrad.wgsl.lookup_dispatch import Lookups, in_order, table_words
-from symgrad.wgsl.memory import Storage, in_pieces
+from symgrad.wgsl.memory import in_pieces
 from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_module import WORKGROUP, Summation
 from symgrad.wgsl.reduce_part import Part
@@ -130,8 +131,10 @@ class Sums:
         """
         return self.bind(rows, indices).run_with_tables(parameters, tables)
 
-    def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
+    def bind(self, rows: np.ndarray | DeviceArray, indices: np.ndarray | None = None) -> BoundSums:
         """Sums over these rows (N, columns), float32 in C order, which are copied to the device.
+
+        Those that are there already are taken as they are.
 
         So are the indices (N, count) of the lines that they look up, and the order of these. There
         the rows are in the order of the index with most slopes.
@@ -140,6 +143,8 @@ class Sums:
         count = indices_of(self.reduction)
         if count and (indices is None or indices.shape != (len(rows), count)):
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
+        if isinstance(rows, DeviceArray):
+            return BoundSums(self, len(rows), indices, rows)
         if indices is not None:
             rows, indices = in_order(self.reduction, rows, indices)
         return BoundSums(self, len(rows), indices).replaced(rows)
@@ -148,11 +153,14 @@ class Sums:
         """What adds up runs of so many quads of slopes, compiled once for the device."""
         return self.gpu.pipeline(emit_runs(count, place), ARRAYS)
 
-    def require(self, rows: np.ndarray) -> None:
+    def require(self, rows: np.ndarray | DeviceArray) -> None:
         """Refuse rows of another width."""
         if rows.ndim != 2 or rows.shape[1] != self.reduction.columns:
             raise InputError(f"rows of shape {rows.shape}: expected (N, {self.reduction.columns})")
-        assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
+        if isinstance(rows, DeviceArray):
+            assert rows.dtype == np.float32 and rows.gpu is self.gpu, "not float32 on this GPU"
+        else:
+            assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
 
     def require_parameters(self, parameters: np.ndarray) -> None:
         """Refuse another number of parameters."""
@@ -184,14 +192,20 @@ class Sums:
 class BoundSums:
     """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
 
-    def __init__(self, sums: Sums, count: int, indices: np.ndarray | None = None) -> None:
-        """Makes room for ``count`` rows, which `replaced` fills."""
+    def __init__(
+        self, sums: Sums, count: int, indices: np.ndarray | None = None,
+        rows: DeviceArray | None = None,
+    ) -> None:  # fmt: skip
+        """Makes room for ``count`` rows, which `replaced` fills, unless they are there."""
         self.sums, self.count = sums, count
-        gpu, columns = sums.gpu, _row_bytes(sums.reduction)
+        gpu, width = sums.gpu, _row_bytes(sums.reduction)
         gpu.check()
         self._lock = threading.Lock()
+        self._there = rows if rows is not None and rows.size else None
         counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
-        self._blocks = [(n, gpu.storage(_padded(n * columns))) for n in counts]
+        rooms = counts if self._there is None else []
+        self._storages = [gpu.storage(_padded(n * width)) for n in rooms]
+        self._blocks = list(zip(counts, self._places(counts), strict=True))
         self._parameters = gpu.storage(self._parameter_bytes)
         self._padded = np.zeros(self._parameter_bytes // 4, np.float32)
         self._parts = list(self._planned())
@@ -211,17 +225,27 @@ class BoundSums:
     def _parameter_bytes(self) -> int:
         return _padded(4 * self.sums.reduction.parameters)
 
+    def _places(self, counts: Sequence[int]) -> Iterator[Range]:
+        """Where the rows of each block are: in whole vectors, of which the last may go beyond."""
+        width = _row_bytes(self.sums.reduction)
+        for block, count in enumerate(counts):
+            if self._there is None:
+                buffer, first = self._storages[block].buffer, 0
+            else:
+                buffer, first, _ = self._there.rows(block * self.sums.block, count)
+            yield buffer, first, _padded(count * width)
+
     def _planned(self) -> Iterator[Part]:
         """Every module over every block of rows."""
         first = 0
-        for block, (count, storage) in enumerate(self._blocks):
+        for block, (count, rows) in enumerate(self._blocks):
             for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                made = self._part(module, pipeline, storage, block, count, first)
+                made = self._part(module, pipeline, rows, block, count, first)
                 first = made.end
                 yield made
 
     def _part(
-        self, module: Summation, pipeline: Any, storage: Storage, block: int, count: int, first: int
+        self, module: Summation, pipeline: Any, rows: Range, block: int, count: int, first: int
     ) -> Part:
         """A module over a block of so many rows."""
         busy = module.summed or module.slopes
@@ -229,13 +253,13 @@ class BoundSums:
         partials = None
         if groups > 1 and groups * module.columns > FOLDED:
             partials = self.sums.gpu.storage(4 * module.size(groups))
-        return Part(module, pipeline, storage, block, count, groups, first, partials)
+        return Part(module, pipeline, rows, block, count, groups, first, partials)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
         assert len(rows) == self.count, "there is room for another number of rows"
         start = 0
-        for count, storage in self._blocks:
+        for (count, _), storage in zip(self._blocks, self._storages, strict=True):
             self.sums.gpu.upload(storage, rows[start : start + count])
             start += count
         return self
@@ -296,9 +320,8 @@ class BoundSums:
 
     def _bound(self, part: Part) -> Any:
         """The arrays of a part's dispatch."""
-        rows = _padded(part.rows * _row_bytes(self.sums.reduction))
         arrays = [
-            (part.storage.buffer, 0, rows),
+            part.source,
             (self._parameters.buffer, 0, self._parameter_bytes),
             part.target(self._results),
         ]

@@ -27,7 +27,7 @@ class Part:
 
     module: Summation
     pipeline: Any
-    storage: Storage
+    source: Range
     block: int
     rows: int
     groups: int

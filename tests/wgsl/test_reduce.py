@@ -84,7 +84,7 @@ def sizes(made: Reduction, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def bound_among_nan(sums: Sums, rows: np.ndarray) -> BoundSums:
     """Bound rows between NaN, as are results before they are computed."""
     found = sums.bind(rows)
-    stores = [storage for _, storage in found._blocks]
+    stores = found._storages
     for storage in (*stores, found._results, found._parameters):
         sums.gpu.upload(storage, np.full(storage.buffer.size // 4, np.nan, np.float32))
     return found.replaced(rows)
