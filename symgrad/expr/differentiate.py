@@ -24,6 +24,7 @@ from symgrad.expr.cotangents import (
 )
 from symgrad.expr.node import Graph
 from symgrad.expr.push import Structures, Tangents
+from symgrad.expr.strips import KEPT
 from symgrad.expr.sweep import Sweep
 from symgrad.expr.transpose import Transposer
 
@@ -38,13 +39,15 @@ __all__ = [
 ]
 
 
-def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list[int | None]:
+def vjp(
+    graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int], kept: int = KEPT
+) -> list[int | None]:
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
     One sweep from the roots down: its cost is that of the nodes between roots and ``wrt``, however
-    many inputs there are.
+    many inputs there are. Loops that would keep more than ``kept`` numbers run in strips.
     """
-    sweep = Sweep(graph, cotangents.items(), wrt, Transposer())
+    sweep = Sweep(graph, cotangents.items(), wrt, Transposer(kept))
     sweep.run()
     return [sweep.found.get(i) for i in wrt]
 

@@ -36,8 +36,15 @@ Slot = tuple[int, int]
 
 
 def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph in which loops that share carries are one, as choices on one condition are."""
+    """The graph in which loops that share carries are one, as choices on one condition are.
+
+    Loops that are transposed in strips run in strips.
+    """
     order = reachable(graph, roots)
+    if not graph.strips.keys().isdisjoint(order):
+        region, _ = close(graph, inputs_of(graph), roots, graph.strips)
+        graph, roots = region.graph, region.yields
+        order = reachable(graph, roots)
     levels = _levels(graph, order)
     if all(len(items) == 1 for items in levels):
         return graph, list(roots)

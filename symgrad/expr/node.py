@@ -216,6 +216,7 @@ class Graph:
         "place",
         "places",
         "sources",
+        "strips",
         "tracing",
     )
 
@@ -227,6 +228,8 @@ class Graph:
         self.sources: list[Any] = [None]
         """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
         self.known: dict[tuple[int, int], int] = {}
+        self.strips: dict[int, int] = {}
+        """For results of loops, those of loops in strips that do the same, and are transposed."""
         self.derived: list[range] = []
         """The nodes that differentiation made, and nobody wrote."""
         self.place = 0
@@ -251,7 +254,7 @@ class Graph:
     def copy(self) -> Graph:
         """The same nodes in an arena of its own, which is the user's no more."""
         made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
-        made.derived = list(self.derived)
+        made.derived, made.strips = list(self.derived), dict(self.strips)
         return made
 
     def __len__(self) -> int:
@@ -350,6 +353,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
+        self.strips = {}
 
 
 def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:

@@ -17,9 +17,10 @@ from symgrad.expr.cotangents import Part
 from symgrad.expr.node import WORD, Graph
 from symgrad.expr.place import resolve_places
 from symgrad.expr.pulled import Pulled
-from symgrad.expr.region import Choice, Loop, Pick, Region
+from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region, pick
 from symgrad.expr.restore import versions
 from symgrad.expr.side import transposed_choice
+from symgrad.expr.strips import KEPT, in_strips, strip_length
 from symgrad.expr.sweep import Sweep
 from symgrad.expr.transposed import Asked, Transposed
 from symgrad.expr.turn import transposed_loop
@@ -28,7 +29,10 @@ from symgrad.expr.turn import transposed_loop
 class Transposer:
     """The transposes of loops and choices, each made once for all that may be asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        """Numbers that a loop keeps at most for each point, if strips allow it."""
+        self._mined: set[Loop] = set()
         self._loops: dict[tuple[Loop, Asked], Transposed] = {}
         self._choices: dict[tuple[Choice, Asked], Transposed] = {}
         self._origins: dict[tuple[Loop | Choice, int], int | None] = {}
@@ -49,6 +53,8 @@ class Transposer:
         return min([last, *[v for v, _ in versions(region.graph, last, self)]])
 
     def _loop_origin(self, op: Loop, index: int) -> int | None:
+        if op in self._mined:
+            return None  # what it carries at the start of each strip is kept whole
         first = self._first(op.body, op.body.yields[index])
         return 2 + index if first == op.body.params[1 + index] else None
 
@@ -71,7 +77,23 @@ class Transposer:
             raise _unbounded(sweep.graph, i)
         if (op, asked) not in self._loops:
             self._loops[op, asked] = transposed_loop(op, asked, self)
-        node.put(self._loops[op, asked])
+        found = self._loops[op, asked]
+        numbers = sum(size for _, size in found.homes)
+        length = 0 if asked.restore else strip_length(op, numbers, self._kept)
+        if length:
+            self.pull_loop(sweep, self._in_strips(sweep, i, length), parts)
+        else:
+            node.put(found)
+
+    def _in_strips(self, sweep: Sweep, i: int, length: int) -> int:
+        """The loop in strips, which stands for loop i from now on."""
+        graph = sweep.graph
+        made = in_strips(graph, i, length)
+        self._mined.add(graph.nodes[made][0])
+        for j, old in self.picks(graph, i).items():
+            if j != TURNS:
+                sweep.replace[old] = graph.strips[old] = pick(graph, made, j, graph.type(old))
+        return made
 
     def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Part]) -> None:
         """Hand on the cotangents of a choice's results, and restore the arrays that it wrote."""
