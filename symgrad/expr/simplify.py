@@ -147,6 +147,7 @@ class Rewriter:
         self._laws = laws
         self._regroup = regroup
         self.expanded: dict[Node, int] = {}
+        self._lengths: dict[int, int] = {}
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
@@ -207,6 +208,15 @@ class Rewriter:
             elif self._regroup and (found := self.graph.find(ops.mul, a, b)) is not None:
                 return found, c
         return None
+
+    def length(self, array: int) -> int:
+        """The length of an array, looked up once for each version."""
+        chain = [array]
+        while chain[-1] not in self._lengths and self._nodes[chain[-1]][0] in WRITES:
+            chain.append(self._nodes[chain[-1]][1])
+        known = self._lengths.get(chain[-1]) or length(self.graph, chain[-1])
+        self._lengths.update(dict.fromkeys(chain, known))
+        return known
 
     def constant(self, value: float) -> int:
         """The id of a constant."""
@@ -278,18 +288,18 @@ def _read(rewriter: Rewriter, get: Op, args: Sequence[int]) -> int | None:
             if op is ADD_AT:
                 value = rewriter.make(ops.add, rewriter.make(get, last, at), value)
             return value
-        if op not in WRITES or not _elsewhere(made, array, rest[1], at):
+        if op not in WRITES or not _elsewhere(rewriter, array, rest[1], at):
             break
         array = rest[0]
     return None if array == args[0] else rewriter.make(get, array, at)
 
 
-def _elsewhere(graph: Graph, array: int, i: int, j: int) -> bool:
+def _elsewhere(rewriter: Rewriter, array: int, i: int, j: int) -> bool:
     """Whether two indices are of different elements: all past the end are of the last one."""
-    a, b = graph.nodes[i], graph.nodes[j]
+    a, b = rewriter.graph.nodes[i], rewriter.graph.nodes[j]
     if a[0] is not WORD or b[0] is not WORD or a[1] == b[1]:
         return False
-    return max(a[1], b[1]) < length(graph, array)
+    return max(a[1], b[1]) < rewriter.length(array)
 
 
 def _see_through(_: Rewriter, __: Op, args: Sequence[int]) -> int:
