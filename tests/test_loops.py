@@ -42,6 +42,61 @@ def test_operations_within_a_loop_count_turn_by_turn() -> None:
     assert many.registers == few.registers <= 10
 
 
+def slopes(f: Any, at: np.ndarray) -> np.ndarray:
+    """Central differences of a function of numbers at points (B, n)."""
+    steps = 1e-6 * np.eye(at.shape[1])
+    return np.array([[(f(x + h) - f(x - h)) / 2e-6 for h in steps] for x in at])
+
+
+def leapfrog(force: Any, v: Any) -> Any:
+    """The position after thirty steps of a particle."""
+
+    def step(_: Any, state: Any) -> Any:
+        q, p = state
+        p = p + 0.05 * force(q)
+        q = q + 0.1 * p
+        return q, p + 0.05 * force(q)
+
+    return sg.fori_loop(0, 30, step, (v[1], 1.0))[0]
+
+
+def test_derivatives_within_a_body() -> None:
+    """A force is the gradient of an energy, and the loss is differentiated once more."""
+    at = np.array([[0.5, 0.2], [0.7, -0.1], [0.3, 0.9]])
+
+    def traced(v: Any) -> Any:
+        return leapfrog(lambda q: -sg.grad(q**4 / 4 - v[0] * sg.cos(q), q), v)
+
+    def numbers(v: Any) -> float:
+        return float(leapfrog(lambda q: -(q**3) - v[0] * np.sin(q), v))
+
+    kernel = sg.fused_forward_backward(2, traced, device="cpu", dtype="float64")
+    loss, gradient = kernel(at)
+    np.testing.assert_allclose(loss, [numbers(x) for x in at], rtol=1e-13)
+    np.testing.assert_allclose(gradient, slopes(numbers, at), rtol=1e-7, atol=1e-8)
+
+
+def test_the_derivative_of_a_loop_within_a_loop() -> None:
+    """Newton's method, the slope of whose function is that of a loop."""
+    at = np.array([[0.5, 0.4], [0.7, 0.3], [0.3, 0.25]])
+
+    def newton(v: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
+            y = sg.fori_loop(0, 12, lambda _, s: s + 0.1 * sg.sin(s) * x, v[0])
+            return x - (y - 3.0 * v[1]) / sg.grad(y, x)
+
+        return sg.fori_loop(0, 7, step, 1.0)
+
+    kernel = sg.fused_forward_backward(2, newton, device="cpu", dtype="float64")
+    root, gradient = kernel(at)
+    end = at[:, 0]
+    for _ in range(12):
+        end = end + 0.1 * np.sin(end) * root
+    np.testing.assert_allclose(end, 3.0 * at[:, 1], rtol=1e-12)
+    differences = slopes(lambda x: float(kernel(x[None])[0][0]), at)
+    np.testing.assert_allclose(gradient, differences, rtol=1e-6)
+
+
 def test_a_constant_in_a_body_that_float32_cannot_hold() -> None:
     def loss(v: Any) -> Any:
         return sg.fori_loop(0, 3, lambda k, y: y * k + 1e39, v[0])

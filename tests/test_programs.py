@@ -36,6 +36,18 @@ def test_evaluation_is_python_s(seed: int) -> None:
     np.testing.assert_allclose(values(drawn, at), called(program(seed), at), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_every_row_means_in_a_body_what_it_means_elsewhere(seed: int) -> None:
+    """Poles, infinities and NaN among the values; simplified, the programs mean the same."""
+    kinds = Kinds(table=OPS, size=6, bounds=False)
+    at, drawn = points(), random_program(seed, kinds=kinds)
+    want = called(program(seed, kinds), at)
+    made, roots = simplify(drawn.graph, [x.id for x in drawn.floats])
+    simplified = evaluate_graph(made, roots, dict(enumerate(at)))
+    for found in (values(drawn, at), np.array(simplified)):
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_point_alone_is_as_among_others(seed: int) -> None:
     """Masks change nothing: what a point gets does not depend on the turns that others take."""

@@ -93,7 +93,11 @@ class _Writer:
                 texts[i] = results[args[0]][op.index]
             else:
                 texts[i] = found = self._text(graph, i, texts)
-                if i not in roots and len(found.shown) > (LONGEST if uses[i] == 1 else limit):
+                if (
+                    op.arity
+                    and i not in roots
+                    and len(found.shown) > (LONGEST if uses[i] == 1 else limit)
+                ):
                     texts[i] = self._assigned(found, indent)
         return [texts[i] for i in roots]
 

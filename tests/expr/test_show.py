@@ -227,6 +227,11 @@ def test_dot_is_deterministic_and_escaped() -> None:
     )
 
 
+def test_a_constant_has_no_name() -> None:
+    long = squared(100) * 0.3333333333333333 + squared(99) / 0.3333333333333333
+    assert "= 0.3333333333333333\n" not in text(long)
+
+
 # --- loops and choices ----------------------------------------------------------------------------
 
 
