@@ -16,6 +16,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.place import describe
+from symgrad.expr.region import require_straight
 from symgrad.expr.trace import refuse_condition
 from symgrad.expr.tree import Tree, tree_of
 from symgrad.expressions import Expressions
@@ -269,6 +270,7 @@ def _reduction(
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
+    require_straight(graph, roots, f"{options.name}, a sum over rows of data")
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = inputs_of(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}

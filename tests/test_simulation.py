@@ -171,6 +171,38 @@ def test_more_turns_than_there_may_be_are_nan() -> None:
         np.testing.assert_allclose([value[1], gradient[1, 0]], [1.5**6, 6 * 1.5**5], rtol=1e-6)
 
 
+# over data ----------------------------------------------------------------------------------------
+
+
+def decayed(p: Any, r: Any) -> Any:
+    """What is left after 9 steps, each with the rate of the row's own group."""
+    return sg.fori_loop(0, 9, lambda k, s: s - 0.1 * p.rate[r.group] * sg.sin(s), p.start * r.x)
+
+
+def written_out(p: Any, r: Any) -> Any:
+    s = p.start * r.x
+    for _ in range(9):
+        s = s - 0.1 * p.rate[r.group] * sg.sin(s)
+    return s
+
+
+@pytest.mark.parametrize("device", ["cpu", *GPUS], ids=str)
+def test_results_for_each_row(device: Any) -> None:
+    shapes, columns = {"rate": 3, "start": ()}, ["group", "x"]
+    p = {"rate": np.array([0.1, 0.5, 0.9]), "start": 1.25}
+    rows = {"group": np.arange(B) % 3, "x": np.linspace(0.5, 1.5, B)}
+    options: Any = {"columns": columns, "reduce": None, "device": device}
+    loops, plain = (
+        sg.fused_forward(shapes, f, **options).run(p, rows) for f in (decayed, written_out)
+    )
+    np.testing.assert_allclose(loops, plain, rtol=1e-6)
+    (value, slopes), (_, wanted) = (
+        sg.fused_forward_backward(shapes, f, **options).run(p, rows) for f in (decayed, written_out)
+    )
+    np.testing.assert_allclose(value, plain, rtol=1e-6)
+    np.testing.assert_allclose(slopes.toarray(), wanted.toarray(), rtol=1e-5, atol=1e-7)
+
+
 # where there are none yet -------------------------------------------------------------------------
 
 

@@ -317,8 +317,9 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
         f"{what}: {name} cannot be part of it yet, as it can of sg.fused_forward, "
-        "sg.fused_forward_backward and other kernels of points; Python's for writes the "
-        "turns out, and sg.where computes both sides" + (f"\n  at {place}" if place else "")
+        "sg.fused_forward_backward and other kernels of points, and over data of what has a "
+        "result for each row (reduce=None); Python's for writes the turns out, and sg.where "
+        "computes both sides" + (f"\n  at {place}" if place else "")
     )
 
 

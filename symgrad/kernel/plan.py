@@ -112,10 +112,6 @@ class Reduction(Computation):
     lookups: tuple[Lookup, ...] = ()
     normal: bool = False
 
-    def __post_init__(self) -> None:
-        roots = [*self.factors, *(i for o in self.outputs for i in o.nodes)]
-        require_straight(self.graph, roots, f"{self.name}, a sum over rows of data")
-
     @property
     def columns(self) -> int:
         """The numbers in a row."""
@@ -208,7 +204,9 @@ class Iteration:
 
     def __post_init__(self) -> None:
         roots = [i for o in self.update.outputs for i in o.nodes]
-        require_straight(self.update.graph, roots, f"{self.update.name}, steps inside a kernel")
+        for part in (self.update, *([self.rows] if self.rows else [])):
+            ends = [i for o in part.outputs for i in o.nodes]
+            require_straight(part.graph, ends, f"{self.update.name}, steps inside a kernel")
         assert self.state > 0, "a state has a flag at least"
         types = {self.update.graph.type(i) for i in roots}
         assert types == {"f"}, f"a step's results are floats, not {sorted(types)}"

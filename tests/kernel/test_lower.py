@@ -442,19 +442,20 @@ def test_indices_that_are_known_to_be_within_are_taken_as_they_are() -> None:
 # where there can be none -------------------------------------------------------------------------
 
 
-def test_a_sum_over_rows_refuses_loops() -> None:
+def test_an_iteration_refuses_loops() -> None:
     p = Program()
     y, _ = p.loop(p.word(0), p.word(3), [p.x], lambda k, y: [p.graph.add(ops.mul, y, p.n)])
     g = p.graph
     g.sources.append(Place("f.py", 7, "loop"))
-    with pytest.raises(UnsupportedError, match="f, a sum over rows of data: a loop cannot be part"):
-        Reduction("f", g, (Output("sums", (y,)),), 1, ())
-    update = Computation("step", g, (Output("state", (y, g.constant(1.0))),))
-    with pytest.raises(UnsupportedError, match="step, steps inside a kernel: a loop cannot be"):
-        Iteration(update, 2)
+    turning = Computation("step", g, (Output("s", (y, p.n)),))
+    plain = Computation("step", g, (Output("s", (p.x, g.constant(1.0))),))
+    rows = Reduction("rows", g, (Output("sums", (y,)),), 1, ())
+    for update, of_rows in ((turning, None), (plain, rows)):
+        with pytest.raises(UnsupportedError, match="step, steps inside a kernel: a loop cannot be"):
+            Iteration(update, 2, of_rows)
     g.places[g.args(y)[0]] = 1
     with pytest.raises(UnsupportedError, match=r'  at f\.py:7: "loop"'):
-        Reduction("f", g, (Output("sums", (y,)),), 1, ())
+        Iteration(turning, 2)
 
 
 # lines --------------------------------------------------------------------------------------------
