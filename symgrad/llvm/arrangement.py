@@ -8,42 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.kernel.language import (
-    BOUND,
-    VALUES,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Load,
-    Read,
-    Scope,
-    Statement,
-    Store,
-    operands,
-    results_of,
-    scopes_of,
-)
-from symgrad.kernel.uniform import diverges, varying
+from symgrad.kernel.language import BOUND, For, If, Kernel, Scope, Store, scopes_of
+from symgrad.kernel.uniform import diverges
 from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
-from symgrad.llvm.indices import Indices
-from symgrad.llvm.instruction import Shape, lone_products
+from symgrad.llvm.instruction import Shape
+from symgrad.llvm.needs import Item, produced
+from symgrad.llvm.rows import Rows, Rowwise
 from symgrad.llvm.workspace import Workspace
 
 UNROLLED: Final = 192
 """Columns of inputs, and of outputs, up to which a block is turned without loops."""
-
-Item = int | Statement
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a buffer that the lanes are at in a scope: all columns, row after row."""
-
-    scope: Scope
-    buffer: Buffer
-    row: int
-    stride: int
 
 
 @dataclass(eq=False)
@@ -55,48 +29,21 @@ class Part:
     masked: bool
 
 
-class Arrangement:
+class Arrangement(Rowwise):
     """How a kernel is written for vectors of a shape, or for one invocation: `Shape.lanes` is 1.
 
     What is long is cut into functions as in `symgrad.llvm.body`, where no loop or branch stands: a
-    value that another function needs goes through memory, at ``slots``. ``lazy`` are values that
-    are written where they are first needed: numbers read from memory, and indices.
+    value that another function needs goes through memory, at ``slots``.
     """
 
     def __init__(self, kernel: Kernel, shape: Shape, thorough: bool = False) -> None:
-        self.kernel, self.graph, self.shape = kernel, kernel.graph, shape
-        self.scalar = Shape(shape.dtype, 1, shape.fused)
-        differing = varying(kernel)
-        self.varying = differing if shape.lanes > 1 else frozenset[int]()
-        self.indices = Indices(kernel, differing)
-        self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
-        items = self._items = [item for _, item in kernel.items()]
-        nodes = [item for item in items if isinstance(item, int)]
-        kept = [a for item in items if not isinstance(item, int) for a in self._values(item)]
-        self.used = {*kept, *(a for i in nodes for a in self.graph.args(i))}
-        """What is an argument of anything."""
-        fused = lone_products(self.graph, nodes, kept) if shape.fused else frozenset[int]()
-        self.products = fused
-        self.lazy = self._lazy(items, nodes)
-        self.loaded = {item.buffer for item in items if isinstance(item, Load)}
-        self.staged = self._staged()
-        left_out = fused | self.lazy | self.staged.keys()
-        self.operations = len([item for item in items if item not in left_out])
-        self.rows = self._rows(nodes)
-        """The rows of buffers that the lanes have to themselves."""
-        columns = sum(r.stride for r in self.rows)
-        is_wide = shape.lanes > 1 and columns > UNROLLED
-        self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
-        """What is to be read before a statement, as its scopes need it."""
-        self.is_straight = not any(isinstance(item, For | If) for item in items)
-        """Whether there are neither loops nor branches."""
-        if not self.is_straight:
-            self._survey(kernel.main, [])
-        self.parts: list[Part] = []
+        super().__init__(kernel, shape)
+        is_wide = shape.lanes > 1 and self.columns > UNROLLED
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
         """What buffers are called here, however their kernel calls them."""
         self.bound = [b for b in kernel.buffers if b.space in BOUND]
         """The host's buffers, which are arguments."""
+        self.parts: list[Part] = []
         self._part: dict[Item, int] = {}
         self._owner: dict[int, int] = {}
         self._cut = self._cut_length(thorough)
@@ -107,104 +54,8 @@ class Arrangement:
         self.slot = self._slot()
         """Bytes of a slot of the frame in which these values are handed on."""
         self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
-        """Whether these rows are turned to columns in memory, rather than in registers."""
+        """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
         self.rooms = self._workspace()
-
-    # what is needed where ------------------------------------------------------------------------
-
-    def needs(self, i: int) -> Sequence[int]:
-        """The values that the instructions of node i take: of a fused product, its factors."""
-        args = self.graph.args(i)
-        if self.products.isdisjoint(args):
-            return args
-        return [b for a in args for b in (self.graph.args(a) if a in self.products else (a,))]
-
-    def _values(self, statement: Statement) -> Iterator[int]:
-        """What a statement needs, and what its scopes yield."""
-        yield from operands(self.kernel, statement)
-        if isinstance(statement, For):
-            yield from statement.yields
-            yield from () if statement.test is None else (statement.test,)
-        elif isinstance(statement, If):
-            for yields in statement.yields:
-                yield from yields
-
-    def _lazy(self, items: Sequence[Item], nodes: Sequence[int]) -> set[int]:
-        """Reads, and words that are known as steps from lane to lane, and are indices only."""
-        valued: set[int] = set()
-        for item in items:
-            if isinstance(item, Load):
-                continue
-            if isinstance(item, Store):
-                valued.add(item.value)
-            elif not isinstance(item, int):
-                valued.update(self._values(item))
-        found: set[int] = set()
-        for i in sorted(nodes, reverse=True):
-            op = self.graph.nodes[i][0]
-            is_index = i not in valued and op.result == "u" and self.indices.step(i) is not None
-            if isinstance(op, Read) or is_index:
-                found.add(i)
-            else:
-                valued.update(self.graph.args(i))
-        return found
-
-    def _survey(self, scope: Scope, path: list[Item]) -> None:
-        for item in scope.items:
-            here = [*path, item]
-            for a in self.needs(item) if isinstance(item, int) else self._values(item):
-                if a in self.lazy and isinstance(self.graph.nodes[a][0], Read):
-                    around = here[self.kernel.home[a].depth :]
-                    if around and isinstance(around[0], For | If):
-                        self.wanted[around[0]].append(a)
-            for inner in scopes_of(item):
-                self._survey(inner, here)
-
-    # rows of the host's buffers ------------------------------------------------------------------
-
-    def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
-        """The rows in which an index stands, if the lanes' are side by side."""
-        place = self.indices.column(index)
-        return None if place is None else Rows(scope, buffer, place.row, place.stride)
-
-    def _staged(self) -> dict[Store, Rows]:
-        """The stores that together write all columns of rows, and these rows."""
-        groups: defaultdict[Rows, list[Store]] = defaultdict(list)
-        tested = {s.scope for s in self._items if isinstance(s, For) and s.test is not None}
-        for scope, item in self.kernel.items():
-            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
-                rows = self.rows_of(scope, item.buffer, item.index)
-                if rows and item.buffer not in self.loaded and scope not in tested:
-                    groups[rows].append(item)
-        found: dict[Store, Rows] = {}
-        for rows, stores in groups.items():
-            columns = [self.column(s.index) for s in stores]
-            if sorted(columns) == list(range(rows.stride)):
-                found.update((s, rows) for s in stores)
-        return found
-
-    def column(self, index: int) -> int:
-        """The column in which an index stands."""
-        place = self.indices.column(index)
-        assert place is not None, "the index is one of rows"
-        return place.column
-
-    def _rows(self, nodes: Iterable[int]) -> list[Rows]:
-        """The rows that the lanes have to themselves: those that are read, then those written."""
-        found: dict[Rows, None] = {}
-        for i in nodes:
-            op = self.graph.nodes[i][0]
-            if isinstance(op, Read):
-                index, scope = self.graph.args(i)[0], self.kernel.home[i]
-                if (rows := self.rows_of(scope, op.buffer, index)) is not None:
-                    found[rows] = None
-        found |= dict.fromkeys(self.staged.values())
-        main, cell = self.kernel.main, self.kernel.cell
-        return [rows for rows in found if rows.scope is main and rows.row == cell]
-
-    def room(self, rows: Rows) -> str:
-        """The name of the memory in which rows stand as columns."""
-        return f"%{self.names[rows.buffer]}.columns"
 
     # the order, and the cuts ---------------------------------------------------------------------
 
@@ -230,14 +81,14 @@ class Arrangement:
         stores = [s for s in items if isinstance(s, Store) and s in self.staged]
         if not stores:
             return [*items]
-        made = {r for item in items for r in _results(item)} - self.lazy
+        made = {r for item in items for r in produced(item)} - self.lazy
         early: defaultdict[int, list[Item]] = defaultdict(list)
         for s in stores:
             if s.value in made:
                 early[s.value].append(s)
         moved = {s for some in early.values() for s in some}
         rest = [item for item in items if item not in moved]
-        after = (itertools.chain.from_iterable(early.get(r, ()) for r in _results(i)) for i in rest)
+        after = (itertools.chain.from_iterable(early.get(r, ()) for r in produced(i)) for i in rest)
         return [s for item, some in zip(rest, after, strict=True) for s in (item, *some)]
 
     def is_cut(self, item: Item) -> bool:
@@ -271,7 +122,7 @@ class Arrangement:
         for piece in pieces:
             part = Part(len(self.parts), piece, masked)
             self._part.update(dict.fromkeys(part.items, part.number))
-            self._owner.update((r, part.number) for i in part.items for r in _results(i))
+            self._owner.update((r, part.number) for i in part.items for r in produced(i))
             self.parts.append(part)
             yield part
 
@@ -295,10 +146,10 @@ class Arrangement:
         if not self.parts:
             return {}
         found: dict[int, None] = {}
-        for item in self._items:
+        for item in self.items:
             if item not in self.lazy and item not in self.products:
                 function = self._part.get(item)
-                for a in self.needs(item) if isinstance(item, int) else self._values(item):
+                for a in self.needs(item) if isinstance(item, int) else self.values(item):
                     if a in self.lazy or self._owner.get(a) != function:
                         found |= dict.fromkeys(self._foreign(a, function))
         return {i: k for k, i in enumerate(found)}
@@ -320,20 +171,13 @@ class Arrangement:
         names = [*(f"%{self.names[b]}" for b in self.bound), *self.rooms.names]
         return [*(f"ptr {name}" for name in names), *numbers]
 
-    @property
-    def counts(self) -> list[str]:
-        """The parameters that say how many invocations and groups there are, if anybody asks."""
-        asked = not self.used.isdisjoint((self.kernel.count, self.kernel.groups))
-        return ["i32 %count", "i32 %groups"] if asked else []
-
-    def is_known(self, i: int) -> bool:
-        """Whether a value needs no memory: a constant, or what an invocation is."""
-        op = self.graph.nodes[i][0]
-        return i in self.special or (not op.arity and VALUES.get(op.result) is not op)
-
     def size(self, kind: str) -> int:
         """Bytes of one number of a kind."""
         return {"f": self.shape.itemsize, "d": 8, "b": 1}.get(kind, 4)
+
+    def room(self, rows: Rows) -> str:
+        """The name of the memory in which rows stand as columns."""
+        return f"%{self.names[rows.buffer]}.columns"
 
     def _workspace(self) -> Workspace:
         """Memory for the kernel's buffers, for rows as columns, and for what functions hand on."""
@@ -352,7 +196,3 @@ class Arrangement:
     def _slot(self) -> int:
         kinds = {self.kernel.type(i) for i in self.slots} | {"f"}
         return self.shape.lanes * max(self.size(kind) for kind in kinds)
-
-
-def _results(item: Item) -> Sequence[int]:
-    return (item,) if isinstance(item, int) else results_of(item)

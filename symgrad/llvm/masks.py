@@ -11,8 +11,9 @@ from typing import Final
 
 from symgrad.kernel.language import Barrier, Fill, For, If, Load, Scope, Store
 from symgrad.kernel.uniform import diverges
-from symgrad.llvm.arrangement import Item, Part
-from symgrad.llvm.memory_access import Memory
+from symgrad.llvm.arrangement import Part
+from symgrad.llvm.blocks import Blocks, OpenLoop
+from symgrad.llvm.needs import Item
 
 WRITTEN_TWICE: Final = 500
 """Items of a loop up to which its turns are written with a mask, and without."""
@@ -24,7 +25,7 @@ Turn = Callable[[str, Sequence[str], Leave], Sequence[str]]
 """Writes a turn, of its number and what is carried to it; gives what is carried to the next."""
 
 
-class ControlFlow(Memory):
+class ControlFlow(Blocks):
     """The scopes of a kernel within a function."""
 
     def scope(self, scope: Scope, after: bool = False) -> None:
@@ -94,11 +95,11 @@ class ControlFlow(Memory):
         self.write.do(f"br i1 {self.operand(s.condition)}, label %{name}.then, label %{name}.else")
         found: list[tuple[str, Sequence[str]]] = []
         for side, scope, yields in zip(("then", "else"), s.sides, s.yields, strict=True):
-            self._begin(f"{name}.{side}")
+            self.begin(f"{name}.{side}")
             values = self._yielded(scope, yields, s.results)
             found.append((self.block, values))
             self.write.do(f"br label %{name}.end")
-        self._begin(f"{name}.end")
+        self.begin(f"{name}.end")
         self._merge(s.results, found)
 
     def _yielded(
@@ -111,7 +112,7 @@ class ControlFlow(Memory):
 
     def _merge(self, results: Sequence[int], found: Sequence[tuple[str, Sequence[str]]]) -> None:
         kinds = [self.type_of(r) for r in results]
-        names = self._phis(kinds, found)
+        names = self.phis(kinds, found)
         for r, name in zip(results, names, strict=True):
             self.known(r, name)
 
@@ -134,27 +135,13 @@ class ControlFlow(Memory):
         assert self.mask, "lanes part here"
         name, before = self.label("side"), self.block
         self.write.do(f"br i1 {self.any_lane(self.mask)}, label %{name}, label %{name}.end")
-        self._begin(name)
+        self.begin(name)
         values = self._yielded(scope, yields, results)
         last = self.block
         self.write.do(f"br label %{name}.end")
-        self._begin(f"{name}.end")
+        self.begin(f"{name}.end")
         zeros = ["zeroinitializer"] * len(values)
-        return self._phis([self.type_of(r) for r in results], [(before, zeros), (last, values)])
-
-    def _begin(self, label: str) -> None:
-        self.write.label(label)
-        self.block = label
-
-    def _phis(self, kinds: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        """The values of the block from which this one is reached."""
-        if len(found) == 1:
-            return list(found[0][1])
-        names: list[str] = []
-        for k, kind in enumerate(kinds):
-            ways = ", ".join(f"[ {values[k]}, %{block} ]" for block, values in found)
-            names.append(self.write.value(f"phi {kind} {ways}"))
-        return names
+        return self.phis([self.type_of(r) for r in results], [(before, zeros), (last, values)])
 
     # loops ---------------------------------------------------------------------------------------
 
@@ -192,28 +179,31 @@ class ControlFlow(Memory):
 
     def _turn_apart(self, s: For) -> None:
         """Some lanes take turns that others do not."""
-        outer, varies = self.mask, self.varies(s.lo) or self.varies(s.hi)
+        varies = self.varies(s.lo) or self.varies(s.hi)
         span = self._span(s, varies)
-        if varies and outer:
-            span = self.chosen(outer, self.type("u", True), span, "zeroinitializer")
+        if varies and self.mask:
+            span = self.chosen(self.mask, self.type("u", True), span, "zeroinitializer")
         trips = self._extreme("umax", span) if varies else span
-        turns = _Turns(self, s, trips, span if varies else None, outer)
+        turns = _Turns(self, s, trips, span if varies else None, self.mask)
         whole = "0"
-        if outer is None and _size(s.scope) <= WRITTEN_TWICE:
+        if self.mask is None and _size(s.scope) <= WRITTEN_TWICE:
             whole = self._extreme("umin", span) if varies else trips
-        values = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
-        reached = "0"
-        if s.down:
-            reached = self.folded("sub", trips, whole)
-            values = self._masked(turns, "0", reached, values)
-            if whole != "0":
-                _, values = self.turns(turns.kinds, reached, trips, values, turns.whole)
-        else:
-            if whole != "0":
-                reached, values = self.turns(turns.kinds, "0", whole, values, turns.whole)
-            values = self._masked(turns, reached, trips, values)
+        self._end(s, self._whole_and_masked(turns, whole))
         self._count_apart(s, turns, span, varies)
-        self._end(s, values)
+
+    def _whole_and_masked(self, turns: _Turns, whole: str) -> Sequence[str]:
+        """What a loop carries behind all turns, of which all lanes take the ``whole`` ones."""
+        loop, trips, kinds = turns.loop, turns.trips, turns.kinds
+        carried = zip(loop.inits, loop.params, strict=True)
+        values: Sequence[str] = [self.operand(i, self.varies(p)) for i, p in carried]
+        if whole == "0":
+            return self._masked(turns, "0", trips, values)
+        if loop.down:
+            some = self.folded("sub", trips, whole)
+            values = self._masked(turns, "0", some, values)
+            return self.turns(kinds, some, trips, values, turns.whole)[1]
+        reached, values = self.turns(kinds, "0", whole, values, turns.whole)
+        return self._masked(turns, reached, trips, values)
 
     def _masked(self, turns: _Turns, start: str, stop: str, values: Sequence[str]) -> Sequence[str]:
         """Turns that not all lanes take."""
@@ -238,39 +228,10 @@ class ControlFlow(Memory):
         self, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str], body: Turn
     ) -> tuple[str, list[str]]:
         """A loop of turns from one number to another; where it ended, and what it then carried."""
-        name, before = self.label("loop"), self.block
-        exits: list[tuple[str, Sequence[str]]] = []
-        if start.isdigit() and stop.isdigit() and int(start) < int(stop):
-            self.write.do(f"br label %{name}")
-        else:
-            some = self.write.value(f"icmp ult i32 {start}, {stop}")
-            self.write.do(f"br i1 {some}, label %{name}, label %{name}.end")
-            exits.append((before, [start, *inits]))
-        self._begin(name)
-        at, turn = len(self.write.lines), f"%{name}.turn"
-        carried = [f"%{name}.c{k}" for k in range(len(inits))]
-
-        def leave(condition: str, values: Sequence[str]) -> None:
-            go = self.label(f"{name}.go")
-            self.write.do(f"br i1 {condition}, label %{go}, label %{name}.end")
-            exits.append((self.block, [turn, *values]))
-            self._begin(go)
-
+        loop = OpenLoop(self, kinds, start, stop, inits)
         with self.inside():
-            following = [*body(turn, carried, leave)]
-        self.write.do(f"%{name}.next = add i32 {turn}, 1")
-        more = self.write.value(f"icmp ult i32 %{name}.next, {stop}")
-        self.write.do(f"br i1 {more}, label %{name}, label %{name}.end")
-        last, ends = self.block, [f"%{name}.next", *following]
-        exits.append((last, ends))
-        kinds = ["i32", *kinds]
-        self.write.lines[at:at] = [
-            f"  {p} = phi {kind} [ {a}, %{before} ], [ {b}, %{last} ]"
-            for p, kind, a, b in zip([turn, *carried], kinds, [start, *inits], ends, strict=True)
-        ]
-        self._begin(f"{name}.end")
-        reached, *values = self._phis(kinds, exits)
-        return reached, values
+            following = body(loop.turn, loop.carried, loop.leave)
+        return loop.closed(following)
 
 
 class _Turns:

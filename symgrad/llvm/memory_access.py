@@ -7,8 +7,9 @@ from itertools import count
 
 from symgrad.expr.node import WORD
 from symgrad.kernel.language import Buffer, Fill, Load, Store
-from symgrad.llvm.arrangement import Arrangement, Rows
+from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.instruction import Shape
+from symgrad.llvm.rows import Rows
 from symgrad.llvm.skeletons import Lines, load_columns, rows_of
 from symgrad.llvm.values import Calls, Values
 

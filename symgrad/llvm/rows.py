@@ -1,0 +1,77 @@
+"""Rows of the host's buffers that lanes read or write side by side, to be turned to columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from symgrad.kernel.language import Buffer, For, Kernel, Load, Read, Scope, Store
+from symgrad.llvm.instruction import Shape
+from symgrad.llvm.needs import Needs
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a buffer that the lanes are at in a scope: all columns, row after row."""
+
+    scope: Scope
+    buffer: Buffer
+    row: int
+    stride: int
+
+
+class Rowwise(Needs):
+    """A kernel, and the rows that its lanes are at.
+
+    ``staged`` are stores that wait until all columns of their rows are there.
+    """
+
+    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+        super().__init__(kernel, shape)
+        self.loaded = {item.buffer for item in self.items if isinstance(item, Load)}
+        self.staged = self._staged()
+        left_out = self.products | self.lazy | self.staged.keys()
+        self.operations = len([item for item in self.items if item not in left_out])
+        self.rows = self._rows()
+        """The rows of buffers that the lanes have to themselves."""
+        self.columns = sum(r.stride for r in self.rows)
+
+    def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
+        """The rows in which an index stands, if the lanes' are side by side."""
+        place = self.indices.column(index)
+        return None if place is None else Rows(scope, buffer, place.row, place.stride)
+
+    def _staged(self) -> dict[Store, Rows]:
+        """The stores that together write all columns of rows, and these rows."""
+        groups: defaultdict[Rows, list[Store]] = defaultdict(list)
+        tested = {s.scope for s in self.items if isinstance(s, For) and s.test is not None}
+        for scope, item in self.kernel.items():
+            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
+                rows = self.rows_of(scope, item.buffer, item.index)
+                if rows and item.buffer not in self.loaded and scope not in tested:
+                    groups[rows].append(item)
+        found: dict[Store, Rows] = {}
+        for rows, stores in groups.items():
+            columns = [self.column(s.index) for s in stores]
+            if sorted(columns) == list(range(rows.stride)):
+                found.update((s, rows) for s in stores)
+        return found
+
+    def column(self, index: int) -> int:
+        """The column in which an index stands."""
+        place = self.indices.column(index)
+        assert place is not None, "the index is one of rows"
+        return place.column
+
+    def _rows(self) -> list[Rows]:
+        """The rows that the lanes have to themselves: those that are read, then those written."""
+        found: dict[Rows, None] = {}
+        for i in self.nodes:
+            op = self.graph.nodes[i][0]
+            if isinstance(op, Read):
+                index, scope = self.graph.args(i)[0], self.kernel.home[i]
+                if (rows := self.rows_of(scope, op.buffer, index)) is not None:
+                    found[rows] = None
+        found |= dict.fromkeys(self.staged.values())
+        main, cell = self.kernel.main, self.kernel.cell
+        return [rows for rows in found if rows.scope is main and rows.row == cell]
