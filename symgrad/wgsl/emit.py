@@ -15,7 +15,8 @@ from symgrad.mathlib.quotient import LARGE
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render, render_wide
 from symgrad.wgsl.names import names_of_inputs, printable
-from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, place, preamble
+from symgrad.wgsl.skeletons import Skeleton, header, main_function, operations, preamble
+from symgrad.wgsl.stores import place
 
 COMMENT_COLUMN = 56
 

@@ -1,8 +1,7 @@
-"""The frames that kernels are built into: header, bindings, tail handling, coalesced stores.
+"""The frames that kernels are built into: header, bindings, tail handling.
 
-A map kernel has one invocation a point. It reads its row of ``x`` directly, computes, and hands
-the columns of its results to the workgroup's tile, from which neighbouring invocations write
-neighbouring floats: on an H200 this reaches 99 % of the copy bandwidth, direct stores 22 %.
+A map kernel has one invocation a point. It reads its row of ``x`` directly, computes, and stores
+its results: see `Stores`.
 """
 
 from __future__ import annotations
@@ -13,23 +12,16 @@ from functools import cached_property
 
 from symgrad.expr.node import reachable
 from symgrad.kernel.layout import WORKGROUP
-from symgrad.kernel.plan import Computation, Piece, Plan, Store
+from symgrad.kernel.plan import Computation, Piece, Plan
 from symgrad.wgsl.names import printable
-
-UNROLLED = 16
-"""Columns up to which the stores of a tile are written out: drivers do not unroll a loop whose
-bound they do not know, which costs 8 % of the bandwidth on an H200."""
-
-TILE_COLUMNS = 63
-"""The most columns of a tile: an odd row length of at most 64 floats keeps the 64 rows within
-WebGPU's 16,384 bytes and in different memory banks."""
+from symgrad.wgsl.stores import Stores
 
 
 @dataclass(frozen=True)
 class Skeleton:
     """A shader, but for its statements; ``text`` gives the value of a node at its end.
 
-    ``columns`` says whether its results stand column by column: then neighbours write side by side.
+    ``columns`` says whether its results stand column by column.
     """
 
     plan: Plan
@@ -38,44 +30,11 @@ class Skeleton:
     columns: bool = False
 
     @cached_property
-    def rounds(self) -> list[list[list[Store]]]:
-        """The stores that go through the tile: runs of neighbouring columns, cut to its size.
-
-        What fits in it together is one round, which needs one barrier.
-        """
-        runs = [run for run in _runs(self.piece.stores) if self._is_wide(run)]
-        cut = [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
-        rounds: list[list[list[Store]]] = []
-        for run in cut:
-            if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
-                rounds.append([])
-            rounds[-1].append(run)
-        return rounds
-
-    @cached_property
-    def direct(self) -> list[Store]:
-        """The stores that do without: single columns."""
-        return [s for run in _runs(self.piece.stores) if not self._is_wide(run) for s in run]
-
-    def _is_wide(self, run: Sequence[Store]) -> bool:
-        return len(run) > 1 and not self.columns
-
-    @cached_property
-    def row_length(self) -> int:
-        """Floats from one row of the tile to the next: no multiple of 4, for the banks' sake."""
-        columns = max((sum(map(len, runs)) for runs in self.rounds), default=0)
-        return columns if columns % 4 and columns < UNROLLED else columns | 1
-
-
-def _runs(stores: Sequence[Store]) -> list[list[Store]]:
-    runs: list[list[Store]] = []
-    for s in stores:
-        last = runs[-1][-1] if runs else None
-        if last and (last.output, last.column + 1) == (s.output, s.column):
-            runs[-1].append(s)
-        else:
-            runs.append([s])
-    return runs
+    def stores(self) -> Stores:
+        """What is stored."""
+        outputs = self.plan.outputs
+        names, widths = [o.name for o in outputs], [len(o.nodes) for o in outputs]
+        return Stores(names, widths, self.piece.stores, self.text, self.columns)
 
 
 def header(
@@ -101,13 +60,6 @@ def _order(columns_in: bool, columns_out: bool) -> str:
     if columns_in == columns_out:
         return "by columns" if columns_in else "C order"
     return f"{'x' if columns_in else 'results'} by columns"
-
-
-def place(column: int, width: int, by_columns: bool = False) -> str:
-    """Where a column of a point is in an array (B, width)."""
-    if width == 1:
-        return "point"
-    return f"{column}u * params.count + point" if by_columns else f"point * {width}u + {column}u"
 
 
 def shapes(computation: Computation, title: str, order: str = "C order") -> Iterator[str]:
@@ -141,8 +93,7 @@ def preamble(skeleton: Skeleton) -> Iterator[str]:
         yield _binding(k + 2, output.name, "f32")
     if skeleton.plan.scratch:
         yield _binding(len(outputs) + 2, "scratch", "vec4<f32>")
-    if skeleton.rounds:
-        yield f"var<workgroup> tile: array<f32, {WORKGROUP * skeleton.row_length}>;"
+    yield from skeleton.stores.declaration()
     yield ""
     if skeleton.plan.scratch:
         yield "// the length of a row of scratch: the points, rounded up to whole workgroups"
@@ -175,7 +126,7 @@ def main_function(skeleton: Skeleton, parts: Sequence[Iterable[str]]) -> Iterato
     for k, part in enumerate(parts):
         yield from [f"  part_{k}(point, cell);"] if several else part
     yield from _spills(skeleton)
-    yield from _stores(skeleton)
+    yield from skeleton.stores.lines()
     yield "}"
 
 
@@ -188,80 +139,3 @@ def _spills(skeleton: Skeleton) -> Iterator[str]:
         ]
         packed = ", ".join(values + ["0.0f"] * (4 - len(values)))
         yield f"  scratch[{row}u * stride() + cell] = vec4<f32>({packed});"
-
-
-def _stores(skeleton: Skeleton) -> Iterator[str]:
-    names = [o.name for o in skeleton.plan.outputs]
-    widths = [len(o.nodes) for o in skeleton.plan.outputs]
-    direct = list(_direct(skeleton, names, widths))
-    if direct:
-        yield "  if (cell < params.count) {"
-        yield from direct
-        yield "  }"
-    if skeleton.rounds:
-        yield f"  let rows = min({WORKGROUP}u, params.count - first);"
-    for runs in skeleton.rounds[1:]:
-        yield from (_held(skeleton, s) for run in runs for s in run)
-    for number, runs in enumerate(skeleton.rounds):
-        if number:
-            yield "  workgroupBarrier();"
-        yield from _fill(skeleton, runs, held=number > 0)
-        yield "  workgroupBarrier();"
-        start = 0
-        for run in runs:
-            yield from _drain(skeleton, run, start, names[run[0].output], widths[run[0].output])
-            start += len(run)
-
-
-def _fill(skeleton: Skeleton, runs: Iterable[Sequence[Store]], held: bool) -> Iterator[str]:
-    """The lines that write the columns of a round to the tile."""
-    for c, s in enumerate(s for run in runs for s in run):
-        value = _held_name(s) if held else skeleton.text(s.node)
-        yield f"  tile[{_row(skeleton)} + {c}u] = {value};"
-
-
-def _held(skeleton: Skeleton, s: Store) -> str:
-    """A value that is needed behind a barrier, as a value that compilers cannot take apart.
-
-    llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
-    """
-    value = f"bitcast<f32>(bitcast<u32>({skeleton.text(s.node)}) ^ params.zero)"
-    return f"  let {_held_name(s)} = {value};"
-
-
-def _held_name(s: Store) -> str:
-    return f"held_{s.output}_{s.column}"
-
-
-def _row(skeleton: Skeleton) -> str:
-    return f"local * {skeleton.row_length}u"
-
-
-def _direct(skeleton: Skeleton, names: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for s in skeleton.direct:
-        at = place(s.column, widths[s.output], skeleton.columns)
-        yield f"    {names[s.output]}[{at}] = {skeleton.text(s.node)};"
-
-
-def _drain(
-    skeleton: Skeleton, run: Sequence[Store], start: int, name: str, width: int
-) -> Iterator[str]:
-    """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours."""
-    columns = len(run)
-
-    def copy(k: str) -> str:
-        index = f"({k})" if " " in k else k
-        row, column = f"{index} / {columns}u", f"{index} % {columns}u"
-        target = f"first * {width}u + {k}"
-        if columns != width:
-            target = f"(first + {row}) * {width}u + {run[0].column}u + {column}"
-        length = skeleton.row_length
-        source = k if columns == length else f"{row} * {length}u + {start}u + {column}"
-        return f"{name}[{target}] = tile[{source}];"
-
-    if columns > UNROLLED:
-        yield f"  for (var k = local; k < rows * {columns}u; k += {WORKGROUP}u) {{ {copy('k')} }}"
-        return
-    for k in range(columns):
-        at = f"{k * WORKGROUP}u + local" if k else "local"
-        yield f"  if ({at} < rows * {columns}u) {{ {copy(at)} }}"

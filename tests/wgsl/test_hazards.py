@@ -16,7 +16,7 @@ from poison import is_poison
 
 import symgrad as sg
 from symgrad.mathlib.define import Math
-from symgrad.wgsl import skeletons
+from symgrad.wgsl import stores
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 
@@ -285,7 +285,7 @@ def test_values_survive_the_barriers_between_tiles(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """llvmpipe moves operations behind a barrier and gets them wrong: cosh' came out as 4e-39."""
-    monkeypatch.setattr(skeletons, "TILE_COLUMNS", 2)
+    monkeypatch.setattr(stores, "TILE_COLUMNS", 2)
     kernel = sg.fused_jacobian(1, lambda v: [sg.atan(v[0]), sg.cosh(v[0])], device="gpu")
     assert kernel.wgsl.count("workgroupBarrier") == 3
     _, jacobian = kernel.run([[0.7]])

@@ -161,3 +161,20 @@ def test_loops_that_a_driver_would_end_are_refused(gpu: Gpu, turns: int | None) 
         return
     with pytest.raises(DeviceError, match=r"ends the loops of a kernel after 65,535 turns.*most="):
         Program(gpu, found.modules, Layout(3, (1,)), found.turns)
+
+
+def test_results_go_through_a_tile_where_they_take_the_time(gpu: Gpu) -> None:
+    few, many = (printed(nested(turns)).modules[0] for turns in (4, 40))
+    assert "tile[local * 3u + 2u] = " in few
+    assert "tile" not in many
+    assert "y[cell * 3u + 2u] = " in many
+    np.testing.assert_array_equal(
+        run(gpu, nested(40), POINTS)[:, 2], 40 + run(gpu, nested(4), POINTS)[:, 2] - 4
+    )
+
+
+def nested(turns: int) -> Kernel:
+    """Two of an invocation's numbers, and how often it turned in a loop."""
+    d = Draft(3)
+    results, count = d.k.loop(d.k.word(0), d.k.word(2 * turns), d.x[:1], lambda _, c: c)
+    return d.store(results[0], d.x[1], d.k.add(ops.word_div, count, d.k.word(2)))

@@ -1,0 +1,310 @@
+"""The statements of a kernel as WGSL, and what is called how in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.node import WORD, Op
+from symgrad.kernel import plan
+from symgrad.kernel.language import (
+    Barrier,
+    Buffer,
+    Fill,
+    For,
+    If,
+    Kernel,
+    Load,
+    Read,
+    Scope,
+    Statement,
+    Store,
+)
+from symgrad.kernel.uses import Uses
+from symgrad.wgsl.emit import Style, Writer
+from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
+from symgrad.wgsl.names import identifier, is_reserved
+from symgrad.wgsl.own import Own
+from symgrad.wgsl.stores import Stores
+
+_BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
+"""What takes words for bits."""
+
+
+_KEPT: Final = re.compile(r"(\w+)_kept(_\d+)?$")
+"""The names of arrays of what a carry was in each turn."""
+
+
+OURS: Final = frozenset(
+    {
+        "main",
+        "params",
+        "scratch",
+        "cell",
+        "stride",
+        "group",
+        "groups",
+        "local",
+        "first",
+        "rows",
+        "tile",
+    }
+)
+"""What every kernel may define."""
+
+
+def _stores(found: Mapping[Buffer, list[int]], own: Own, text: Callable[[int], str]) -> Stores:
+    """Stores of the columns of some buffers."""
+    columns = [
+        plan.Store(n, c, i) for n, nodes in enumerate(found.values()) for c, i in enumerate(nodes)
+    ]
+    widths = [len(nodes) for nodes in found.values()]
+    return Stores([own.names[b] for b in found], widths, columns, text, point="cell")
+
+
+def last_stores(kernel: Kernel) -> dict[Buffer, list[int]]:
+    """The columns of each buffer that a kernel ends with storing, in the row of the invocation.
+
+    There are none where it ends with anything else, or needs a group's memory for arrays.
+    """
+    last, shared = kernel.main.items[-1], any(b.space == "group" for b in kernel.buffers)
+    below = ops.word_lt, kernel.cell, kernel.count
+    if shared or not isinstance(last, If) or kernel.graph.nodes[last.condition] != below:
+        return {}
+    columns: dict[Buffer, list[Store]] = {}
+    for item in last.sides[0].items:
+        if isinstance(item, Store) and item.buffer.kind == "f" and not item.add:
+            columns.setdefault(item.buffer, []).append(item)
+        elif not isinstance(item, int):
+            return {}
+    rows = all(_is_row(kernel, [s.index for s in stores]) for stores in columns.values())
+    return {b: [s.value for s in stores] for b, stores in columns.items()} if rows else {}
+
+
+def _is_row(kernel: Kernel, indices: Sequence[int]) -> bool:
+    """Whether these are all columns of the invocation's row, in their order."""
+    nodes, width = kernel.graph.nodes, len(indices)
+    if width == 1:
+        return indices[0] == kernel.cell
+    first, words = nodes[indices[0]], [(WORD, c) for c in range(width)]
+    if first[0] is not ops.word_mul or kernel.cell not in first[1:]:
+        return False
+    sums = [{nodes[a] for a in nodes[i][1:]} for i in indices[1:]]
+    return (WORD, width) in map(nodes.__getitem__, first[1:]) and all(
+        nodes[i][0] is ops.word_add and found == {first, word}
+        for i, found, word in zip(indices[1:], sums, words[1:], strict=True)
+    )
+
+
+class Body(Writer):
+    """The statements of a kernel."""
+
+    def __init__(
+        self, kernel: Kernel, own: Own, calls: Mapping[Op, str], style: Style, staged: bool
+    ) -> None:  # fmt: skip
+        self.uses = Uses(kernel)
+        super().__init__(kernel.graph, self.uses.bound, calls, style)
+        self.kernel, self.own = kernel, own
+        self.stores = _stores(last_stores(kernel) if staged else {}, own, self.text)
+        self._taken = {*OURS, *own.names.values()}
+        self._names = dict(kernel.names)
+        self._numbered = 0
+        here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
+        here |= {kernel.group: "group.x", kernel.groups: "groups.x"}
+        self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
+        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self._numbers()}
+
+    def _numbers(self) -> set[int]:
+        """The known words that are numbers, rather than masks and other patterns of bits."""
+        nodes, needed = self.graph.nodes, self.uses.counts
+        bits = {a for i in needed if nodes[i][0] in _BITWISE for a in nodes[i][1:]}
+        return {i for i in needed if nodes[i][0] is WORD} - bits
+
+    # names ---------------------------------------------------------------------------------------
+
+    def declare(self, i: int, name: str = "") -> str:
+        """The left side of the statement that gives a value its name."""
+        return super().declare(i, self.named(i))
+
+    def named(self, i: int, default: str = "") -> str:
+        """A new name for a value: the user's if there is one."""
+        wanted = self._names.get(i, "").strip("_") or default
+        if not wanted:
+            self._numbered += 1
+            return f"t{self._numbered}"
+        return self._free(identifier(wanted, is_reserved))
+
+    def _free(self, wanted: str) -> str:
+        """A name that nothing around has."""
+        name, k = wanted, 2
+        while name in self._taken:
+            name, k = f"{wanted}_{k}", k + 1
+        self._taken.add(name)
+        return name
+
+    # statements ----------------------------------------------------------------------------------
+
+    def lines(self) -> Iterator[str]:
+        """The statements of the kernel; ``stores`` are the last."""
+        items = self.kernel.main.items
+        for item in items[:-1] if self.stores.stores else items:
+            yield from self.item(item)
+        yield from self.stores.lines()
+
+    def scope(self, scope: Scope) -> Iterator[str]:
+        """The lines of a scope."""
+        for item in scope.items:
+            yield from self.item(item)
+
+    def within(self, lines: Iterator[str]) -> Iterator[str]:
+        """Lines that stand within braces; what is named there has no name outside."""
+        taken = set(self._taken)
+        self.indent += "  "
+        yield from lines
+        self.indent = self.indent[2:]
+        self._taken = taken
+
+    def item(self, item: int | Statement) -> Iterator[str]:
+        """The lines of one item."""
+        match item:
+            case int():
+                yield from self._node(item)
+            case Load(result=result):
+                if result in self.uses.counts:
+                    yield self._load(item)
+            case Store():
+                yield self._store(item)
+            case Fill(buffer=buffer):
+                yield self.indent + self.own.filled(buffer)
+            case Barrier():
+                yield f"{self.indent}workgroupBarrier();"
+            case If():
+                yield from self._if(item)
+            case For():
+                yield from self._for(item)
+
+    def _node(self, i: int) -> Iterator[str]:
+        if i in self.uses.indices:
+            self.texts[i] = self.expression(i)
+        elif i in self.uses.counts and (line := self.write(i)):
+            yield line
+
+    def expression(self, i: int) -> Text:
+        """An operation, or what a buffer has."""
+        op, *args = self.graph.nodes[i]
+        if isinstance(op, Read):
+            return self.own.loaded(op.buffer, self._index(args[0])), PRIMARY
+        return super().expression(i)
+
+    def _load(self, s: Load) -> str:
+        """What a loop has kept of a carry is called as the carry."""
+        text = self.own.loaded(s.buffer, self._index(s.index))
+        if kept := _KEPT.match(s.buffer.name):
+            self._names.setdefault(s.result, kept[1])
+        return self.line(f"{self.declare(s.result)} = {text};", s.result)
+
+    def _index(self, i: int) -> Text:
+        text = self.text(i)
+        return self.texts.get(i, (text, PRIMARY))
+
+    def _store(self, s: Store) -> str:
+        value, index = self.text(s.value), self._index(s.index)
+        place = self.own.place(s.buffer, index)
+        if s.add and self.own.stored(s.buffer, "") == "":
+            return self.assigned(f"{place} += {value};", s.value)
+        if s.add:
+            value = f"{self.own.loaded(s.buffer, index)} + {value}"
+        return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
+
+    def assigned(self, text: str, i: int) -> str:
+        """A line that gives a value to something: the user's is behind what computes it."""
+        computed = self.graph.args(i) and i not in self.bound
+        return self.line(text, i) if computed else self.indent + text
+
+    def _if(self, s: If) -> Iterator[str]:
+        variables = [self.named(r) for r in s.results]
+        for r, name in zip(s.results, variables, strict=True):
+            yield f"{self.indent}var {name}: {TYPES[self.graph.type(r)]};"
+        yield self.line(f"if ({self.text(s.condition)}) {{", s.condition)
+        yield from self.within(self._side(s.sides[0], variables, s.yields[0]))
+        if s.sides[1].items or s.results:
+            yield f"{self.indent}}} else {{"
+            yield from self.within(self._side(s.sides[1], variables, s.yields[1]))
+        yield f"{self.indent}}}"
+        self.texts |= {r: (name, PRIMARY) for r, name in zip(s.results, variables, strict=True)}
+
+    def _side(self, scope: Scope, variables: Sequence[str], ends: Sequence[int]) -> Iterator[str]:
+        yield from self.scope(scope)
+        for name, end in zip(variables, ends, strict=True):
+            yield self.assigned(f"{name} = {self.text(end)};", end)
+
+    # loops ---------------------------------------------------------------------------------------
+
+    def _for(self, s: For) -> Iterator[str]:
+        inits = [self.text(i) for i in s.inits]
+        for p, r, init in zip(s.params, s.results, inits, strict=True):
+            name = self.named(p, "c")
+            self.texts[p] = self.texts[r] = name, PRIMARY
+            yield self.line(f"var {name} = {init};", p)
+        outside = s.count in self.uses.counts
+        taken = set(self._taken)
+        k = self.named(s.k, "k")
+        self.texts[s.k] = self.texts[s.count] = k, PRIMARY
+        lo, hi = self.text(s.lo), self.text(s.hi)
+        start = f"var {k} = {hi if s.down else lo};"
+        end = f"{k} > {lo};" if s.down else f"{k} < {hi}; {k} += 1u"
+        if outside:
+            yield self.indent + start
+            start = ";"
+        yield self.line(f"for ({start} {end}) {{", s.k)
+        yield from self.within(self._turn(s, k))
+        yield f"{self.indent}}}"
+        if not outside:
+            self._taken = taken
+        elif s.down:
+            turns = f"{hi} - {k}"
+            self.texts[s.count] = turns if lo == "0u" else f"{lo} + ({turns})", SUM
+
+    def _turn(self, s: For, k: str) -> Iterator[str]:
+        if s.down:
+            yield f"{self.indent}{k} -= 1u;"
+        for n, item in enumerate(s.scope.items):
+            if n == s.test_at:
+                yield from self._break(s)
+            yield from self.item(item)
+        if len(s.scope.items) == s.test_at:
+            yield from self._break(s)
+        yield from self._next(s)
+
+    def _break(self, s: For) -> Iterator[str]:
+        if s.test is not None:
+            yield self.line(f"if (!({self.text(s.test)})) {{ break; }}", s.test)
+
+    def _next(self, s: For) -> Iterator[str]:
+        """The carries of the next turn, each set when no other is made of what it was any more."""
+        ends = {p: y for p, y in zip(s.params, s.yields, strict=True) if p != y}
+        asked = {p: self._carries_in(y, ends) for p, y in ends.items()}
+        texts = {p: self.text(y) for p, y in ends.items()}
+        while texts:
+            free = [p for p in texts if not any(p in asked[q] for q in texts if q != p)]
+            if not free:
+                p, init = next(iter(texts.items()))
+                name = self._free(f"next_{self.texts[p][0]}")
+                yield self.assigned(f"let {name} = {init};", ends[p])
+                texts[p], asked[p] = name, set()
+                continue
+            p = free[0]
+            yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
+
+    def _carries_in(self, i: int, carries: Collection[int]) -> set[int]:
+        """The carries in the text of a value."""
+        found, stack = set[int](), [i]
+        while stack:
+            i = stack.pop()
+            if i in carries:
+                found.add(i)
+            elif i not in self.bound:
+                stack += self.graph.args(i)
+        return found

@@ -1,0 +1,163 @@
+"""What is stored at the end of a shader: neighbouring invocations write neighbouring numbers.
+
+An invocation's results stand side by side, those of its neighbours a row further on. So it hands
+them to the workgroup's tile, from which neighbours write neighbouring floats: on an H200 this
+reaches 99 % of the copy bandwidth, direct stores 22 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from symgrad.kernel.layout import WORKGROUP
+from symgrad.kernel.plan import Store
+
+UNROLLED = 16
+"""Columns up to which the stores of a tile are written out: drivers do not unroll a loop whose
+bound they do not know, which costs 8 % of the bandwidth on an H200."""
+
+TILE_COLUMNS = 63
+"""The most columns of a tile: an odd row length of at most 64 floats keeps the 64 rows within
+WebGPU's 16,384 bytes and in different memory banks."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores at the end of a shader, whose numbers ``text`` gives.
+
+    ``columns`` says whether arrays stand column by column: then neighbours write side by side. The
+    shader has ``first``, the number of its workgroup's first invocation, ``local``, that of its own
+    among them, ``cell``, the sum, and ``point``, where the results of the invocation belong.
+    """
+
+    names: Sequence[str]
+    """What the arrays are called."""
+    widths: Sequence[int]
+    """How many columns they have."""
+    stores: Sequence[Store]
+    text: Callable[[int], str]
+    columns: bool = False
+    point: str = "point"
+
+    @cached_property
+    def rounds(self) -> list[list[list[Store]]]:
+        """The stores that go through the tile: runs of neighbouring columns, cut to its size.
+
+        What fits in it together is one round, which needs one barrier.
+        """
+        runs = [run for run in _runs(self.stores) if self._is_wide(run)]
+        cut = [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
+        rounds: list[list[list[Store]]] = []
+        for run in cut:
+            if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
+                rounds.append([])
+            rounds[-1].append(run)
+        return rounds
+
+    @cached_property
+    def direct(self) -> list[Store]:
+        """The stores that do without: single columns."""
+        return [s for run in _runs(self.stores) if not self._is_wide(run) for s in run]
+
+    def _is_wide(self, run: Sequence[Store]) -> bool:
+        return len(run) > 1 and not self.columns
+
+    @cached_property
+    def row_length(self) -> int:
+        """Floats from one row of the tile to the next: no multiple of 4, for the banks' sake."""
+        columns = max((sum(map(len, runs)) for runs in self.rounds), default=0)
+        return columns if columns % 4 and columns < UNROLLED else columns | 1
+
+    def declaration(self) -> Iterator[str]:
+        """The tile, if there is one."""
+        if self.rounds:
+            yield f"var<workgroup> tile: array<f32, {WORKGROUP * self.row_length}>;"
+
+    def lines(self) -> Iterator[str]:
+        """The statements."""
+        direct = list(self._direct())
+        if direct:
+            yield "  if (cell < params.count) {"
+            yield from direct
+            yield "  }"
+        if self.rounds:
+            yield f"  let rows = min({WORKGROUP}u, params.count - first);"
+        for runs in self.rounds[1:]:
+            yield from (self._held(s) for run in runs for s in run)
+        for number, runs in enumerate(self.rounds):
+            if number:
+                yield "  workgroupBarrier();"
+            yield from self._fill(runs, held=number > 0)
+            yield "  workgroupBarrier();"
+            start = 0
+            for run in runs:
+                yield from self._drain(run, start)
+                start += len(run)
+
+    def _fill(self, runs: Iterable[Sequence[Store]], held: bool) -> Iterator[str]:
+        """The lines that write the columns of a round to the tile."""
+        for c, s in enumerate(s for run in runs for s in run):
+            value = _held_name(s) if held else self.text(s.node)
+            yield f"  tile[local * {self.row_length}u + {c}u] = {value};"
+
+    def _held(self, s: Store) -> str:
+        """A value that is needed behind a barrier, as a value that compilers cannot take apart.
+
+        llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
+        """
+        value = f"bitcast<f32>(bitcast<u32>({self.text(s.node)}) ^ params.zero)"
+        return f"  let {_held_name(s)} = {value};"
+
+    def _direct(self) -> Iterator[str]:
+        for s in self.direct:
+            at = place(s.column, self.widths[s.output], self.columns, self.point)
+            yield f"    {self.names[s.output]}[{at}] = {self.text(s.node)};"
+
+    def _drain(self, run: Sequence[Store], start: int) -> Iterator[str]:
+        """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours."""
+        columns, output = len(run), run[0].output
+        name, width = self.names[output], self.widths[output]
+
+        def copy(k: str) -> str:
+            index = f"({k})" if " " in k else k
+            row, column = f"{index} / {columns}u", f"{index} % {columns}u"
+            target = f"first * {width}u + {k}"
+            if columns != width:
+                target = f"(first + {row}) * {width}u + {run[0].column}u + {column}"
+            length = self.row_length
+            source = k if columns == length else f"{row} * {length}u + {start}u + {column}"
+            return f"{name}[{target}] = tile[{source}];"
+
+        if columns > UNROLLED:
+            step = f"k < rows * {columns}u; k += {WORKGROUP}u"
+            yield f"  for (var k = local; {step}) {{ {copy('k')} }}"
+            return
+        for k in range(columns):
+            at = f"{k * WORKGROUP}u + local" if k else "local"
+            yield f"  if ({at} < rows * {columns}u) {{ {copy(at)} }}"
+
+
+def _held_name(s: Store) -> str:
+    return f"held_{s.output}_{s.column}"
+
+
+def _runs(stores: Sequence[Store]) -> list[list[Store]]:
+    runs: list[list[Store]] = []
+    for s in stores:
+        last = runs[-1][-1] if runs else None
+        if last and (last.output, last.column + 1) == (s.output, s.column):
+            runs[-1].append(s)
+        else:
+            runs.append([s])
+    return runs
+
+
+def place(column: int, width: int, by_columns: bool = False, point: str = "point") -> str:
+    """Where a column of a point is in an array (B, width)."""
+    if width == 1:
+        return point
+    if by_columns:
+        return f"{column}u * params.count + {point}"
+    return f"{point} * {width}u + {column}u"
