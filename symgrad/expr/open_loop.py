@@ -11,6 +11,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.arrays import size_of
 from symgrad.expr.carry import Nest
+from symgrad.expr.compensate import compensated
 from symgrad.expr.counter import ceiling, largest, limit, whole, word
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
@@ -99,7 +100,9 @@ class OpenLoop:
         with OnePlace(graph):
             region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
             op = loop_op(region, len(yields), test is not None, most=turns.most)
-            made = graph.add(op, turns.first, turns.last, *self._inits, *captured)
+            op, errors = compensated(op)
+            inits = [*self._inits, *[graph.constant(0.0)] * errors]
+            made = graph.add(op, turns.first, turns.last, *inits, *captured)
             ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
         return turns.ended(graph, ends)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from symgrad.expr import ops
 from symgrad.expr.arrays import length
+from symgrad.expr.compensate import compensated
 from symgrad.expr.cotangents import differentiating
 from symgrad.expr.flow import between
 from symgrad.expr.node import WORD, Graph
@@ -13,9 +12,6 @@ from symgrad.expr.region import Loop, close, hole, loop_op
 from symgrad.expr.restore import Origins, Restoring
 from symgrad.expr.sweep import like, zero_like
 from symgrad.expr.transposed import Asked, Source, Transposed
-
-COMPENSATED: Final = 2**10
-"""Turns from which on sums of cotangents carry their rounding errors along."""
 
 
 def transposed_loop(op: Loop, asked: Asked, regions: Origins) -> Transposed:
@@ -82,27 +78,12 @@ class _Turn(Restoring):
         for q, total in self.sums.items():
             share = found.get(self.captures[q])
             if share is not None and share != total:
-                self._add_up(q, total, share)
+                number = graph.type(total) == "f"
+                self.starts["sum", q] = total
+                self.results["sum", q] = graph.add(ops.add, total, share) if number else share
         for j, old in self.olds.items():
             self.starts["old", j] = old
             self.results["old", j] = self.restored[self.carries[j]]
-
-    def _add_up(self, q: int, total: int, share: int) -> None:
-        """The sum of the cotangents of capture q over all turns; in long loops, with its error."""
-        graph = self.graph
-        self.starts["sum", q] = total
-        if graph.type(total) == "F":
-            self.results["sum", q] = share
-        elif (self.op.most or 0) < COMPENSATED:
-            self.results["sum", q] = graph.add(ops.add, total, share)
-        else:
-            self.starts["error", q] = error = hole(graph, "f")
-            more = graph.add(ops.add, share, error)
-            self.results["sum", q] = rounded = graph.add(
-                ops.opaque, graph.add(ops.add, total, more)
-            )
-            done = graph.add(ops.opaque, graph.add(ops.sub, rounded, total))
-            self.results["error", q] = graph.add(ops.stop_gradient, graph.add(ops.sub, more, done))
 
     def stand(self, i: int) -> int:
         """What stands for node i in the transpose: a carry was kept, or is restored."""
@@ -138,9 +119,14 @@ class _Turn(Restoring):
             },
         }
         reverse, _ = close(graph, [self.k, *sources], list(self.results.values()), self.replace)
+        back = loop_op(reverse, len(self.results), False, not op.down, op.most)
+        back, count = compensated(back)
+        errors: list[Source] = [("error", 0)] * count
+        given, n = list(sources.values()), len(self.results)
         return Transposed(
             loop_op(forward, m + len(homes), op.test, op.down, op.most) if homes else None,
-            loop_op(reverse, len(self.results), False, not op.down, op.most),
+            back,
             tuple((graph.type(home), length(graph, home)) for home in homes),
-            tuple(sources.values()), tuple(self.results),
-        )  # fmt: skip
+            (*given[:n], *errors, *given[n:]),
+            (*self.results, *errors),
+        )

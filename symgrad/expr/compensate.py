@@ -1,0 +1,72 @@
+"""Sums of many terms, carried with their rounding errors: the hundred-thousandth is not lost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.cotangents import balanced_sum
+from symgrad.expr.laws import FLOAT32_LARGEST
+from symgrad.expr.node import Graph
+from symgrad.expr.region import Loop, close, hole, loop_op
+
+COMPENSATED: Final = 2**12
+"""Turns from which on the sums that a loop carries are compensated."""
+
+TERMS: Final = 64
+"""Terms of a sum up to which the carry is looked for among them."""
+
+
+def compensated(op: Loop) -> tuple[Loop, int]:
+    """The loop, and how many carries it has more, each 0 at first, behind its own.
+
+    A carry x that becomes a sum x + d has another one, what its sums have lost by rounding: it is
+    added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it.
+    """
+    if op.most is None or op.most < COMPENSATED:
+        return op, 0
+    graph, m, yields = op.body.copy(), op.carries, list(op.body.yields)
+    k, *params = op.body.params
+    errors: list[int] = []
+    lost: list[int] = []
+    for j in range(m):
+        term = _term(graph, params[j], yields[j])
+        if term is not None:
+            name = f"{graph.names[1 + j]}_error"
+            graph.place = graph.places[yields[j]]
+            errors.append(hole(graph, "f", name=name))
+            yields[j], after = _two_sum(graph, params[j], graph.add(ops.add, term, errors[-1]))
+            lost.append(after)
+    region, _ = close(
+        graph, [k, *params[:m], *errors, *params[m:]], [*yields[:m], *lost, *yields[m:]]
+    )
+    return loop_op(region, m + len(lost), op.test, op.down, op.most), len(lost)
+
+
+def _two_sum(graph: Graph, x: int, d: int) -> tuple[int, int]:
+    """x + d rounded, and what was lost by rounding."""
+    total = graph.add(ops.opaque, graph.add(ops.add, x, d))
+    taken = graph.add(ops.opaque, graph.add(ops.sub, total, x))
+    finite = graph.add(ops.le, graph.add(ops.abs, total), graph.constant(FLOAT32_LARGEST))
+    lost = graph.add(ops.where, finite, graph.add(ops.sub, d, taken), graph.constant(0.0))
+    return total, graph.add(ops.stop_gradient, lost)
+
+
+def _term(graph: Graph, carry: int, then: int) -> int | None:
+    """What is added to a carry, unless it is a whole number: those are counted exactly."""
+    parts, terms = [(then, False)], list[int]()
+    seen = 0
+    while parts and len(terms) < TERMS:
+        i, negative = parts.pop()
+        op, *args = graph.nodes[i]
+        if i == carry and not negative:
+            seen += 1
+        elif op is ops.add or op is ops.sub:
+            parts += [(args[0], negative), (args[1], negative != (op is ops.sub))]
+        else:
+            terms.append(graph.add(ops.neg, i) if negative else i)
+    if parts or seen != 1 or not terms:
+        return None
+    value = graph.value(terms[0])
+    counted = len(terms) == 1 and value is not None and value.is_integer()
+    return None if counted else balanced_sum(graph, terms)

@@ -1,0 +1,68 @@
+"""Sums of many terms in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symgrad.expr.compensate import COMPENSATED
+from symgrad.expr.control import fori_loop
+from symgrad.expr.differentiate import vjp
+from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.node import inputs_of
+from symgrad.expr.region import Loop
+from symgrad.expr.simplify import simplify
+from symgrad.expr.trace import trace
+
+TURNS = 5_000
+
+
+def grown(v: Any) -> Any:
+    """Sums of small terms: one of terms that depend on it, and one that is subtracted from."""
+
+    def body(_: Any, c: Any) -> Any:
+        return c[0] + v[0] * 1e-3 / c[0], c[1] - v[1] * 1e-3
+
+    x, y = fori_loop(0, TURNS, body, (v[0] + 100.0, v[1] + 200.0))
+    return x * y
+
+
+def results(dtype: Any) -> np.ndarray:
+    """The value and the gradient, in another precision."""
+    made = trace(grown, 2)
+    graph = made.graph
+    slopes = vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs, 10**6)
+    roots = [*made.outputs, *[i for i in slopes if i is not None]]
+    graph, roots = simplify(graph, roots)
+    at = np.array([[0.3, 0.7], [1.3, 0.9]], dtype)
+    given = dict(zip(inputs_of(graph), at, strict=True))
+    return np.array(evaluate_graph(graph, roots, given, dtype), np.float64)
+
+
+def test_sums_of_many_terms_keep_the_precision_of_a_few() -> None:
+    """Half an ULP of the sums a turn would be an error of 1e-4."""
+    np.testing.assert_allclose(results(np.float32), results(np.float64), rtol=1e-6)
+
+
+def test_sums_without_end_are_infinite() -> None:
+    made = trace(lambda v: fori_loop(0, COMPENSATED, lambda _, x: x + v[0], v[0]), 1)
+    at = {made.inputs[0]: np.array([1e305, -np.inf, np.nan])}
+    got = evaluate_graph(made.graph, made.outputs, at)[0]
+    np.testing.assert_array_equal(got, [np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize(("turns", "carries"), [(COMPENSATED - 1, 3), (COMPENSATED, 4)])
+def test_what_is_compensated(turns: int, carries: int) -> None:
+    """Neither what is multiplied, nor what is counted; nor a loop of fewer turns."""
+
+    def f(v: Any) -> Any:
+        def body(_: Any, c: Any) -> Any:
+            return c[0] + v[0], c[1] * 0.5, c[2] + 1.0
+
+        return sum(fori_loop(0, turns, body, (v[0], v[0], v[0])))
+
+    made = trace(f, 1)
+    found = [node[0] for node in made.graph.nodes if isinstance(node[0], Loop)]
+    assert [loop.carries for loop in found] == [carries]
