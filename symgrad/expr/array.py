@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +29,15 @@ class ExprArray(np.ndarray):
         except IndexError as error:
             if not holds_expressions(key):
                 raise
-            raise TraceError(located(_UNKNOWN_INDEX)) from error
+            raise TraceError(located(unknown("which elements v[k] has"))) from error
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, _as_elements(value))
+        try:
+            super().__setitem__(key, _as_elements(value))
+        except IndexError as error:
+            if not holds_expressions(key):
+                raise
+            raise TraceError(located(unknown("where v[k] = x puts its elements"))) from error
 
     def fill(self, value: Any) -> None:
         """Put one expression, or number, everywhere."""
@@ -42,10 +47,12 @@ class ExprArray(np.ndarray):
         return bool(self.item()) if self.size == 1 else super().__bool__()
 
 
-_UNKNOWN_INDEX: Final = (
-    "which elements v[k] has depends on values where k is a condition or an expression, as the "
-    "counter of a loop is: choose by sg.where, or write turns out with Python's for"
-)
+def unknown(what: str) -> str:
+    """The message that something would have to be known of elements before there are values."""
+    return (
+        f"{what} depends on values where an index is a condition or an expression, as the counter "
+        "of a loop is: choose by sg.where or np.choose, or write turns out with Python's for"
+    )
 
 
 def array(values: Any) -> ExprArray:

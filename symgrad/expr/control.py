@@ -270,6 +270,8 @@ def _checked(most: Any) -> int | None:
         return None
     if isinstance(most, (bool, np.bool_)) or not isinstance(most, numbers.Integral) or most < 0:
         raise InputError(located(f"the number of turns is a whole number, not {most!r}"))
+    if int(most) >= 2**31:
+        raise InputError(located(f"loops take less than 2**31 turns, which {most:,} is not"))
     return int(most)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, Final
@@ -117,26 +118,58 @@ def ceiling(x: Expr) -> int:
     """The least whole number that is not below x, as a word: 0 where x is negative or NaN."""
     limited = ops.where(x > 0.0, ops.minimum(x, LARGEST), 0.0)
     made = ops.nearest_word(ops.ceil(limited)).id
-    limit(x.graph, made, _whole_above(x.graph, x.id, 0))
+    _, high = _between(x.graph, x.id)
+    limit(x.graph, made, max(0, int(high)) if math.isfinite(high) else None)
     return made
 
 
-def _whole_above(graph: Graph, i: int, depth: int) -> int | None:
-    """A whole number that a float does not exceed, as ``minimum(x, 3)`` does not; None: unknown."""
+def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
+    """Whole numbers, or infinities, between which a float lies that is not NaN.
+
+    Rounding does not take it beyond them: below ``EXACT`` they are floats themselves.
+    """
     op, *args = graph.nodes[i]
     known = graph.value(i)
-    if known is not None:  # whole numbers are floats, whatever their bits
-        return int(known) if known.is_integer() and 0 <= known < 2**24 else None
-    if op is ops.word_float:
-        return largest(graph, args[0])
-    if op not in _KEEP_BELOW or depth > DEEPEST:
-        return None
-    found = [n for a in args if (n := _whole_above(graph, a, depth + 1)) is not None]
-    return min(found, default=None)
+    if known is not None and math.isfinite(known):
+        found: tuple[float, float] = math.floor(known), math.ceil(known)
+    elif op is ops.word_float:
+        most = largest(graph, args[0])
+        found = 0, math.inf if most is None else most
+    elif op in _BETWEEN and depth <= DEEPEST:
+        floats = [a for a in graph.args(i) if graph.type(a) == "f"]
+        found = _BETWEEN[op](*[_between(graph, a, depth + 1) for a in floats])
+    else:
+        found = -math.inf, math.inf
+    low, high = found  # either may be NaN, the difference of infinities
+    return low if abs(low) < EXACT else -math.inf, high if abs(high) < EXACT else math.inf
 
 
-_KEEP_BELOW: Final = (ops.minimum, ops.floor, ops.ceil, ops.round, ops.trunc)
-"""Rows that are at most what their arguments are, where that is a whole number; NaN apart."""
+EXACT: Final = 2**24
+"""Below it whole numbers are float32 numbers."""
+
+
+def _of_products(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    products = [x * y for x in a for y in b]
+    return (-math.inf, math.inf) if any(map(math.isnan, products)) else (
+        min(products), max(products)
+    )  # fmt: skip
+
+
+def _kept(a: tuple[float, float]) -> tuple[float, float]:
+    return a
+
+
+_BETWEEN: Final[dict[Op, Callable[..., tuple[float, float]]]] = {
+    ops.add: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    ops.sub: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    ops.neg: lambda a: (-a[1], -a[0]),
+    ops.mul: _of_products,
+    ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    ops.maximum: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    ops.where: lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+    ops.floor: _kept, ops.ceil: _kept, ops.round: _kept, ops.trunc: _kept,
+}  # fmt: skip
+"""Between which numbers results lie, of the floats that a row takes."""
 
 
 def index(graph: Graph, value: Any) -> int:

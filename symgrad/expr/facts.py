@@ -210,32 +210,35 @@ class Facts:
         if op is ops.word_float:
             return self._known.get(node[1], _WORDS)
         if isinstance(op, Pick):
-            return self._result(node[1], op.index)
+            return self._result(node[1], op.index, depth)
         rule = _RULES.get(op)
         if rule is None:
             return ANY
         return rounded(rule(*(self._argument(a, depth + 1) for a in self.graph.args(i))))
 
-    def _result(self, i: int, index: int) -> Interval:
+    def _result(self, i: int, index: int, depth: int) -> Interval:
         """The interval of a result of a loop or a choice."""
         if i not in self._results:
             op, *args = self.graph.nodes[i]
-            loop = isinstance(op, Loop)
-            self._results[i] = self._carried(op, args) if loop else self._chosen(op, args)
+            self._results[i] = (
+                self._carried(op, args, depth + 1)
+                if isinstance(op, Loop)
+                else self._chosen(op, args, depth + 1)
+            )
         return self._results[i][index]
 
-    def _chosen(self, op: Choice, args: Sequence[int]) -> list[Interval]:
+    def _chosen(self, op: Choice, args: Sequence[int], depth: int) -> list[Interval]:
         """The intervals of both sides of a choice together."""
-        known = self._intervals(op.body.params, args[1:])
+        known = self._intervals(op.body.params, args[1:], depth)
         sides = [Facts(op.body.graph, known).all(side) for side in op.sides()]
         return [_join(None, a, b) for a, b in zip(*sides, strict=True)]
 
-    def _carried(self, op: Loop, args: Sequence[int]) -> list[Interval]:
+    def _carried(self, op: Loop, args: Sequence[int], depth: int) -> list[Interval]:
         """The intervals of what a loop carries, by induction: what a turn keeps is kept by all."""
         body, (inits, captures) = op.body, op.split(args[2:])
         k, (params, outside) = body.params[0], op.split(body.params[1:])
-        known = self._intervals(outside, captures) | {k: self._counter(args[0], args[1])}
-        carries = self._intervals(params, inits)
+        known = self._intervals(outside, captures, depth) | {k: self._counter(args[0], args[1])}
+        carries = self._intervals(params, inits, depth)
         for _ in range(_PASSES):
             then = dict(zip(params, body.yields, strict=False))
             after = Facts(body.graph, known | carries).all([then[p] for p in carries])
@@ -253,10 +256,12 @@ class Facts:
             max(float(last[1]) - 1, 0.0) if last[0] is WORD else _WORDS[1],
         )
 
-    def _intervals(self, params: Sequence[int], ids: Sequence[int]) -> dict[int, Interval]:
+    def _intervals(
+        self, params: Sequence[int], ids: Sequence[int], depth: int
+    ) -> dict[int, Interval]:
         """The intervals of floats, by the parameters that they are."""
         pairs = zip(params, ids, strict=True)
-        return {p: self.interval(i) for p, i in pairs if self.graph.type(i) == "f"}
+        return {p: self.interval(i, depth) for p, i in pairs if self.graph.type(i) == "f"}
 
     def all(self, roots: Sequence[int]) -> list[Interval]:
         """The intervals of these nodes, those of all that they need concluded before."""

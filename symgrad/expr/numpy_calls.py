@@ -30,6 +30,7 @@ from symgrad.expr.array import (
     plain,
     reduce,
     subtract_elements,
+    unknown,
 )
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
@@ -268,13 +269,25 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
         function = FUNCTIONS[func]
         return _bound(func.__name__, function, args, _meant(function, kwargs))
     if func in MOVES:
-        moved = _demote if func in JOINS else _part
-        given = {k: moved(v) for k, v in kwargs.items()}
-        return _as_expressions(func(*map(moved, args), **given))
+        return _moved(func, args, kwargs)
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
     remedy = f": {REMEDIES[family]}" if family else ""
     raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
+
+
+def _moved(func: Any, args: Any, kwargs: Any) -> Any:
+    """What a function gives that moves elements, of whatever kind they are."""
+    part = _demote if func in JOINS else _part
+    given = {k: part(v) for k, v in kwargs.items()}
+    try:
+        return _as_expressions(func(*map(part, args), **given))
+    except (IndexError, TypeError) as error:
+        of_numbers = not any(map(holds_expressions, [*args[1:], *kwargs.values()]))
+        if of_numbers or isinstance(error, TraceError):
+            raise
+        what = f"which elements np.{func.__name__} moves"
+        raise TraceError(located(unknown(what))) from error
 
 
 def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

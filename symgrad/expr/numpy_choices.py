@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -12,7 +13,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import array, call, map_elements, plain, reduce
+from symgrad.expr.array import array, call, holds_expressions, map_elements, plain, reduce
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 
@@ -50,6 +51,17 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     for condition, value in zip(conditions, values, strict=True):
         result = where(condition, value, result)
     return result
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+    """np.choose by integers, or by expressions: those that are none of 0, 1, .. give NaN."""
+    options = list(choices)
+    if mode != "raise":
+        a = clip(a, 0, len(options) - 1) if mode == "clip" else call(ops.remainder, a, len(options))
+    elif not holds_expressions(a) and not np.isin(a, range(len(options))).all():
+        raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
+    conditions = [call(ops.eq, a, i) for i in range(len(options))]
+    return select(conditions, options, default=math.nan)
 
 
 def heaviside(x: Any, middle: Any) -> Any:

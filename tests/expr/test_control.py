@@ -105,7 +105,11 @@ def test_a_counter_is_an_exact_bound_of_a_loop_within() -> None:
     [
         (lambda v: sg.minimum(v[0], 3), None, 3),
         (lambda v: sg.floor(sg.minimum(5, sg.minimum(v[0], 3))), None, 3),
-        (lambda v: sg.minimum(v[0], 2.5), None, None),
+        (lambda v: sg.minimum(v[0], 2.5), None, 3),
+        (lambda v: 5 - sg.maximum(v[0], 2), None, 3),
+        (lambda v: -sg.maximum(v[0], 0) * 2 + 3, None, 3),
+        (lambda v: sg.where(v[0] > 2, 3, v[0] * 0.0), None, None),
+        (lambda v: sg.where(v[0] > 2, 3, 1), None, 3),
         (lambda v: sg.minimum(v[0], 3), 7, 3),
         (lambda v: v[0], 4, 4),
         (lambda v: v[0], None, None),
@@ -127,6 +131,23 @@ def test_how_many_turns_a_loop_takes_is_seen(turns: Any, most: Any, seen: Any) -
     at = np.array([[0.0, 1, 2, 2.5, 3, 6], [0.25] * 6])
     want = [_nested(turns(point)) if turns(point) <= (most or 9) else math.nan for point in at.T]
     np.testing.assert_allclose(values(f, at)[0], want)
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "turns", "most"),
+    [(0, 6, lambda i: 5 - i, 5), (-2, 3, lambda i: i + 1, 3), (1, 4, lambda i: 2 - i * i, 2)],
+)
+def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, most: int) -> None:
+    def f(v: Any) -> Any:
+        def body(i: Any, y: Any) -> Any:
+            return fori_loop(0, turns(i), lambda j, s: s * 0.5 + j + i, y)
+
+        return fori_loop(lo, hi, body, v[1])
+
+    agree(f)
+    made = trace(f, 2)
+    body = next(regions(made.graph, made.outputs))
+    assert [n[0].most for n in body.graph.nodes if isinstance(n[0], Loop)] == [most]
 
 
 def _nested(turns: float) -> float:
@@ -314,7 +335,7 @@ def test_a_carry_of_another_kind() -> None:
         (lambda v: {"a": v[0]}, lambda y: {"b": y["a"]}, "needs a"),
         (lambda v: v, lambda y: y[:1], r"has the shape (1,), not (2,)"),
         (lambda v: v[0], lambda y: sg.array([y, y]), "has the shape (2,), not ()"),
-        (lambda v: v[0], lambda y: None, "holds None (NoneType), which is no number"),
+        (lambda v: v[0], lambda y: None, "returns holds None (NoneType), which is no number"),
         (lambda v: v[0], lambda y: "y", "which is no number"),
         (lambda v: True, lambda y: 1.5, "is a number where it has to be a condition"),
     ]:
@@ -336,6 +357,12 @@ def test_bounds_that_are_no_whole_numbers(bound: Any) -> None:
 def test_a_number_of_turns_that_is_none(most: Any) -> None:
     with pytest.raises(InputError, match="number of turns is a whole number"):
         trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], most=most), 1)
+
+
+@pytest.mark.parametrize("most", [2**31, 2**40])
+def test_more_turns_than_a_counter_has(most: int) -> None:
+    with pytest.raises(InputError, match=r"less than 2\*\*31 turns"):
+        trace(lambda v: fori_loop(5, v[0], lambda k, y: y, v[0], most=most), 1)
 
 
 @pytest.mark.parametrize("hi", [10**12, -(2**31)])

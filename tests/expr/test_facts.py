@@ -229,3 +229,14 @@ def test_a_choice_is_between_its_sides() -> None:
     ((low, high),) = proven(lambda x, y: cond(x > 0, lambda: sg.sin(x), lambda: 2.0))
     assert -1.01 < low <= -1.0
     assert 2.0 <= high < 2.01
+
+
+def test_loops_one_behind_another_are_as_many_as_one_likes() -> None:
+    """Of what lies too far behind nothing is concluded, whoever asks first."""
+
+    def f(x: Any, y: Any) -> Any:
+        for _ in range(300):
+            y = sg.fori_loop(0, 9, lambda k, s: s + x * x, y)
+        return y
+
+    assert proven(f) == [(-math.inf, math.inf)]

@@ -25,6 +25,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "piecewise with another": lambda v: np.piecewise(v, [v < 0], [lambda x: -x, lambda x: x * 3]),
     "piecewise, both hold": lambda v: NUMPY.piecewise(v, [v < 2, v < 0], [1.0, 2.0]),
     "piecewise of one": lambda v: NUMPY.piecewise(v[0], [v[0] < 0], [-1.0, lambda x: x**2]),
+    "choose": lambda v: np.choose([2, 0, 1], [v[:3], v[3:], 7.0]),
+    "choose of one": lambda v: np.choose(1, v),
+    "choose, clipped": lambda v: np.choose([-3, 1, 9], [v[0], v[1], v[2]], mode="clip"),
+    "choose, wrapped": lambda v: np.choose([-1, 1, 9], [v[0], v[1], v[2]], mode="wrap"),
     "heaviside": lambda v: np.heaviside(v, 0.5),
     "heaviside at 0": lambda v: np.heaviside(v * 0.0, 0.5),
     "fmax": lambda v: np.fmax(v, [np.nan, 1.0, np.nan, 0.0, 0.0, 0.0]),
@@ -195,3 +199,39 @@ def test_what_is_no_table(make: Callable[[], Any], message: str) -> None:
 def test_a_transform_says_what_to_write() -> None:
     with pytest.raises(sg.TraceError, match=r"np.cos and np.sin"):
         sg.fused_forward(4, lambda v: np.abs(np.fft.rfft(v)), device="cpu")
+
+
+def test_choose_by_an_expression() -> None:
+    """Also by the counter of a loop; what is not chosen has no slope."""
+
+    def f(v: Any) -> Any:
+        return sg.fori_loop(
+            0, 3, lambda k, s: s + np.choose(k, v) * np.choose(k, [1.0, 10.0, 100.0]), 0.0
+        )
+
+    kernel = sg.fused_forward_backward(3, f, device="cpu")
+    value, slopes = kernel.run([2.0, 3.0, 4.0])
+    assert value == 432.0
+    assert slopes.tolist() == [1.0, 10.0, 100.0]
+    beyond = sg.fused_forward(2, lambda v: np.choose(v[0], v), device="cpu")
+    np.testing.assert_array_equal(
+        beyond.run([[0, 5], [1, 5], [2, 5], [0.5, 5]]), [0, 5] + [np.nan] * 2
+    )
+    with pytest.raises(sg.TraceError, match=r"np.choose of 2 takes none of number \[0, 2\]"):
+        sg.fused_forward(2, lambda v: np.sum(np.choose([0, 2], v)))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda v: np.take(v, v[0]),
+        lambda v: np.repeat(v, v[0]),
+        lambda v: np.put(v, v[0], 1.0),
+        lambda v: np.delete(v, v[0]),
+        lambda v: v[v[0]],
+        lambda v: v.__setitem__(v[0], 1.0),
+    ],
+)
+def test_where_elements_are_is_known_before(f: Callable[[Any], Any]) -> None:
+    with pytest.raises(sg.TraceError, match=r"depends on values .* choose by sg\.where"):
+        sg.fused_forward(3, f)
