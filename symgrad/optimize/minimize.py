@@ -42,6 +42,7 @@ from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.solve import fits
+from symgrad.wgsl.transfer import by_threads
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
@@ -322,7 +323,8 @@ def _best(fun: np.ndarray) -> int | None:
     """The problem with the lowest loss that is finite; None if there are no problems."""
     if not len(fun):
         return None
-    k = int(np.argmin(fun))
+    lowest = by_threads(len(fun), lambda part: part.start + int(np.argmin(fun[part])))
+    k = lowest[int(np.argmin(fun[lowest]))]
     if np.isfinite(fun[k]):
         return k
     return int(np.argmin(np.where(np.isfinite(fun), fun, np.inf)))

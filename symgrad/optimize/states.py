@@ -28,6 +28,7 @@ from symgrad.optimize.problem import (
 )
 from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
+from symgrad.wgsl.transfer import by_threads
 
 GATHERED: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""
@@ -205,9 +206,9 @@ class Collected:
 
     def ends(self) -> Ends:
         """The arrays."""
-        success = POOL.empty(self.status.shape, np.dtype(bool))
-        np.greater(self.status, 0, out=success)
-        return Ends(self.x, self.fun, self.nit, self.status, success)
+        status, success = self.status, POOL.empty(self.status.shape, np.dtype(bool))
+        by_threads(len(status), lambda part: np.greater(status[part], 0, out=success[part]))
+        return Ends(self.x, self.fun, self.nit, status, success)
 
 
 def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from symgrad.wgsl.encoding import Copy, Encoder
 from symgrad.wgsl.mapping import Mapper
+
+Result = TypeVar("Result")
 
 PIECE: Final = 1 << 22
 """Bytes of a slot: the most that goes through it at a time."""
@@ -65,6 +68,16 @@ def cores() -> int:
 def _threads(process: int) -> ThreadPoolExecutor:
     """The threads that copy in a process: those of its parent do not survive a fork."""
     return ThreadPoolExecutor(min(THREADS, cores()), f"symgrad-copy-{process}")
+
+
+def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:
+    """What ``work`` makes of each part of so many numbers, several parts at a time."""
+    parts = min(THREADS, cores(), count * 4 // SMALLEST) or 1
+    size = -(-count // parts) or 1
+    slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
+    if len(slices) < 2:
+        return list(map(work, slices))
+    return list(_threads(os.getpid()).map(work, slices))
 
 
 def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
@@ -303,6 +316,8 @@ class Upload(_Transfer):
             room = self._mapper.view(slot.buffer, part.nbytes, write=True).view(part.dtype)
             self._copy(slot, [(room.reshape(part.array.shape), part.array)], whole.nbytes <= size)
             self._moves.append(Copy(slot.buffer, 0, buffer, part.start, part.nbytes))
+        for _ in self._copying:
+            time.sleep(0)  # threads need Python's lock to begin, which the caller may keep
 
     def _slot(self) -> Slot:
         if len(self._copying) == AHEAD:
