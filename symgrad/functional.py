@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from symgrad.expr.simplify import Level
 from symgrad.expr.tree import Block, flatten
 from symgrad.kernels import shared
 from symgrad.mathlib.define import Math
+from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.progress import Asked, staged
 from symgrad.targets import DeviceChoice
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.stored import FLOAT
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Arguments:
     """
 
     def __init__(self, given: Sequence[Any], chosen: Sequence[int]) -> None:
-        self.arrays: list[np.ndarray] = []
+        self.arrays: list[np.ndarray | DeviceArray] = []
         self.size = 0
         self.nests = [flatten(argument) for argument in given]
         for k in chosen:
@@ -52,21 +55,25 @@ class Arguments:
         self.nests[k] = [placed(leaf) for leaf in leaves], tree
 
     def _variable(self, leaf: Any) -> Any:
-        return None if leaf is None else self._traced(real_numbers(leaf, "an argument"))
+        if leaf is None:
+            return None
+        return self._traced(leaf if _is_there(leaf) else real_numbers(leaf, "an argument"))
 
     def _data(self, leaf: Any) -> Any:
         """Floating-point numbers are data; whole ones, and what is no number, say what to do."""
         if not isinstance(leaf, (list, float)) and not hasattr(leaf, "__array__"):
             return leaf
+        if _is_there(leaf):
+            return self._traced(leaf)
         try:
             array = np.asarray(leaf)
         except (TypeError, ValueError):
             return leaf
         if array.dtype.kind == "f":
             return self._traced(real_numbers(leaf, "an argument"))
-        return array if isinstance(leaf, list) else leaf
+        return array if isinstance(leaf, (list, DeviceArray)) else leaf
 
-    def _traced(self, array: np.ndarray) -> Block:
+    def _traced(self, array: np.ndarray | DeviceArray) -> Block:
         block = Block("", self.size, array.shape)
         self.arrays.append(array)
         self.size += block.size
@@ -77,9 +84,20 @@ class Arguments:
         leaves, tree = self.nests[k]
         return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
-    def flat(self) -> np.ndarray:
-        """The numbers of all arrays."""
-        return np.concatenate([a.ravel() for a in self.arrays]) if self.arrays else np.empty(0)
+    @property
+    def there(self) -> list[DeviceArray]:
+        """The arrays that are on a GPU."""
+        return [a for a in self.arrays if isinstance(a, DeviceArray)]
+
+    def flat(self, stays: bool) -> np.ndarray | DeviceArray:
+        """The numbers of all arrays, on a GPU if they stay on one."""
+        found = [a if stays else np.asarray(a) for a in self.arrays]
+        return np.concatenate([a.ravel() for a in found]) if found else np.empty(0)
+
+
+def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
+    """Whether it is an array of numbers on a GPU."""
+    return isinstance(leaf, DeviceArray) and leaf.dtype == FLOAT
 
 
 def value_and_grad(
@@ -100,6 +118,9 @@ def value_and_grad(
     values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
     None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
     is what `functools.partial` gives, such as a float that an ``if`` asks for.
+
+    A `DeviceArray` among the arrays stays where it is, and so do the value and the gradient then,
+    unless ``device`` is the CPU.
 
     As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
     globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call
@@ -123,11 +144,13 @@ def value_and_grad(
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))
         given = Arguments([*args, named], chosen)
-        call = _Call(f, given, has_aux)
+        call, there = _Call(f, given, has_aux), given.there
+        target = target_of(None, *there) if there and device is None else device
         kernel = gradient_kernel(
-            given.size, call.of_flat, given.wanted, options, device, aux=has_aux, make=shared
+            given.size, call.of_flat, given.wanted, options, target, aux=has_aux, make=shared
         )
-        value, gradient, *aux = kernel.run(given.flat())
+        stays = bool(there) and kernel.device.is_gpu
+        value, gradient, *aux = kernel.run(given.flat(stays))
         grads = tuple(given.filled(k, gradient) for k in chosen)
         first = (value, call.aux(aux[0])) if has_aux else value
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads

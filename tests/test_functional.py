@@ -14,6 +14,7 @@ import pytest
 
 import symgrad as sg
 from symgrad import kernels
+from symgrad.wgsl.device import list_gpus
 
 
 def loss(p: Any, x: Any, scale: Any = 1.0, shift: Any = 0.0) -> Any:
@@ -367,3 +368,24 @@ def test_anything_is_returned_beside_the_value() -> None:
     assert aux["numbers"] is X and aux["layer"] == Layer(8.0, "a name")
     (_, none), _ = sg.value_and_grad(lambda x: (x @ x, None), has_aux=True, device="cpu")(X)
     assert none is None
+
+
+@pytest.mark.skipif(not list_gpus(), reason="no GPU and no software Vulkan driver here")
+def test_arrays_on_a_gpu_stay_there() -> None:
+    def both(p: Any, x: Any, picked: Any) -> Any:
+        line = p["w"] * x[picked] + p["b"]
+        return line @ line, {"line": line}
+
+    want = sg.value_and_grad(both, (0, 1), has_aux=True, device="gpu")(P, X, [0, 1])
+    p = {"w": 2.0, "b": sg.device_array(P["b"], "gpu")}
+    picked = sg.device_array([0, 1], "gpu", "int32")
+    for x in (X, sg.device_array(X, "gpu")):
+        (value, aux), (slopes, others) = sg.value_and_grad(both, (0, 1), True)(p, x, picked)
+        there = [value, aux["line"], slopes["w"], slopes["b"], others]
+        assert all(isinstance(a, sg.DeviceArray) for a in there)
+        near = [want[0][0], want[0][1]["line"], want[1][0]["w"], want[1][0]["b"], want[1][1]]
+        for a, b in zip(there, near, strict=True):
+            assert a.shape == np.shape(b)
+            np.testing.assert_array_equal(a.numpy(), b)
+    here = sg.value_and_grad(both, has_aux=True, device="cpu")(p, X, picked)
+    assert here[0][0] == want[0][0] and isinstance(here[1]["b"], np.ndarray)
