@@ -14,7 +14,7 @@ from symgrad.arrays import real_numbers
 from symgrad.errors import InputError
 from symgrad.expr.blocks import Blocks
 from symgrad.expr.trace import checked_count
-from symgrad.expr.tree import Block, Tree, apart, flatten, tree_of
+from symgrad.expr.tree import Block, Tree, apart, flatten, numbers_as_array, tree_of
 
 
 def variables_of(n: Any) -> Tree:
@@ -49,9 +49,14 @@ def in_a_row(x: Any, name: str) -> tuple[Tree, np.ndarray] | None:
     """
     if not _is_container(x):
         return None
-    arrays = [real_numbers(leaf, name) for leaf in flatten(x)[0]]
-    shapes = iter([a.shape for a in arrays])
-    _, tree = flatten(x, lambda _: Tree("array", shape) if (shape := next(shapes)) else Tree())
+
+    def read(value: Any) -> tuple[list[Any], Tree] | None:
+        if numbers_as_array(value) is None and apart(value) is not None:
+            return None
+        array = real_numbers(value, name)
+        return [array], Tree("array", array.shape) if array.shape else Tree()
+
+    arrays, tree = flatten(x, read)
     return tree, np.concatenate([np.empty(0), *(a.ravel() for a in arrays)])
 
 

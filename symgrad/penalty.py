@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr.tree import flatten
+
 
 @dataclass(frozen=True)
 class Penalty:
@@ -27,10 +29,11 @@ class Penalty:
 
 def _plus(a: Any, b: Any) -> Any:
     """The sum of two results that are nested alike."""
-    if isinstance(a, dict):
-        return {name: _plus(part, b[name]) for name, part in a.items()}
-    if isinstance(a, tuple):
-        return tuple(_plus(x, y) for x, y in zip(a, b, strict=True))
-    if hasattr(a, "tocsr") and isinstance(b, np.ndarray):
-        b = type(a)(b)
-    return a + b
+    leaves, tree = flatten(a, lambda _: None)
+    pairs = zip(leaves, flatten(b, lambda _: None)[0], strict=True)
+    return tree.nest(_sum(x, y) for x, y in pairs)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """The sum of two arrays; of a sparse one and another it is sparse."""
+    return a + (type(a)(b) if hasattr(a, "tocsr") and isinstance(b, np.ndarray) else b)

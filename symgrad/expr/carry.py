@@ -10,11 +10,10 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.array import array
-from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import WRAP, Condition, Word, operand, require_graph
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Graph, Handle
-from symgrad.expr.tree import Tree, apart
+from symgrad.expr.tree import Tree, apart, flatten
 from symgrad.expr.versions import Array
 
 _WORDS: Final = {
@@ -29,14 +28,12 @@ class Nest:
 
     tree: Tree
     types: str
-    blocks: bool = False
-    """Whether its dicts are named parameters."""
 
     def wrap(self, graph: Graph, ids: Sequence[int]) -> Any:
         """The nest of these nodes."""
         handles = iter([WRAP[t](graph, i) for t, i in zip(self.types, ids, strict=True)])
         parts = (_leaf(block.shape, handles, block.size) for block in self.tree.blocks)
-        return self.tree.nest(parts, Blocks if self.blocks else dict)
+        return self.tree.nest(parts, None)
 
     def names(self, name: str) -> list[str]:
         """A name for each number, those without one after ``name``."""
@@ -79,30 +76,17 @@ def flattened(graph: Graph, value: Any, what: str) -> tuple[list[int], Nest]:
     Raises:
         TraceError: if there is anything else in it.
     """
-    found: list[Any] = []
-    tree = _flatten(value, found, what)
+    found, tree = flatten(value, lambda part: _read(part, what))
     types = "".join(_type(x) for x in found)
     ids = [_of_type(graph, x, t, what) for x, t in zip(found, types, strict=True)]
-    return ids, Nest(tree, types, _has_blocks(value))
+    return ids, Nest(tree, types)
 
 
-def _flatten(value: Any, found: list[Any], what: str) -> Tree:
+def _read(value: Any, what: str) -> tuple[list[Any], Tree] | None:
+    """The numbers of an array, or a number; None of a container."""
     if isinstance(value, np.ndarray) and value.ndim:
-        found += _elements(value, value.shape, what)
-        return Tree("array", value.shape)
-    outer = apart(value)
-    if outer is not None:
-        children = tuple(_flatten(part, found, what) for part in outer[1])
-        return replace(outer[0], children=children)
-    found += _elements(value, (), what)
-    return Tree()
-
-
-def _has_blocks(value: Any) -> bool:
-    if isinstance(value, Blocks):
-        return True
-    outer = None if isinstance(value, np.ndarray) else apart(value)
-    return outer is not None and any(map(_has_blocks, outer[1]))
+        return _elements(value, value.shape, what), Tree("array", value.shape)
+    return (_elements(value, (), what), Tree()) if apart(value) is None else None
 
 
 def _elements(value: Any, shape: tuple[int, ...], what: str) -> list[Any]:

@@ -193,7 +193,7 @@ def scan(
         Array(graph, a).put(loop.counter, Expr(graph, y)).id for a, y in zip(kept, ys, strict=True)
     ]
     ends = loop.closed([*yields, *puts])
-    arrays = Nest(outer.tree, "F" * len(ys), outer.blocks)
+    arrays = Nest(outer.tree, "F" * len(ys))
     return nest.wrap(graph, ends[: len(inits)]), arrays.wrap(graph, ends[len(inits) :])
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import call, holds_expressions, map_elements
-from symgrad.expr.blocks import Blocks
 from symgrad.expr.expression import Expr, as_float, lift, power
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, Op
+from symgrad.expr.tree import Tree, flatten
 
 
 def document(op: Op) -> str:
@@ -140,16 +140,18 @@ def stop_gradient(x: Any) -> Any:
         >>> sg.grad(fixed["x"] * y + x, x)
         1
     """
-    if isinstance(x, Mapping):
-        parts = {name: stop_gradient(value) for name, value in x.items()}
-        return Blocks(parts) if isinstance(x, Blocks) else parts
-    if isinstance(x, (list, tuple)) and any(isinstance(v, (*_NESTS, np.ndarray)) for v in x):
-        parts = [stop_gradient(v) for v in x]
-        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
-    return _stop_gradient(x)
+    leaves, tree = flatten(x, _unless_nested)
+    return tree.nest(map(_stop_gradient, leaves), None)
 
 
-_NESTS = Mapping, list, tuple
+def _unless_nested(x: Any) -> tuple[list[Any], Tree] | None:
+    """A value as one leaf, unless it is a mapping, or a list or tuple of containers or arrays."""
+    if isinstance(x, Mapping) or (
+        isinstance(x, (list, tuple))
+        and any(isinstance(v, (Mapping, list, tuple, np.ndarray)) for v in x)
+    ):
+        return None
+    return [x], Tree()
 
 
 def pow(x: Any, p: Any) -> Any:

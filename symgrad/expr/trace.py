@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -19,7 +19,7 @@ from symgrad.expr.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.place import describe, resolve_places
 from symgrad.expr.randomness import watching_random_numbers
 from symgrad.expr.region import Choice, Loop, Pick, Regional, has_holes
-from symgrad.expr.tree import Tree, apart
+from symgrad.expr.tree import Tree, flatten
 
 MOST_SYMBOLS: Final = 2**20
 """Variables of one trace: a symbol takes half a kilobyte, and four microseconds."""
@@ -174,19 +174,21 @@ def _name(kind: Any) -> str:
 
 def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
     """The nodes of a function's results, and how they were nested."""
+    return flatten(result, lambda value: _leaf(graph, value, f))
+
+
+def _leaf(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree] | None:
+    """The nodes of a result that is a number, a condition or an array; None of a container."""
     if isinstance(result, (Condition, bool, np.bool_)):
         return [_output(graph, result)], Tree("condition")
     if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Tree()
     if isinstance(result, np.ndarray):
         if result.ndim == 0:
-            return flatten_result(graph, result.item(), f)
+            return _leaf(graph, result.item(), f)
         return [_output(graph, r) for r in plain(result).flat], Tree("array", result.shape)
     if isinstance(result, (Mapping, list, tuple)):
-        outer, parts = apart(result) or (Tree(), [])
-        pairs = [flatten_result(graph, part, f) for part in parts]
-        children = tuple(tree for _, tree in pairs)
-        return [i for ids, _ in pairs for i in ids], replace(outer, children=children)
+        return None
     hint = "does it lack a return statement? " if result is None else ""
     raise TraceError(
         f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"

@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.expr.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Tree:
     keys: tuple[Any, ...] = ()
     children: tuple[Tree, ...] = ()
     like: Any = field(default=None, compare=False, repr=False)
-    """An instance of a dataclass, whose static fields others have too."""
+    """An instance of a dataclass, whose static fields others have too; `Blocks`, if a dict was."""
 
     @cached_property
     def is_leaf(self) -> bool:
@@ -93,13 +94,18 @@ class Tree:
         """The numbers in all arrays."""
         return sum(block.size for block in self.blocks)
 
-    def nest(self, parts: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] = dict) -> Any:
-        """The nest with these in the place of its arrays, and what ``wrap`` makes of its dicts."""
+    def nest(
+        self, parts: Iterator[Any], wrap: Callable[[dict[str, Any]], Any] | None = dict
+    ) -> Any:
+        """The nest with these in the place of its arrays, and what ``wrap`` makes of its dicts.
+
+        None leaves them what they were: dicts, or `Blocks`.
+        """
         if self.is_leaf:
             return next(parts)
         found = [child.nest(parts, wrap) for child in self.children]
         if self.kind == "dict":
-            return wrap(dict(zip(self.keys, found, strict=True)))
+            return (wrap or self.like or dict)(dict(zip(self.keys, found, strict=True)))
         if self.like is not None:
             made = copy.copy(self.like)  # not __init__, whose arguments may be others
             for name, part in zip(self.keys, found, strict=True):
@@ -173,7 +179,8 @@ def apart(value: Any) -> tuple[Tree, list[Any]] | None:
     Of dataclasses, fields with ``metadata={"static": True}`` are none of the parts.
     """
     if isinstance(value, Mapping):
-        return Tree("dict", tuple(value)), list(value.values())
+        like = Blocks if isinstance(value, Blocks) else None
+        return Tree("dict", tuple(value), like=like), [value[name] for name in value]
     if isinstance(value, (list, tuple)):
         return Tree(type(value)), list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -183,18 +190,27 @@ def apart(value: Any) -> tuple[Tree, list[Any]] | None:
     return None
 
 
-def flatten(value: Any, leaf: Callable[[Any], Tree] = lambda _: Tree()) -> tuple[list[Any], Tree]:
-    """The leaves of a nest, in order, and how they are nested, each leaf as ``leaf`` says.
+Leaf = Callable[[Any], "tuple[list[Any], Tree] | None"]
+"""The values and the tree of what is not to be taken apart; None of all other values."""
 
-    A list of numbers, or of such lists, is a leaf.
+
+def numbers_as_array(value: Any) -> tuple[list[Any], Tree] | None:
+    """A list of numbers, or of such lists, is a leaf."""
+    return ([value], Tree()) if _is_array(value) else None
+
+
+def flatten(value: Any, leaf: Leaf = numbers_as_array) -> tuple[list[Any], Tree]:
+    """The leaves of a nest, in order, and how they are nested.
+
+    ``leaf`` says what is a leaf besides that which is no container, and what it consists of.
     """
-    found = None if _is_array(value) else apart(value)
-    if found is None:
-        return [value], leaf(value)
-    outer, parts = found
-    pairs = [flatten(part, leaf) for part in parts]
+    found = leaf(value)
+    outer = apart(value) if found is None else None
+    if outer is None:
+        return found or ([value], Tree())
+    pairs = [flatten(part, leaf) for part in outer[1]]
     children = tuple(tree for _, tree in pairs)
-    return [v for leaves, _ in pairs for v in leaves], dataclasses.replace(outer, children=children)
+    return [v for leaves, _ in pairs for v in leaves], replace(outer[0], children=children)
 
 
 def _is_array(value: Any) -> bool:

@@ -18,6 +18,7 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
 from symgrad.expr.region import regions
+from symgrad.expr.tree import Tree, flatten
 
 
 def grad(expr: Expr, wrt: Any = None) -> Any:
@@ -289,9 +290,17 @@ def require_expression(value: Any) -> Handle:
 
 
 def _list(values: Any) -> list[Any]:
+    return flatten(values, _elements)[0]
+
+
+def _elements(values: Any) -> tuple[list[Any], Tree] | None:
+    """The elements of an array, or of what is one; None of a mapping."""
+    if isinstance(values, Handle):
+        return [values], Tree()
     if isinstance(values, Mapping):
-        return [v for part in values.values() for v in _list(part)]
-    return [values] if isinstance(values, Handle) else list(np.asarray(array(values)).flat)
+        return None
+    found = np.asarray(array(values))
+    return list(found.flat), Tree("array", found.shape)
 
 
 def _common_graph(values: Sequence[Any]) -> Graph:
@@ -331,15 +340,8 @@ def _is_number_zero(value: Any) -> bool:
 
 
 def _shaped(like: Any, results: list[Expr]) -> Any:
-    if isinstance(like, Handle):
-        return results[0]
-    if isinstance(like, Mapping):
-        ends = np.cumsum([len(_list(part)) for part in like.values()])
-        pieces = np.split(np.arange(len(results)), ends[:-1])
-        return {
-            name: _shaped(part, [results[k] for k in piece])
-            for (name, part), piece in zip(like.items(), pieces, strict=True)
-        }
     flat = np.empty(len(results), dtype=object)
     flat[:] = results
-    return flat.reshape(np.shape(array(like))).view(ExprArray)
+    row = flat.view(ExprArray)
+    _, tree = flatten(like, _elements)
+    return tree.nest(block.of(row)[()] for block in tree.blocks)
