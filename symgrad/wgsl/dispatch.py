@@ -33,8 +33,11 @@ HOST_BYTES = 1 << 26
 STREAMED = 1 << 24
 """Device memory that points on the host and their results may take, which go through in turn."""
 
-SCRATCH_BYTES = 1 << 30
+SCRATCH_BYTES = 1 << 31
 """Scratch memory that runs may take; larger batches go through it in turn."""
+
+SOFTWARE_BYTES = 1 << 28
+"""The same for a driver in software, which is no faster with more."""
 
 ALIGNMENT = LIMITS["min-storage-buffer-offset-alignment"]
 """Bytes: where an array may start in a buffer."""
@@ -280,7 +283,9 @@ def _checked_chunk(gpu: Gpu, layout: Layout) -> int:
             f"{WORKGROUP} points of {layout}"
         )
     if layout.scratch:
-        fit = SCRATCH_BYTES // (16 * layout.scratch) // WORKGROUP * WORKGROUP
+        software = gpu.info.kind == "software"
+        most = min(SCRATCH_BYTES, SOFTWARE_BYTES) if software else SCRATCH_BYTES
+        fit = most // (16 * layout.scratch) // WORKGROUP * WORKGROUP
         chunk = min(chunk, max(fit, WORKGROUP))
     return chunk
 
