@@ -157,7 +157,7 @@ class Shaders:
     def plan(self) -> Plan | None:
         """What stands in which shader, and in which order, if the code is straight."""
         c = self.computation
-        if c.has_regions:
+        if c.is_structured:
             return None
         with paused_gc():
             return self._clock.time("schedule", lambda: schedule(c.name, c.graph, c.outputs))

@@ -51,7 +51,7 @@ class Computation:
     outputs: tuple[Output, ...]
 
     @cached_property
-    def has_regions(self) -> bool:
+    def is_structured(self) -> bool:
         """Whether there are loops, choices or arrays in it."""
         roots = [i for o in self.outputs for i in o.nodes]
         return any(self.graph.type(i) in STRUCTURED for i in reachable(self.graph, roots))

@@ -73,7 +73,7 @@ class Program:
     def _kernel(self) -> Kernel | None:
         """The program of a computation with loops or branches."""
         c = self.computation
-        return map_program(c, InStep(self._vector(True).lanes)) if c.has_regions else None
+        return map_program(c, InStep(self._vector(True).lanes)) if c.is_structured else None
 
     def _vector(self, batch: bool) -> Shape:
         return host().shape(str(self.dtype), batch, self._math != "strict")
