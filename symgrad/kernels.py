@@ -13,6 +13,7 @@ import numpy as np
 from symgrad import targets
 from symgrad.audit import Audit, labels
 from symgrad.cache import Once
+from symgrad.column_results import ColumnResults, column_results
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
@@ -55,6 +56,7 @@ class Kernel:
         self._seconds, self._single, self._mode = dict(seconds), single, mode
         self.device = device
         self._program: Any = None
+        self._by_columns: Once[None, ColumnResults | None] = Once(1)
         self._bound: Bound | None = None
         self._lock, self._local = threading.Lock(), threading.local()
         self._dtype = np.dtype(self._options.dtype)
@@ -199,6 +201,12 @@ class Kernel:
         if not self.device.is_gpu:
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
         points, batch = self._inputs.pack_on_device(arrays)
+        if not out:
+            make = partial(column_results, self._shaders, self._results, self.device)
+            columns = self._by_columns.get(None, make)
+            found = columns and columns.run(points, batch)
+            if found is not None:
+                return found
         rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
         return self._returned(program.run_on_device(points, rooms), batch)
 
@@ -376,11 +384,11 @@ class Kernel:
         return state | {"_expressions": self._expressions.without_code()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _program=None, _bound=None)
+        vars(self).update(state, _program=None, _by_columns=Once(1), _bound=None)
         self._lock, self._local = threading.Lock(), threading.local()
 
 
-_PROCESS = "_program", "_bound", "_lock", "_local"
+_PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
 
 

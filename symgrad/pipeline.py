@@ -180,6 +180,15 @@ class Shaders:
         """The sources, in the order in which they run."""
         return self._printed.modules
 
+    def by_columns(self) -> tuple[str, ...] | None:
+        """The source if results stand by columns; None if it is long, or not straight."""
+        plan, options = self.plan, self.options
+        if plan is None or len(plan.pieces) > 1:
+            return None
+        style = Style(options.math, options.comments, self._title, columns_out=True)
+        with paused_gc():
+            return emit(plan, functions(options.math), style)
+
     @property
     def turns(self) -> int:
         """How often an invocation turns in all loops of a shader together, at most."""
