@@ -17,13 +17,14 @@ TERMS: Final = 64
 """Terms of a sum up to which the carry is looked for among them."""
 
 
-def compensated(op: Loop) -> tuple[Loop, int]:
+def compensated(op: Loop, runs: int = 1) -> tuple[Loop, int]:
     """The loop, and how many carries it has more, each 0 at first, behind its own.
 
     A carry x that becomes a sum x + d has another one, what its sums have lost by rounding: it is
-    added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it.
+    added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it. The
+    turns that count are those of all ``runs``, as a sum may go on from run to run.
     """
-    if op.most is None or op.most < COMPENSATED:
+    if op.most is None or op.most * runs < COMPENSATED:
         return op, 0
     graph, m, yields = op.body.copy(), op.carries, list(op.body.yields)
     k, *params = op.body.params

@@ -46,7 +46,7 @@ class Pulled:
         if not bars and not self.restore:
             return None
         turns = self._around.turns if self.restore else 0
-        return Asked(bars, inits, captures, frozenset(self.restore), turns, zero)
+        return Asked(bars, inits, captures, frozenset(self.restore), turns, self.sweep.runs, zero)
 
     @property
     def _around(self) -> Restoring:

@@ -62,6 +62,7 @@ class _Both:
         given = {yields[j]: old for j, old in self.olds.items()}
         turns = self.asked.turns
         side = _Side(self.graph, seeds, wrt, self.regions, given, self.slot, turns, self.size)
+        side.runs = self.asked.runs
         side.run()
         return side
 

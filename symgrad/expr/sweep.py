@@ -42,6 +42,9 @@ class Regions(Protocol):
 class Sweep:
     """One reverse sweep; ``found`` gets the cotangents of ``wrt``, those that are not zero."""
 
+    runs = 1
+    """How often what it sweeps over is run at most in all."""
+
     def __init__(
         self, graph: Graph, seeds: Iterable[Seed], wrt: Sequence[int], regions: Regions
     ) -> None:

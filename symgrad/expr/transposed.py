@@ -13,7 +13,8 @@ class Asked:
 
     Results ``bars`` have cotangents, and ``restore`` are arrays to be given back as they were; the
     cotangents of ``inits`` and ``captures`` are wanted. ``turns`` is how often it is run at most by
-    the loops that keep for it, 0 if it keeps by itself. ``zero``: the counter starts at 0.
+    the loops that keep for it, 0 if it keeps by itself; ``runs`` is how often it is run at most in
+    all. ``zero``: the counter starts at 0.
     """
 
     bars: frozenset[int]
@@ -21,6 +22,7 @@ class Asked:
     captures: frozenset[int]
     restore: frozenset[int]
     turns: int
+    runs: int
     zero: bool = False
 
 

@@ -53,6 +53,7 @@ class _Turn(Restoring):
         seeds += [(self.captures[q], s) for q, s in self.sums.items() if graph.type(s) == "F"]
         wrt = [*[self.carries[j] for j in sorted(live)], *[self.captures[q] for q in self.sums]]
         super().__init__(graph, seeds, wrt, regions, given, slot, turns, size)
+        self.runs = (op.most or 0) * asked.runs
         self.lacking: frozenset[int] = frozenset()
         self.fixed: list[tuple[int, int]] = []
         self.run()
@@ -120,7 +121,7 @@ class _Turn(Restoring):
         }
         reverse, _ = close(graph, [self.k, *sources], list(self.results.values()), self.replace)
         back = loop_op(reverse, len(self.results), False, not op.down, op.most)
-        back, count = compensated(back)
+        back, count = compensated(back, self.asked.runs)
         errors: list[Source] = [("error", 0)] * count
         given, n = list(sources.values()), len(self.results)
         return Transposed(
