@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -290,6 +290,12 @@ def name_of(graph: Graph, i: int) -> str:
     if op is INPUTS.get(op.result):
         return graph.names[payload[0]]
     return payload[1] if op is HOLES.get(op.result) else ""
+
+
+def has_regions(graph: Graph, order: Iterable[int]) -> bool:
+    """Whether there is a loop or a choice among these nodes."""
+    nodes = graph.nodes
+    return any(nodes[i][0].__class__ in Regional for i in order)
 
 
 def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:

@@ -33,7 +33,7 @@ from symgrad.expr.node import (
     reachable,
 )
 from symgrad.expr.rebuild import Copy, Make, outline, rebuild
-from symgrad.expr.region import Pick, Region
+from symgrad.expr.region import Pick, Region, has_regions
 from symgrad.expr.shrink import Shrinking, Simplify
 
 VERSIONS: Final = 64
@@ -61,11 +61,14 @@ def simplify(
     pass, so that what an operation and its derivative share is shared. With ``regroup``, products
     of derivatives use those that are there already.
     """
-    graph, roots = fused(graph, roots)
+    order = reachable(graph, roots)
+    if has_regions(graph, order):
+        graph, roots = fused(graph, roots)
+        order = reachable(graph, roots)
     copy = outline(graph)
     target = Rewriter(copy.graph, laws_for(level), definitions or {}, regroup)
     again = partial(simplify, level=level, definitions=definitions, regroup=regroup)
-    return _Rebuilding(target, bool(level), again).build(graph, roots, copy)
+    return _Rebuilding(target, bool(level), again).build(graph, order, copy).of(roots)
 
 
 class _Rebuilding:
@@ -75,17 +78,19 @@ class _Rebuilding:
         self._target, self._laws = target, laws
         self._shrinking = Shrinking(target.graph, again, self._inline, laws)
 
-    def build(self, graph: Graph, roots: Sequence[int], copy: Copy) -> tuple[Graph, list[int]]:
-        """What the roots are."""
-        order, target = reachable(graph, roots), self._target
+    def build(self, graph: Graph, order: Sequence[int], copy: Copy) -> Copy:
+        """Make these nodes, in order, and what they need."""
+        target = self._target
         derived = (i for part in graph.derived for i in part) if self._laws else ()
-        changed = dict.fromkeys(derived, target.make_derived) | self._structures(graph, order)
-        return rebuild(graph, order, copy, target.make, changed).of(roots)
+        changed: dict[int, Make] = dict.fromkeys(derived, target.make_derived)
+        if has_regions(graph, order):
+            changed |= self._structures(graph, order)
+        return rebuild(graph, order, copy, target.make, changed)
 
     def _inline(self, region: Region, roots: Sequence[int], params: Mapping[int, int]) -> list[int]:
         """What roots in a region are, where its parameters are these nodes."""
         copy = Copy(self._target.graph, [params.get(i, -1) for i in range(len(region.graph))])
-        return self.build(region.graph, roots, copy)[1]
+        return self.build(region.graph, reachable(region.graph, roots), copy).of(roots)[1]
 
     def _structures(self, graph: Graph, order: Sequence[int]) -> dict[int, Make]:
         """What makes loops and choices, which are nodes when they are shrunk, and their results."""
