@@ -51,7 +51,7 @@ def unknown(what: str) -> str:
     """The message that something would have to be known of elements before there are values."""
     return (
         f"{what} depends on values where an index is a condition or an expression, as the counter "
-        "of a loop is: choose by sg.where or np.choose, or write turns out with Python's for"
+        "of a loop is: write turns out with Python's for, or use np.choose, or use sg.where"
     )
 
 

@@ -233,5 +233,5 @@ def test_choose_by_an_expression() -> None:
     ],
 )
 def test_where_elements_are_is_known_before(f: Callable[[Any], Any]) -> None:
-    with pytest.raises(sg.TraceError, match=r"depends on values .* choose by sg\.where"):
+    with pytest.raises(sg.TraceError, match=r"depends on values .* use sg\.where"):
         sg.fused_forward(3, f)
