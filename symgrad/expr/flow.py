@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from symgrad.expr import ops
 from symgrad.expr.node import Graph
 from symgrad.expr.region import Loop
 
@@ -26,7 +27,8 @@ def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
     while stack:
         i, bits = stack.pop()
         new = bits & ~found[i]
-        if new and graph.type(i) in MOVED:
+        op = graph.nodes[i][0]
+        if new and op.result in MOVED and op is not ops.stop_gradient:
             found[i] |= new
             stack += [(u, new) for u in (*users[i], *after.get(i, ()))]
     return found

@@ -67,3 +67,11 @@ def test_what_is_compensated(turns: int, carries: int) -> None:
     made = trace(f, 1)
     found = [node[0] for node in made.graph.nodes if isinstance(node[0], Loop)]
     assert [loop.carries for loop in found] == [carries]
+
+
+def test_what_is_lost_by_rounding_has_no_cotangents() -> None:
+    made = trace(grown, 2)
+    graph = made.graph
+    vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs, 10**6)
+    (back,) = [node[0] for node in graph.nodes if isinstance(node[0], Loop) and node[0].down]
+    assert not any("error_bar" in name for name in back.body.graph.names)
