@@ -45,9 +45,18 @@ def adam(s: Any) -> list[Any]:
     return [*x, *m, *v, b1, b2, flag]
 
 
-def waited(found: Any) -> Any:
-    """An array once it is computed, wherever it is."""
-    return found if isinstance(found, np.ndarray) else found.wait()
+def alone(loop: Any, state: Any, steps: int, device: Any, data: tuple[Any, ...] = ()) -> Call:
+    """The steps from states that are there, as the loop keeps them, which it copies."""
+    if not choose(device).is_gpu:
+        return lambda: loop.run(state, steps, *data)
+    there, bound = sg.device_array(state, device), loop.bind(len(state), *data)
+
+    def call() -> Any:
+        states = loop.placed(there, bound)
+        loop.advance(states, steps, bound)
+        return states.wait()
+
+    return call
 
 
 def descents(count: int, device: Any) -> dict[str, Call]:
@@ -57,9 +66,8 @@ def descents(count: int, device: Any) -> dict[str, Call]:
     state[:, :4], state[:, 12:] = starts, 1
     update = sg.fused_forward(15, adam, device="cpu")._computation
     loop = runner_for(Iteration(update, 15), Options("adam"), choose(device))
-    there: Any = sg.device_array(state, device) if choose(device).is_gpu else state
     return {
-        "Adam, the loop": lambda: waited(loop.run(there, STEPS)),
+        "Adam, the loop": alone(loop, state, STEPS, device),
         "Adam, minimize_from": lambda: sg.minimize_from(
             rastrigin, 4, starts, sg.Adam(0.01), STEPS, device=device
         ),
@@ -110,8 +118,7 @@ class Recorded:
     def again(self) -> Call:
         """A call that does the first run again, from states and data that stay on the device."""
         state, steps, shared, own = self.given
-        there, data = sg.device_array(state, self.device), self.loop.bind(len(state), shared, own)
-        return lambda: waited(self.loop.run_bound(there, steps, data))
+        return alone(self.loop, state, steps, self.device, (shared, own))
 
 
 def gaussian(p: Any, row: Any) -> Any:
