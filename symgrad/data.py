@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.audit import Audit
 from symgrad.bound_kernel import BoundKernel
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr.node import paused_gc
 from symgrad.kernel.memory import POOL
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
@@ -103,11 +103,17 @@ class DataKernel(RowProgram):
         """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
 
         It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
-        in blocks of so many, whose sums it adds in float64: then last bits may differ.
+        in blocks of so many, whose sums it adds in float64: then last bits may differ. Rows that a
+        GPU has no memory for are copied here, and go through its memory in every run.
         """
         table = self._read(_whole(rows), own=not self.device.is_gpu, there=True)
-        resident = self._resident(table)
-        table = self._on_host(table)
+        try:
+            resident = self._resident(table)
+            table = self._on_host(table)
+        except DeviceMemoryError:
+            if self._traced.gathers or not isinstance(table.numbers, np.ndarray):
+                raise
+            resident, table = None, replace(table, numbers=table.numbers.copy())
 
         def run(*params: Any) -> Any:
             flat = self._flat(*params)

@@ -10,7 +10,7 @@ import pytest
 import symgrad as sg
 from symgrad.wgsl import reduce_dispatch
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import list_gpus
+from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.transfer import Download
 
 if not list_gpus():
@@ -92,6 +92,22 @@ def test_nan_is_found_there() -> None:
     with pytest.raises(sg.InputError, match="1 rows hold a NaN, the first at row 7, column 1"):
         kernels["raise"].run(P, there(table))
     assert kernels["omit"].run(P, there(table))[0] == kernels["omit"].run(P, table)[0]
+
+
+def test_rows_that_a_device_has_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = sg.fused_forward_backward(2, line, row=3, device="gpu")
+    table = np.tile(TABLE, (50, 1))
+    want = kernel.run(P, table)
+    gpu = open_gpu(kernel.device.index)
+    gpu.free()
+    with monkeypatch.context() as short:
+        short.setattr(gpu.pool, "limit", gpu.pool.live + table.nbytes // 2)
+        bound = kernel.bind(table)
+        given, table[:] = table.copy(), np.nan
+        found = bound.run(P)
+    np.testing.assert_allclose(found[0], want[0], rtol=1e-6)
+    np.testing.assert_allclose(found[1], want[1], rtol=1e-5)
+    assert kernel.bind(given).run(P)[0] == want[0]
 
 
 def test_weights() -> None:

@@ -144,10 +144,21 @@ class Sums:
         if count and (indices is None or indices.shape != (len(rows), count)):
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
         if isinstance(rows, DeviceArray):
-            return BoundSums(self, len(rows), indices, rows)
+            return self._room(len(rows), indices, rows)
         if indices is not None:
             rows, indices = in_order(self.reduction, rows, indices)
-        return BoundSums(self, len(rows), indices).replaced(rows)
+        return self._room(len(rows), indices).replaced(rows)
+
+    def _room(self, count: int, indices: np.ndarray | None, *rows: DeviceArray) -> BoundSums:
+        """Room for rows; if there is too little, slopes of fewer of them are kept at a time."""
+        while True:
+            try:
+                return BoundSums(self, count, indices, *rows)
+            except DeviceMemoryError:
+                block = min(self.block, count) // 2 // TOGETHER * TOGETHER
+                if not self.reduction.lookups or not block:
+                    raise
+                self.block = block
 
     def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
         """What adds up runs of so many quads of slopes, compiled once for the device."""

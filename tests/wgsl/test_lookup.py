@@ -15,7 +15,7 @@ from scenes import Scene, read_bal, reprojection
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.errors import DeviceError, InputError
+from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.kernel.interpret import compute
@@ -340,6 +340,23 @@ def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.Monk
     monkeypatch.setattr(lookup_dispatch, "MAX_WORKGROUPS", 3)
     made, lines = CASES["points"]
     agree(compiled(gpu, made), case(made, 5000, lines))
+
+
+def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, lines = CASES["a hundred columns"]
+    sums, given = compiled(gpu, made), case(made, 20_000, lines)
+    gpu.free()
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 4_000_000)  # all slopes have 8,000,000
+    bound = sums.bind(given[1], given[2])
+    assert 64 <= sums.block < 20_000 and len(bound._blocks) > 1
+    del bound
+    agree(sums, given)
+    gpu.free()
+    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live)
+    with pytest.raises(DeviceMemoryError):
+        sums.bind(given[1], given[2])
 
 
 def test_rows_are_put_in_the_order_of_most_slopes() -> None:
