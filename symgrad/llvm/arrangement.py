@@ -116,7 +116,7 @@ class Arrangement(Rowwise):
     def _pieces(self, run: list[Item], masked: bool) -> Iterator[Item | Part]:
         items = [i for i in run if i not in self.lazy and i not in self.products]
         pieces = self._divided(items)
-        if len(pieces) == 1 and not self._apart:
+        if len(pieces) <= 1 and not self._apart:
             yield from items
             return
         for piece in pieces:
@@ -128,14 +128,14 @@ class Arrangement(Rowwise):
 
     def _divided(self, items: Iterable[Item]) -> list[list[Item]]:
         """Pieces of as many operations; what stores their results goes with them."""
-        pieces: list[list[Item]] = [[]]
-        count = 0
+        pieces: list[list[Item]] = []
+        left = 0
         for item in items:
-            if item not in self.staged:
-                if count == self._cut:
-                    pieces.append([])
-                    count = 0
-                count += 1
+            is_operation = item not in self.staged
+            if not pieces or (is_operation and not left):
+                pieces.append([])
+                left = self._cut
+            left -= is_operation
             pieces[-1].append(item)
         return pieces
 

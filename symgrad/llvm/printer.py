@@ -21,12 +21,15 @@ from symgrad.llvm.values import Calls
 from symgrad.mathlib.define import Function
 
 NEAR: Final = 2**20
-"""Bytes that a block works in, up to which it may be two registers wide: the cache has to hold it.
-"""
+"""Bytes that a block of several registers works in, at most: the cache has to hold it."""
 
 LOOPED: Final = 8_000
 """Operations of a kernel with loops up to which it is not compiled in the quickest way: that takes
 half as long, and loops that take three times as long."""
+
+SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
+"""Registers that lie side by side in kernels of so many operations, at most: more of them take
+longer to compile, and need more registers for what is known."""
 
 _BATCH: Final = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream")
 
@@ -34,13 +37,16 @@ _BATCH: Final = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream")
 def block_of(kernel: Kernel, vector: Shape) -> Shape:
     """The shape of the blocks in which a kernel is best done, by the shape of a register.
 
-    A turn of a loop waits for the last one, so while one register waits another has its turn.
+    A turn of a loop waits for the last one: while one register waits others have their turns.
     """
-    if not any(isinstance(item, For) for _, item in kernel.items()):
-        return vector
-    two = replace(vector, lanes=2 * vector.lanes)
-    found = Arrangement(kernel, two)
-    return vector if found.in_memory or found.rooms.size > NEAR else two
+    if any(isinstance(item, For) for _, item in kernel.items()):
+        for many, most in SIDE_BY_SIDE.items():
+            block = replace(vector, lanes=many * vector.lanes)
+            found = Arrangement(kernel, block)
+            fits = found.operations <= most and found.rooms.size <= NEAR
+            if fits and not found.in_memory:
+                return block
+    return vector
 
 
 @paused_gc()

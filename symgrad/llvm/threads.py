@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
 
 from symgrad.expr.node import Graph, Op
-from symgrad.expr.region import Choice, Loop
+from symgrad.expr.region import Loop
 from symgrad.llvm.device import host
 
 OPERATION: Final = 4e-10
@@ -25,22 +25,19 @@ FEWEST: Final = 4e-5
 CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
-LONGEST: Final = 1_000
-"""Turns of a loop, at most, in the estimate of what it costs."""
+GUESSED: Final = 32
+"""Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
 
 _executor: ThreadPoolExecutor | None = None
 
 
 def weight_of(graph: Graph) -> int:
-    """What a graph costs, in additions; a loop that may go on for long counts so many turns."""
+    """What a graph costs, in additions."""
     return sum(_weight(node[0]) for node in graph.nodes)
 
 
 def _weight(op: Op) -> int:
-    if isinstance(op, Loop):
-        turns = LONGEST if op.most is None else min(op.most, LONGEST)
-        return op.cost + turns * weight_of(op.body.graph)
-    return op.cost + (weight_of(op.body.graph) if isinstance(op, Choice) else 0)
+    return op.cost * GUESSED if isinstance(op, Loop) and op.most is None else op.cost
 
 
 def worth(operations: int, lanes: int) -> int:

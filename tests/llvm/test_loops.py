@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import symgrad as sg
 from symgrad.expr.control import cond, fori_loop, scan, while_loop
 from symgrad.llvm.device import host
+from symgrad.llvm.threads import weight_of
 
-LANES = 2 * host().vector_bits // 32
-"""Points in a block of a kernel with loops."""
+LANES = 4 * host().vector_bits // 32
+"""Points in a block of a kernel with loops, at most."""
 
 
 def swapped(v: Any) -> Any:
@@ -137,3 +139,25 @@ def test_many_columns_beside_a_loop_go_through_memory() -> None:
     for _ in range(4):
         total = total * points[:, 0] + points[:, 1]
     np.testing.assert_allclose(np.transpose(found), total[:, None] + 2.0 * points, rtol=1e-14)
+
+
+def test_a_loop_weighs_as_much_as_its_turns() -> None:
+    def weight(turns: int) -> int:
+        kernel = sg.fused_forward(1, lambda v: fori_loop(0, turns, lambda k, s: s * v[0], v[0]))
+        return weight_of(kernel._computation.graph)
+
+    assert weight(500) - weight(10) == 490
+    unknown = sg.fused_forward(1, lambda v: while_loop(lambda s: s > 1, lambda s: s * v[0], v[0]))
+    assert weight_of(unknown._computation.graph) > 10
+
+
+def test_a_kernel_with_loops_is_pickled_and_writes_to_out() -> None:
+    points = np.random.default_rng(3).uniform(0.4, 0.95, (LANES + 7, 2)).astype(np.float32)
+    kernel = sg.fused_forward_backward(2, filtered, device="cpu")
+    values, slopes = kernel.run(points)
+    again = pickle.loads(pickle.dumps(kernel)).run(points)
+    np.testing.assert_array_equal(again[0], values)
+    np.testing.assert_array_equal(again[1], slopes)
+    out = np.empty_like(values), np.empty_like(slopes)
+    kernel.run(points, out=out)
+    np.testing.assert_array_equal(out[1], slopes)

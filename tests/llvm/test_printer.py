@@ -7,10 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
+from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.target import InStep
 from symgrad.llvm import arrangement, masks
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape
+from symgrad.llvm.printer import LOOPED, NEAR, block_of, print_kernel
 
 from .programs import Drawn, meaning, printed
 
@@ -67,3 +70,48 @@ def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(seed: int) -> None:
     for shape, vector in others:
         found = printed(partial(drawn, seed), shape, points, 3, vector)
         np.testing.assert_array_equal(found, want, err_msg=str(shape))
+
+
+def looped(size: int, turns: int = 50, operations: int = 1) -> Kernel:
+    """A loop that writes to an array of its own, beside which there is little."""
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    array = k.buffer("array", "own", size=size)
+
+    def body(t: int, carries: list[int]) -> list[int]:
+        value = carries[0]
+        for n in range(operations):
+            value = k.add(ops.add, k.add(ops.mul, value, value), k.constant(float(n)))
+        k.store(array, t, value)
+        return [value]
+
+    (last,), _ = k.loop(k.word(0), k.word(turns), [k.load(x, k.cell)], body)
+    k.store(out, k.cell, last)
+    return k
+
+
+def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
+    vector = Shape("float32", WIDEST, True)
+    two, four = (Shape("float32", n * WIDEST, True) for n in (2, 4))
+    assert block_of(looped(100), vector) == four
+    assert block_of(looped(100, operations=200), vector) == two
+    assert block_of(looped(NEAR), vector) == vector
+    assert block_of(looped(100, operations=2 * arrangement.LONG_BATCH), vector) == vector
+    straight = Kernel(InStep(WIDEST))
+    x, out = straight.buffer("x", "read"), straight.buffer("out", "write")
+    straight.store(out, straight.cell, straight.load(x, straight.cell))
+    assert block_of(straight, vector) == vector
+
+
+def test_a_loop_is_written_once_however_many_turns_it_takes() -> None:
+    shape = Shape("float32", WIDEST, True)
+    texts = [print_kernel(looped(size, size), {}, shape).text for size in (50, 5000)]
+    assert texts[0].replace(" 50", " 5000") == texts[1]
+
+
+def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> None:
+    shape = Shape("float32", WIDEST, True)
+    source = print_kernel(looped(100, operations=arrangement.LONG_BATCH), {}, shape)
+    assert "@part" in source.text
+    assert source.effort == 1
+    assert print_kernel(looped(100, operations=LOOPED), {}, shape).effort == 0
