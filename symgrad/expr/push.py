@@ -82,7 +82,7 @@ class Structures:
             op, *args = graph.nodes[i]
             if op.__class__ is Pick and args[0] in self.wide:
                 found[i] = pick(graph, self.wide[args[0]][0], op.index, op.result)
-        return found
+        return {i: other for i, other in found.items() if other != i}
 
     # --- loops and choices ------------------------------------------------------------------------
 
