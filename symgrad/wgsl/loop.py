@@ -207,7 +207,8 @@ class Loop:
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
                 f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
             )
-        return min(fit, TURNED if form.by_columns else GRID)
+        grid = max(GRID // WORKGROUP * WORKGROUP, WORKGROUP)
+        return min(fit, TURNED if form.by_columns else grid)
 
     def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
         """A chunk whose data are on the device as rows of problems."""
