@@ -52,7 +52,7 @@ fn add_row(time: f32, count: f32) {
   let t45 = a0 * t19 + a1 * t26 + a2 * t34 + a3 * t42 - count;  // return (model - r[1]) ** 2
   let t46 = t45 * t45;
   sum0 += t46;
-  let t77 = t42 * t45;                                  // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+  let t77 = t42 * t45;
   sum10 += t77;
   let t78 = t39 * t77;
   sum11 += t78;
