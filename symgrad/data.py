@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.audit import Audit
+from symgrad.backend import backend_of
 from symgrad.bound_kernel import BoundKernel
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr.node import paused_gc
@@ -106,7 +107,7 @@ class DataKernel(RowProgram):
         in blocks of so many, whose sums it adds in float64: then last bits may differ. Rows that a
         GPU has no memory for are copied here, and go through its memory in every run.
         """
-        table = self._read(_whole(rows), own=not self.device.is_gpu, there=True)
+        table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
         try:
             resident = self._resident(table)
             table = self._on_host(table)

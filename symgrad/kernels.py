@@ -12,6 +12,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.audit import Audit, labels
+from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.column_results import ColumnResults, column_results
 from symgrad.errors import InputError, InputTypeError
@@ -60,10 +61,10 @@ class Kernel:
         self._bound: Bound | None = None
         self._lock, self._local = threading.Lock(), threading.local()
         self._dtype = np.dtype(self._options.dtype)
+        self._backend = backend_of(device)
+        self._backend.require(self._options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
-        self._point_shape = None if device.is_gpu else (inputs.total,)
-        if device.is_gpu:
-            targets.require_gpu_dtype(device, self._options.dtype)
+        self._point_shape = (inputs.total,) if self._backend.on_host else None
 
     # running -------------------------------------------------------------------------------------
 
@@ -119,8 +120,8 @@ class Kernel:
                 return self._run_point(filler.row)
         if isinstance(x, DeviceArray) or self._are_on_device(arrays):
             return self._run_on_device(program, arrays)
-        points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
-        if not batch and not self.device.is_gpu:
+        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        if not batch and self._backend.on_host:
             return self._run_point(points[0])
         return self._returned(program.run(points), batch)
 
@@ -165,7 +166,7 @@ class Kernel:
         if self._are_on_device(arrays):
             self._run_on_device(program, arrays, given)
             return out
-        points, batch = self._inputs.pack(arrays, self._options.dtype, not self.device.is_gpu)
+        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
         rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
         plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
         shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
@@ -173,7 +174,7 @@ class Kernel:
             self._copy(program.run(points), batch, rooms)
             return out
         flat = [room.reshape(len(points), -1) for (room,) in rooms]
-        if self.device.is_gpu:
+        if not self._backend.on_host:
             program.run_into(points, flat)
             return out
         call = program.bind(points, flat)
@@ -195,10 +196,10 @@ class Kernel:
                 np.copyto(room, part)
 
     def _are_on_device(self, arrays: Sequence[Any]) -> bool:
-        return self.device.is_gpu and self._inputs.are_on_device(arrays)
+        return not self._backend.on_host and self._inputs.are_on_device(arrays)
 
     def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
-        if not self.device.is_gpu:
+        if self._backend.on_host:
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
         points, batch = self._inputs.pack_on_device(arrays)
         if not out:
@@ -213,13 +214,7 @@ class Kernel:
     def _compiled(self) -> Any:
         with self._lock:
             if self._program is None:
-                options = self._options
-                if self.device.is_gpu:
-                    self._program = targets.gpu_program(self._shaders, self.device)
-                else:
-                    self._program = targets.cpu_program(
-                        self._computation, options.math, options.dtype
-                    )
+                self._program = self._backend.program(self._shaders)
             return self._program
 
     @property
@@ -302,7 +297,7 @@ class Kernel:
             (['host', 'kernel'], 1000, 20000)
         """
         there = self._are_on_device(arrays)
-        options = self._options.dtype, not self.device.is_gpu
+        options = self._options.dtype, self._backend.on_host
         _, batch = (
             self._inputs.pack_on_device(arrays) if there else self._inputs.pack(arrays, *options)
         )
@@ -400,7 +395,7 @@ def shared(
 ) -> Kernel:
     """The kernel of what the pipeline built, one for all equal traces: only for use within."""
     target = targets.choose(device)
-    owner = targets.open_gpu(target.index) if target.is_gpu else None  # another if one was lost
+    owner = backend_of(target).owner  # another if one was lost
     make = partial(assemble, built, inputs, options, title, target, single)
     key = built.computation, built.wanted, inputs, options, target, owner
     return _shared.get(key, make, weight(built.computation.graph))

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.expr.trace import Trace
 from symgrad.pipeline import Derivation, DTypeName, Options, Shaders, Wanted, build
 from symgrad.results import Array
 from symgrad.stats import flops
-from symgrad.targets import Device, cpu_program, gpu_program
+from symgrad.targets import Device
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.bandwidth import copying
 from symgrad.wgsl.device import open_gpu
@@ -97,10 +98,10 @@ def _repeated(
     computation = built.computation
     (ids,) = (output.nodes for output in computation.outputs)
     cost = flops(computation.graph, ids)
-    if device.is_gpu:
-        program = gpu_program(Shaders(computation, options, "limits"), device)
+    backend, shaders = backend_of(device), Shaders(computation, options, "limits")
+    program = backend.program(shaders)
+    if not backend.on_host:
         return _on_gpu(program, (count, width)), cost
-    program = cpu_program(computation, options.math, dtype)
     rooms = [np.ones((count, width), dtype) for _ in range(2)]
     call = program.bind(rooms[0], rooms[1:])
     return lambda turns: _again(call, turns), cost

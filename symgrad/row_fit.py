@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad import targets
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, warn
 from symgrad.optimize.arguments import bounds_of, number, whole
 from symgrad.optimize.point import Box
@@ -38,19 +39,16 @@ class Target:
     def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
         """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
         found = targets.choose("cpu" if device is None else device)
-        default = "float32" if found.is_gpu else "float64"
-        name = default if dtype is None else dtype_name(dtype)
-        if found.is_gpu:
-            targets.require_gpu_dtype(found, name)
+        backend = backend_of(found)
+        name = backend.dtype if dtype is None else dtype_name(dtype)
+        backend.require(name)
         return cls(found, name)
 
     def compiled(self, products: RowProducts) -> Run:
         """The kernel of the products of rows."""
         options, computation = products.options, products.computation
-        if not self.device.is_gpu:
-            return targets.cpu_program(computation, options.math, self.dtype).run
         shaders = Shaders(computation, options, f"{options.name}: products of derivatives")
-        return targets.gpu_program(shaders, self.device).run
+        return backend_of(self.device).program(shaders).run
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad import targets
+from symgrad.backend import backend_of
 from symgrad.data import DataKernel
 from symgrad.errors import InputError
 from symgrad.expr.node import INPUT, paused_gc
@@ -33,6 +33,7 @@ from symgrad.row_points import RowPoints
 from symgrad.row_sums import ORDER, PartsKernel, finished, sums_kernel_of
 from symgrad.row_table import Table
 from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.joined import Line, Pattern, Rows
 from symgrad.wgsl.names import unique
 from symgrad.wgsl.transfer import WRITTEN
@@ -108,11 +109,7 @@ class RowsKernel(PartsKernel):
         return replace(self.mapped, traced=traced), self.sparse
 
     def _compiled(self) -> Any:
-        computation, options = _computation(self._traced), self.request.options
-        if not self.device.is_gpu:
-            return targets.cpu_program(computation, options.math, options.dtype)
-        targets.require_gpu_dtype(self.device, options.dtype)
-        return targets.gpu_program(self._shaders, self.device)
+        return backend_of(self.device).program(self._shaders)
 
     @property
     def _shaders(self) -> Shaders:
@@ -126,12 +123,14 @@ class RowsKernel(PartsKernel):
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
         many = 4 * self._pattern.width * table.count > WRITTEN
-        return self.device.is_gpu and (many or isinstance(table.numbers, DeviceArray))
+        apart = not backend_of(self.device).on_host
+        return apart and (many or isinstance(table.numbers, DeviceArray))
 
     def _resident(self, table: Table) -> Rows | None:
         if not self._stays(table):
             return None
-        return targets.rows_on(self.device, self._pattern, table.numbers, table.indices)
+        owner = open_gpu(self.device.index)
+        return Rows(owner, self._pattern, table.numbers, table.indices)
 
     def _on_host(self, table: Table) -> Table:
         return super()._on_host(table) if self._stays(table) else table

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from symgrad import targets
+from symgrad.backend import backend_of
 from symgrad.errors import TraceError
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
@@ -39,7 +40,7 @@ class RowProgram:
     def _compiled(self) -> Any:
         """What runs it."""
         reduction, options = self._traced.reduction, self.request.options
-        return targets.sums(reduction, options, self._title, self.device)
+        return backend_of(self.device).sums(reduction, options, self._title)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from symgrad.arrays import real_numbers
-from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.kernel.plan import Computation, Reduction
-from symgrad.llvm import dispatch as llvm
 from symgrad.llvm.device import host
-from symgrad.mathlib.define import functions
-from symgrad.pipeline import Options, Shaders
-from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.joined import Pattern, Rows
 from symgrad.wgsl.stored import DTYPES
 
 
@@ -112,50 +102,6 @@ def _first_gpu(found: list[Device]) -> Device:
             'mesa-vulkan-drivers is one that computes on the CPU), or use device="cpu"'
         )
     return gpus[0]
-
-
-def gpu_program(shaders: Shaders, device: Device) -> Program:
-    """The kernel, compiled for a GPU."""
-    return Program(open_gpu(device.index), shaders.modules, shaders.layout, shaders.turns)
-
-
-def rows_on(
-    device: Device, pattern: Pattern, numbers: np.ndarray | DeviceArray, indices: np.ndarray
-) -> Rows:
-    """Rows that stay on a GPU, where points are put together from them."""
-    return Rows(open_gpu(device.index), pattern, numbers, indices)
-
-
-KEPT: Final = 2**12
-"""Nodes of a computation up to which its program for the CPU is kept."""
-
-_programs: Once[Any, llvm.Program] = Once(64)
-
-
-def cpu_program(computation: Computation, math: str, dtype: str) -> llvm.Program:
-    """The kernel, to be compiled for this CPU when it is first run."""
-    if len(computation.graph) > KEPT:
-        return llvm.Program(computation, math, dtype)
-    make = functools.partial(llvm.Program, computation, math, dtype)
-    return _programs.get((computation, math, dtype), make)
-
-
-def sums(reduction: Reduction, options: Options, title: str, device: Device) -> Any:
-    """A reduction over rows, compiled for the device."""
-    if not device.is_gpu:
-        return llvm.Sums(reduction, options.math, options.dtype)
-    require_gpu_dtype(device, options.dtype)
-    style = Style(options.math, options.comments, title)
-    return wgsl_sums.Sums(open_gpu(device.index), reduction, functions(options.math), style)
-
-
-def require_gpu_dtype(device: Device, dtype: str) -> None:
-    """Refuse what GPU kernels are not written for."""
-    if dtype != "float32":
-        raise DeviceError(
-            f"{device}: kernels on a GPU compute in float32, not {dtype}: its drivers have no "
-            f'{dtype} versions of exp, sin and the like; use device="cpu" for float64'
-        )
 
 
 def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") -> DeviceArray:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.place import describe
@@ -93,16 +94,17 @@ def fit_many(
         array([0.5, 1. , 2. ])
     """
     target = target_of(device, Y, p0)
-    kind = dtype_name(dtype or ("float32" if target.is_gpu else "float64"))
+    backend = backend_of(target)
+    kind = dtype_name(dtype or backend.dtype)
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
-    seen = _observed(Y, kind, not target.is_gpu)
-    if target.is_gpu and kind == "float64":
+    seen = _observed(Y, kind, backend.on_host)
+    if not backend.on_host and kind == "float64":
         given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
         given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, "mode": mode}
         given |= options
         return _in_both(f, x, Y, p0, target, covariance, given)
-    starts = _starts(f, p0, len(seen), bounds, kind, not target.is_gpu)
+    starts = _starts(f, p0, len(seen), bounds, kind, backend.on_host)
     n = starts.shape[1]
     x, plain = _places(f, as_given(x, "x"), seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)

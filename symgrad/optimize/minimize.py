@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.cache import Once
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tree import Sizes, Tree
 from symgrad.kernel.plan import Iteration
-from symgrad.llvm import loop as cpu
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,
@@ -37,7 +36,7 @@ from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.progress import Asked, Report, reporting
 from symgrad.rows import Reduce
-from symgrad.targets import Device, DeviceChoice, require_gpu_dtype
+from symgrad.targets import Device, DeviceChoice
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
@@ -145,14 +144,15 @@ def minimize_from(
     count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
-    convert = runner is not None or not target.is_gpu
+    backend = backend_of(target)
+    convert = runner is not None or backend.on_host
     tree, data = variables_of(n), data_of(shared, own, dtype, convert)
     problem, box = _problem(loss, tree, data, reduce, mode), bounds_of(bounds, tree)
     begin = starts_of(starts, tree, data, box, dtype, convert)
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
-    by_gpu = target.is_gpu and runner is None
+    by_gpu = not backend.on_host and runner is None
     stored = by_gpu and _stored(problem, method, data.rows)
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
     make = runner or (lambda made: runner_for(made, options, target))
@@ -176,16 +176,9 @@ def _stored(problem: Problem, method: Method, rows: int) -> bool:
     return many and can_be_stored(method)
 
 
-_loops: Once[Any, Runner] = Once(16)
-
-
 def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
     """The device's own way to run an iteration, compiled once."""
-    if device.is_gpu:
-        owner = open_gpu(device.index)
-        return _loops.get((made, options.math, owner), lambda: gpu.Loop(owner, made, options.math))
-    math, dtype = options.math, options.dtype
-    return _loops.get((made, math, dtype), lambda: cpu.Loop(made, math, dtype))
+    return backend_of(device).loop(made, options)
 
 
 def _streamed(
@@ -339,6 +332,5 @@ def _problem(loss: Callable[..., Any], tree: Tree, data: Data, reduce: str, mode
 
 
 def _options(loss: Callable[..., Any], math: Math, dtype: DTypeName, target: Device) -> Options:
-    if target.is_gpu:
-        require_gpu_dtype(target, dtype)
+    backend_of(target).require(dtype)
     return Options(getattr(loss, "__name__", "loss"), math, dtype, True, False)

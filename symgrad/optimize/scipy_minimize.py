@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.deriving import gradient_kernel, options_of
 from symgrad.errors import InputTypeError
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
@@ -83,7 +84,7 @@ def minimize(
     _require_scipys(tree, method)
     args = args if isinstance(args, tuple) else (args,)
     target = choose(device if device is not None else "cpu")
-    kind: DType = dtype or ("float32" if target.is_gpu else "float64")
+    kind: DType = dtype or backend_of(target).dtype
     name = method.lower() if isinstance(method, str) else ""
     loss = _loss_of(f, args, with_gradient=jac is True)
     compiled = options_of(f, None, "accurate", kind, True, comments=True)

@@ -1,0 +1,157 @@
+"""What kernels are compiled and run by: the rest asks this, not which kind of device it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from symgrad.cache import Once
+from symgrad.errors import DeviceError
+from symgrad.kernel.plan import Iteration, Reduction
+from symgrad.llvm import dispatch as llvm
+from symgrad.llvm import loop as llvm_loop
+from symgrad.mathlib.define import functions
+from symgrad.pipeline import DTypeName, Options, Shaders
+from symgrad.targets import Device
+from symgrad.wgsl import dispatch as wgsl
+from symgrad.wgsl import loop as wgsl_loop
+from symgrad.wgsl import reduce_dispatch as wgsl_sums
+from symgrad.wgsl.device import Gpu, open_gpu
+from symgrad.wgsl.emit import Style
+
+KEPT_PROGRAMS: Final = 64
+"""Compiled programs for the CPU that are kept for equal computations."""
+
+KEPT_LOOPS: Final = 16
+"""Compiled loops that are kept for equal iterations."""
+
+LARGEST_KEPT: Final = 2**12
+"""Nodes of the largest computation whose program for the CPU is kept."""
+
+
+class Backend(Protocol):
+    """Compiles what a kernel computes for one device, and says where its arrays are.
+
+    What it compiles is called alike on all devices: ``run`` takes arrays of the host and returns
+    fresh ones, and the names of the arguments are the same.
+    """
+
+    @property
+    def device(self) -> Device:
+        """What it compiles for."""
+        ...
+
+    @property
+    def on_host(self) -> bool:
+        """Whether programs work on the host's own arrays: nothing is sent, or converted there."""
+        ...
+
+    @property
+    def dtype(self) -> DTypeName:
+        """The most accurate dtype that it computes in."""
+        ...
+
+    @property
+    def owner(self) -> Gpu | None:
+        """Whose memory arrays are in, another one after a device was lost; None for the host's."""
+        ...
+
+    def require(self, dtype: str) -> None:
+        """Refuse a dtype that it does not compute in.
+
+        Raises:
+            DeviceError: it names the device and the remedy.
+        """
+        ...
+
+    def program(self, shaders: Shaders) -> Any:
+        """A computation at many points."""
+        ...
+
+    def sums(self, reduction: Reduction, options: Options, title: str) -> Any:
+        """A computation at every row of a table, summed over the rows."""
+        ...
+
+    def loop(self, iteration: Iteration, options: Options) -> Any:
+        """A computation that is repeated for each of many problems."""
+        ...
+
+
+_programs: Once[Any, llvm.Program] = Once(KEPT_PROGRAMS)
+_loops: Once[Any, Any] = Once(KEPT_LOOPS)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Kernels as LLVM IR, on all cores: see `Backend`."""
+
+    device: Device
+    on_host = True
+    dtype: DTypeName = "float64"
+    owner = None
+
+    def require(self, dtype: str) -> None:
+        """It computes in both."""
+
+    def program(self, shaders: Shaders) -> llvm.Program:
+        """A computation at many points, compiled when it is first run."""
+        computation, options = shaders.computation, shaders.options
+        make = partial(llvm.Program, computation, options.math, options.dtype)
+        if len(computation.graph) > LARGEST_KEPT:
+            return make()
+        return _programs.get((computation, options.math, options.dtype), make)
+
+    def sums(self, reduction: Reduction, options: Options, title: str) -> llvm.Sums:
+        """Sums over the rows of a table."""
+        return llvm.Sums(reduction, options.math, options.dtype)
+
+    def loop(self, iteration: Iteration, options: Options) -> llvm_loop.Loop:
+        """Steps of many problems, a vector of them at a time."""
+        math, dtype = options.math, options.dtype
+        make = partial(llvm_loop.Loop, iteration, math, dtype)
+        return _loops.get((iteration, math, dtype), make)
+
+
+@dataclass(frozen=True)
+class Wgpu:
+    """Kernels as WGSL, on a GPU: see `Backend`."""
+
+    device: Device
+    on_host = False
+    dtype: DTypeName = "float32"
+
+    @property
+    def owner(self) -> Gpu:
+        """The GPU, which is opened when it is first asked for."""
+        return open_gpu(self.device.index)
+
+    def require(self, dtype: str) -> None:
+        """Refuse float64."""
+        if dtype != "float32":
+            raise DeviceError(
+                f"{self.device}: kernels on a GPU compute in float32, not {dtype}: its drivers "
+                f'have no {dtype} versions of exp, sin and the like; use device="cpu" for float64'
+            )
+
+    def program(self, shaders: Shaders) -> wgsl.Program:
+        """A computation at many points, an invocation each."""
+        self.require(shaders.options.dtype)
+        return wgsl.Program(self.owner, shaders.modules, shaders.layout, shaders.turns)
+
+    def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
+        """Sums over the rows of a table, by workgroups."""
+        self.require(options.dtype)
+        style = Style(options.math, options.comments, title)
+        return wgsl_sums.Sums(self.owner, reduction, functions(options.math), style)
+
+    def loop(self, iteration: Iteration, options: Options) -> wgsl_loop.Loop:
+        """Steps of many problems, all inside one dispatch."""
+        owner, math = self.owner, options.math
+        make = partial(wgsl_loop.Loop, owner, iteration, math)
+        return _loops.get((iteration, math, owner), make)
+
+
+def backend_of(device: Device) -> Backend:
+    """What compiles for a device."""
+    return Wgpu(device) if device.is_gpu else Cpu(device)

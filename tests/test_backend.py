@@ -1,0 +1,34 @@
+"""What compiles for a device is asked alike, whichever device it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad import targets
+from symgrad.backend import backend_of
+from symgrad.errors import DeviceError
+from symgrad.pipeline import Shaders
+
+DEVICES = ["cpu", "gpu"]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_programs_are_run_alike(name: str) -> None:
+    backend = backend_of(targets.choose(name))  # pyright: ignore[reportArgumentType]
+    kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="cpu")
+    shaders = Shaders(kernel._computation, kernel._options, "a product")
+    (found,) = backend.program(shaders).run(np.array([[2, 3], [4, 5]], np.float32))
+    np.testing.assert_array_equal(found.ravel(), [6, 20])
+
+
+def test_each_refuses_what_it_does_not_compute_in() -> None:
+    cpu, gpu = (backend_of(targets.choose(name)) for name in ("cpu", "gpu"))
+    for backend in (cpu, gpu):
+        backend.require("float32")
+        backend.require(backend.dtype)
+    with pytest.raises(DeviceError, match='device="cpu"'):
+        gpu.require("float64")
+    assert cpu.on_host and cpu.owner is None
+    assert not gpu.on_host and gpu.owner is gpu.owner is not None
