@@ -68,7 +68,9 @@ class Restoring(Sweep):
         for last in restored:
             self._overwritten.setdefault(last, math.inf)
             self._overwritten.update(versions(graph, last, regions))
-        self._writers = set(self._overwritten.values())
+        writers = {int(w) for w in self._overwritten.values() if w < math.inf}
+        self._writers = {w for w in writers if graph.type(w) == "t"}
+        """Loops and choices that write what is restored: they are not run again."""
         if restored:
             self.order = reachable(graph, [*[i for i, _ in seeds], *restored])
 

@@ -122,12 +122,12 @@ def slopes_of_gradient(derived: Derived, gradient: list[int], at: np.ndarray) ->
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_random_programs(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "depth", "k"), [*[(k, 2, -1) for k in range(24)], (294, 3, -2)])
+def test_random_programs(seed: int, depth: int, k: int) -> None:
     """Reverse agrees with forward, strips with none, and what is simplified with what is not."""
-    drawn = random_program(seed, kinds=Kinds(bounds=False))
+    drawn = random_program(seed, kinds=Kinds(bounds=depth > 2, depth=depth))
     graph, at, n = drawn.graph, points(), len(drawn.ids)
-    root, one, zero = drawn.floats[-1].id, graph.constant(1.0), graph.constant(0.0)
+    root, one, zero = drawn.floats[k].id, graph.constant(1.0), graph.constant(0.0)
     found = [*vjp(graph, {root: one}, drawn.ids), *vjp(graph, {root: one}, drawn.ids, 2)]
     found += [jvp(graph, {x: one}, [root])[0] for x in drawn.ids]
     roots = [root, *[zero if i is None else i for i in found]]
