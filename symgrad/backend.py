@@ -20,14 +20,14 @@ from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.device import Gpu, open_gpu
 from symgrad.wgsl.emit import Style
 
-KEPT_PROGRAMS: Final = 64
-"""Compiled programs for the CPU that are kept for equal computations."""
+CACHED_PROGRAMS: Final = 64
+"""Most compiled programs for the CPU that are cached."""
 
-KEPT_LOOPS: Final = 16
-"""Compiled loops that are kept for equal iterations."""
+CACHED_LOOPS: Final = 16
+"""Most compiled loops that are cached."""
 
-LARGEST_KEPT: Final = 2**12
-"""Nodes of the largest computation whose program for the CPU is kept."""
+LARGEST_CACHED: Final = 2**12
+"""Nodes of the largest computation whose program for the CPU is cached."""
 
 
 class Backend(Protocol):
@@ -78,8 +78,8 @@ class Backend(Protocol):
         ...
 
 
-_programs: Once[Any, llvm.Program] = Once(KEPT_PROGRAMS)
-_loops: Once[Any, Any] = Once(KEPT_LOOPS)
+_programs: Once[Any, llvm.Program] = Once(CACHED_PROGRAMS)
+_loops: Once[Any, Any] = Once(CACHED_LOOPS)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Cpu:
         """A computation at many points, compiled when it is first run."""
         computation, options = shaders.computation, shaders.options
         make = partial(llvm.Program, computation, options.math, options.dtype)
-        if len(computation.graph) > LARGEST_KEPT:
+        if len(computation.graph) > LARGEST_CACHED:
             return make()
         return _programs.get((computation, options.math, options.dtype), make)
 

@@ -22,7 +22,7 @@ from symgrad.expressions import Expressions
 from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.parameters import rows_of
-from symgrad.pipeline import KEPT_NODES, Built, Options, Shaders, weight
+from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
 from symgrad.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
 from symgrad.profiling import Profile, profile_kernel
 from symgrad.progress import Asked, staged
@@ -387,7 +387,7 @@ _PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
 
 
-_shared: Once[Any, Kernel] = Once(KEPT_NODES)
+_shared: Once[Any, Kernel] = Once(CACHED_NODES)
 
 
 def shared(

@@ -91,15 +91,15 @@ class Derivation:
     derive: Callable[[Trace], Sequence[Wanted]] = field(compare=False)
 
 
-KEPT_NODES: Final = 2**17
-"""Nodes of the traces, all together, for which what they led to is kept: some 100 MiB."""
+CACHED_NODES: Final = 2**17
+"""Nodes, all together, of the traces whose builds are cached: some 100 MiB."""
 
-_kept: Once[Any, Built] = Once(KEPT_NODES)
+_kept: Once[Any, Built] = Once(CACHED_NODES)
 
 
 def weight(graph: Graph) -> int:
     """What a graph counts among those that are kept: at least so much that these are 64."""
-    return max(len(graph), KEPT_NODES // 64)
+    return max(len(graph), CACHED_NODES // 64)
 
 
 def build(

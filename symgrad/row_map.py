@@ -41,7 +41,7 @@ from symgrad.wgsl.transfer import WRITTEN
 CHUNK: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
 
-BLOCK: Final = 2**16
+HESSIAN_ROWS: Final = 2**16
 """Rows whose second derivatives are kept before they are added up."""
 
 DENSE: Final = 2**30
@@ -200,8 +200,8 @@ class RowsKernel(PartsKernel):
         """The sums of the parts over all rows."""
         total: list[Any] = []
         count = len(points.indices)
-        for first in range(0, max(count, 1), BLOCK):
-            rows = slice(first, min(first + BLOCK, count))
+        for first in range(0, max(count, 1), HESSIAN_ROWS):
+            rows = slice(first, min(first + HESSIAN_ROWS, count))
             where = self._where(points.indices[rows])
             pairs = zip(self.parts, self._computed(points, rows, there), strict=True)
             sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]

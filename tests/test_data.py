@@ -122,7 +122,7 @@ def test_tables_are_streamed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = kernel.run(P, rows)
     blocks = (rows[k : k + 77] for k in range(0, 1000, 77))
     agree(kernel.run(P, blocks), whole, 1e-6)
-    monkeypatch.setattr(data, "BLOCK", 100)
+    monkeypatch.setattr(data, "TABLE_ROWS", 100)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
         np.save(path, rows.astype(np.float32))

@@ -19,10 +19,10 @@ LARGE: Final = 2**17
 """Bytes from which memory is kept: from here on the C library asks the system for pages."""
 
 MOST_KEPT: Final = 8
-"""Arrays that are kept, at most, if they have more than `KEPT` bytes."""
+"""Arrays that are kept, at most, if they have more than `IDLE_BYTES` bytes."""
 
-KEPT: Final = 2**24
-"""Bytes up to which arrays are kept however many they are."""
+IDLE_BYTES: Final = 2**24
+"""Idle bytes that the pool keeps, however many arrays they are."""
 
 
 MOST_BYTES: Final = 2**31
@@ -84,7 +84,7 @@ class Pool:
 
     def _is_too_much(self) -> bool:
         nbytes = sum(owner.nbytes for owner in self._owners)
-        return nbytes > MOST_BYTES or nbytes > KEPT and len(self._owners) > MOST_KEPT
+        return nbytes > MOST_BYTES or nbytes > IDLE_BYTES and len(self._owners) > MOST_KEPT
 
 
 POOL: Final = Pool()

@@ -154,12 +154,12 @@ class Loop:
         return weight_of(self.iteration.update.graph) + rows * each
 
 
-Part = Callable[[slice, np.ndarray], None]
+Visit = Callable[[slice, np.ndarray], None]
 """What is done to the states (P, state) of some of the problems."""
 
 
 def run_from(
-    loops: Sequence[tuple[Loop, int]], count: int, fill: Part, read: Part,
+    loops: Sequence[tuple[Loop, int]], count: int, fill: Visit, read: Visit,
     shared: np.ndarray | None = None, own: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """Do the steps of some loops, one loop after the other, and keep no states.

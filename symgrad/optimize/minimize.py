@@ -49,7 +49,7 @@ MOST_STEPS: Final = 2**24
 CHUNK: Final = 250
 """Steps between two calls of a callback."""
 
-UNROLLED: Final = 12
+STRAIGHT_LINE: Final = 12
 """Variables up to which least squares on a GPU are straight-line code: nothing is faster there.
 
 Its length grows with their cube: with 15 variables drivers take ten seconds, with 30 a minute.
@@ -172,7 +172,7 @@ def minimize_from(
 
 def _stored(problem: Problem, method: Method, rows: int) -> bool:
     """Whether a GPU is to keep the matrix of the normal equations, rather than expressions."""
-    many = 0 < rows <= STORED_ROWS and problem.n > UNROLLED and fits(problem.n)
+    many = 0 < rows <= STORED_ROWS and problem.n > STRAIGHT_LINE and fits(problem.n)
     return many and can_be_stored(method)
 
 

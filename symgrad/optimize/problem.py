@@ -39,8 +39,8 @@ from symgrad.pipeline import (
 )
 from symgrad.results import Array
 
-KEPT: Final = 2**10
-"""Nodes of a trace up to which what it led to is kept."""
+LARGEST_CACHED: Final = 2**10
+"""Nodes of the largest trace whose problem is cached."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Problem:
                 traced = trace(loss, self.n + self.columns)
         except Exception:  # whatever f raises, it raises again where more is known
             return None
-        key = traced.key if len(traced.graph) <= KEPT else None
+        key = traced.key if len(traced.graph) <= LARGEST_CACHED else None
         return (
             None if key is None else (key, self.n, self.shared, self.own, self.weight, self.by.mode)
         )

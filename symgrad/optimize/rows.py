@@ -27,8 +27,8 @@ from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice
 
-BLOCK: Final = 2**16
-"""Rows whose Jacobian is held at once."""
+JACOBIAN_ROWS: Final = 2**16
+"""Rows whose Jacobian is in memory at a time."""
 
 MANY: Final = 2**17
 """Rows from which sums over them come first, and the Jacobian only at the end."""
@@ -156,13 +156,13 @@ class Rows:
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
         room = points, (np.empty(len(points)), np.empty((len(points), self.n)))
-        if len(self.y) <= BLOCK:
+        if len(self.y) <= JACOBIAN_ROWS:
             self._room = room
         return room
 
     def _agrees(self, p: np.ndarray) -> bool:
         """Whether the model of single rows is what it is of all rows together."""
-        some = slice(0, min(len(self.y), BLOCK))
+        some = slice(0, min(len(self.y), JACOBIAN_ROWS))
         with np.errstate(all="ignore"):
             try:
                 want = np.asarray(self.f(self._given[..., some], *p), float)
@@ -186,7 +186,7 @@ class Rows:
     def _blocks(self, p: np.ndarray) -> Iterator[np.ndarray]:
         """Derivatives and residuals of some rows at a time, (m, n + 1)."""
         whole = self.scale is not None and self.scale.ndim == 2
-        size = max(len(self.y), 1) if whole else BLOCK
+        size = max(len(self.y), 1) if whole else JACOBIAN_ROWS
         for first in range(0, len(self.y), size):
             rows = slice(first, first + size)
             values, jacobian = self._evaluate(p, rows)

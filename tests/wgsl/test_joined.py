@@ -78,7 +78,7 @@ def test_second_derivatives_are_added_up(stays: pytest.MonkeyPatch) -> None:
         return (looking(p, r) - r.t) ** 2
 
     kernel = sg.fused_hessian(SHAPE, loss, columns=list(ROWS), sparse=True, device="gpu")
-    stays.setattr(row_map, "BLOCK", 256)
+    stays.setattr(row_map, "HESSIAN_ROWS", 256)
     found, bound = arrays(kernel.run(P, ROWS)), arrays(kernel.bind(ROWS).run(P))
     stays.setattr(row_map, "WRITTEN", 1 << 40)
     for part, other, want in zip(found, bound, arrays(kernel.run(P, ROWS)), strict=True):
