@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.expr.arrays import ADD_AT, FRESH, WRITES, write
-from symgrad.expr.node import ARRAYS, Graph, Node, Op, reachable
+from symgrad.expr.node import (
+    ARRAYS,
+    CONST,
+    TRUTH,
+    WORD,
+    Graph,
+    Node,
+    Op,
+    float_bits,
+    reachable,
+)
 from symgrad.expr.region import Choice, Loop, Pick, Region
 
 Array = Any
+
+FOLDED: Final = {"b": TRUTH, "u": WORD, "f": CONST}
+"""The leaves of constants, by the type of the operation that makes them."""
+
 Mask = Any
 """Which points something is computed for: truths, or None for all."""
 
@@ -215,3 +229,8 @@ def fold(op: Op, arguments: tuple[Node, ...]) -> float | bool | int:
     with np.errstate(all="ignore"):
         result = op.reference(*[leaf(a, np.float64) for a in arguments])
     return np.asarray(result).item()
+
+
+def constant_node(kind: str, value: Any) -> Node:
+    """The leaf that is a value of this type."""
+    return FOLDED[kind], float_bits(float(value)) if kind == "f" else int(value)

@@ -1,27 +1,43 @@
 """Loops and choices without what nobody needs, and laws of regions.
 
 What is not needed: results, the carries that none needs, captures, carries that never change, and
-carries and captures that are constants. The laws: a loop of no turn is its inits, one of few turns
-its body as often; what a loop's last turn makes of captures alone is made behind it; a choice whose
-condition is known is one of its sides, and a result that both sides give is no result of a choice;
-within a side the condition is known. All are exact.
+carries and captures that are constants. A loop of constants alone is one itself, its value by the
+references of operations. The laws: a loop of no turn is its inits, one of few turns its body as
+often; what a loop's last turn makes of captures alone is made behind it; a choice whose condition
+is known is one of its sides, and a result that both sides give is no result of a choice; within a
+side the condition is known. All are exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.expr.evaluate import FOLDED, constant_node, evaluate_graph
 from symgrad.expr.fuse import copied
 from symgrad.expr.node import TRUTH, WORD, Graph, inputs_of, reachable
-from symgrad.expr.region import TURNS, Choice, Loop, Region, choice_op, close, loop_op, pick
+from symgrad.expr.region import (
+    TURNS,
+    Choice,
+    Loop,
+    Region,
+    Regional,
+    choice_op,
+    close,
+    loop_op,
+    pick,
+)
 
 UNROLLED_TURNS: Final = 4
 """Turns up to which a loop with a small body is written out."""
 
 UNROLLED_COST: Final = 64
 """What all turns of a loop that is written out cost at most, in additions."""
+
+FOLDED_STEPS: Final = 2**11
+"""Operations that evaluating a loop of constants takes at most: some milliseconds."""
 
 Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """The graph of some roots, simplified, and the roots in it; all inputs are kept."""
@@ -129,7 +145,7 @@ class Shrinking:
         k, *params = op.body.params
         seen, carries = _needed(op, wanted - {TURNS}, fixed)
         others = [n for n in range(len(params)) if n not in carries and params[n] in seen]
-        region, kept = self._closed(
+        region, kept = self._cut(
             op.body,
             [k, *[params[j] for j in carries]],
             {params[n]: args[2 + n] for n in others},
@@ -137,14 +153,36 @@ class Shrinking:
         )
         count = self._count(args[0], args[1])
         most = count if op.most is None or (count is not None and count < op.most) else op.most
-        small = loop_op(region, len(carries), op.test, op.down, most)
         given = [*args[:2], *[args[2 + j] for j in carries], *kept]
         numbers = {j: n for n, j in enumerate(carries)} | {TURNS: TURNS}
+        whole = loop_op(region, len(carries), op.test, op.down, most)
+        if self._is_folded(whole, [numbers[j] for j in wanted], given, count):
+            return {j: self._folded(whole, numbers[j], given) for j in wanted}
+        region = self._simplified(region)
+        small = loop_op(region, len(carries), op.test, op.down, most)
         if self._is_least(small, given):
             loop = self._made.intern((small, *given))
             return {j: pick(self._made, loop, numbers[j], _kind(small, numbers[j])) for j in wanted}
         again = self._loop(small, {numbers[j] for j in wanted}, given)
         return {j: again[numbers[j]] for j in wanted}
+
+    def _is_folded(
+        self, op: Loop, wanted: Iterable[int], args: Sequence[int], count: int | None
+    ) -> bool:
+        """Whether these results are constants, and known soon."""
+        if count is None or not all(self._made.nodes[a][0].constant for a in args):
+            return False
+        turns = count if op.most is None else min(count, op.most)
+        return turns * _steps(op.body) <= FOLDED_STEPS and all(
+            _kind(op, j) in FOLDED for j in wanted
+        )
+
+    def _folded(self, op: Loop, number: int, args: Sequence[int]) -> int:
+        """The constant that a result of a loop of constants is."""
+        alone, kind = Graph(), _kind(op, number)
+        loop = alone.intern((op, *[alone.intern(self._made.nodes[a]) for a in args]))
+        ((value,),) = evaluate_graph(alone, [pick(alone, loop, number, kind)], {})
+        return self._made.intern(constant_node(kind, value))
 
     def _is_least(self, op: Loop, args: Sequence[int]) -> bool:
         """Whether nothing more is seen of a loop that does not change, or that nobody needs."""
@@ -204,7 +242,14 @@ class Shrinking:
     def _closed(
         self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
     ) -> tuple[Region, list[int]]:
-        """The region simplified, and what is outside of it.
+        """The region simplified, and what is outside of it: see `_cut`."""
+        region, kept = self._cut(body, params, outside, yields)
+        return self._simplified(region), kept
+
+    def _cut(
+        self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
+    ) -> tuple[Region, list[int]]:
+        """The region of what the yields need, and what is outside of it.
 
         A parameter for what is a constant outside is that constant; those for the same are one.
         """
@@ -216,9 +261,24 @@ class Shrinking:
             elif kept.setdefault(a, p) != p:
                 replace[p] = kept[a]
         region, _ = close(graph, [*params, *kept.values()], yields, replace)
+        return region, list(kept)
+
+    def _simplified(self, region: Region) -> Region:
         made, roots = self._simplify(region.graph, region.yields)
         made.release()
-        return Region(made, tuple(inputs_of(made)), tuple(roots)), list(kept)
+        return Region(made, tuple(inputs_of(made)), tuple(roots))
+
+
+def _steps(body: Region) -> float:
+    """How many operations a region takes at most; infinitely many if that, or one, is not known."""
+    graph, steps = body.graph, 1.0
+    for i in reachable(graph, body.yields):
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            turns = op.most if isinstance(op, Loop) else 1
+            steps += _steps(op.body) * (math.inf if turns is None else turns)
+        steps += math.inf if op is ops.opaque else 1
+    return steps
 
 
 def _kind(op: Loop, number: int) -> str:

@@ -14,14 +14,13 @@ from typing import Any, Final, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS, length
-from symgrad.expr.evaluate import fold
+from symgrad.expr.evaluate import FOLDED, constant_node, fold
 from symgrad.expr.facts import Facts
 from symgrad.expr.fuse import fused
 from symgrad.expr.law import Guard, Law, Pattern
 from symgrad.expr.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.match import Matcher, matchers
 from symgrad.expr.node import (
-    CONST,
     INPUT,
     INTEGER,
     TRUTH,
@@ -29,7 +28,6 @@ from symgrad.expr.node import (
     Graph,
     Node,
     Op,
-    float_bits,
     reachable,
 )
 from symgrad.expr.rebuild import Copy, Make, outline, rebuild
@@ -241,7 +239,7 @@ class Rewriter:
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
         if op is ops.opaque:
             return None
-        if op.arity and op.result in _FOLDED and all(head.constant for head in heads):
+        if op.arity and op.result in FOLDED and all(head.constant for head in heads):
             return _fold
         if op is ops.where and heads[0] is TRUTH:
             return _choose
@@ -266,15 +264,10 @@ def _nothing(*_: Any) -> None:
     return None
 
 
-_FOLDED: Final = {"b": TRUTH, "u": WORD, "f": CONST}
-"""The leaves of constants, by the type of the operation that makes them."""
-
-
 def _fold(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     nodes = rewriter.graph.nodes
     value = fold(op, tuple([nodes[a] for a in args]))
-    bits = float_bits(float(value)) if op.result == "f" else int(value)
-    return rewriter.graph.intern((_FOLDED[op.result], bits))
+    return rewriter.graph.intern(constant_node(op.result, value))
 
 
 def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:

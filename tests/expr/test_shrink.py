@@ -55,6 +55,42 @@ def step(_: Any, x: Any) -> Any:
 # --- loops ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("level", [False, True, "real"])
+def test_a_loop_of_constants_is_a_constant(level: Level) -> None:
+    def f(v: Any) -> Any:
+        inner = lambda k, c: (sg.tanh(c[0]) + k, c[1] + v[0])  # noqa: E731
+        return v[1] * fori_loop(2, 9, inner, (2.0, v[1]))[0]
+
+    graph, want = simplified(f, level), 2.0
+    for k in range(2, 9):
+        want = np.tanh(want) + k
+    assert not found(graph, Loop)
+    assert any(graph.value(i) == pytest.approx(want, rel=1e-14) for i in range(len(graph)))
+
+
+def test_loops_of_constants_within_loops_are_constants() -> None:
+    def body(_: Any, x: Any) -> Any:
+        twice = lambda k, c: fori_loop(0, 6, step, c)  # noqa: E731
+        return x * fori_loop(0, 7, twice, 2.0)
+
+    assert len(found(simplified(lambda v: fori_loop(0, 9, body, v[0])), Loop)) == 1
+
+
+def test_how_many_turns_a_loop_of_constants_takes_is_known() -> None:
+    graph = simplified(lambda v: v[0] + while_loop(lambda x: x < 100, lambda x: 2 * x, 3.0, 20))
+    assert not found(graph, Loop)
+    assert any(graph.value(i) == 192.0 for i in range(len(graph)))
+
+
+def test_long_loops_of_constants_are_left_to_the_kernel() -> None:
+    long = lambda v: v[0] + fori_loop(0, 10**6, step, 0.5)  # noqa: E731
+    made = trace(long, 2)
+    assert found(simplify(made.graph, made.outputs)[0], Loop)
+    endless = lambda v: v[0] + while_loop(lambda x: x > 1, lambda x: x + 1, 2.0)  # noqa: E731
+    made = trace(endless, 2)
+    assert found(simplify(made.graph, made.outputs)[0], Loop)
+
+
 @pytest.mark.parametrize(("turns", "stay"), [(0, 0), (1, 0), (4, 0), (5, 1)])
 def test_a_loop_of_few_turns_is_written_out(turns: int, stay: int) -> None:
     graph = simplified(lambda v: fori_loop(2, 2 + turns, lambda k, x: step(k, x) * k, v[0]))
