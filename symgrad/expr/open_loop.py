@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
@@ -18,6 +19,9 @@ from symgrad.expr.misuse import located
 from symgrad.expr.node import WORD, Graph, reachable
 from symgrad.expr.place import OnePlace
 from symgrad.expr.region import close, hole, loop_op, pick
+
+_runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
+"""How often a loop that begins as this carry of one around it runs at most, in all."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class OpenLoop:
         graph = self._graph
         with OnePlace(graph):
             made = hole(graph, graph.type(init), size_of(graph, init), name)
+        runs = _runs.setdefault(graph, {})
+        runs[made] = (self._turns.most or 1) * runs.get(init, 1)
         self._inits.append(init)
         self._holes.append(made)
         return made
@@ -100,7 +106,8 @@ class OpenLoop:
         with OnePlace(graph):
             region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
             op = loop_op(region, len(yields), test is not None, most=turns.most)
-            op, errors = compensated(op)
+            runs = _runs.get(graph, {})
+            op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
             inits = [*self._inits, *[graph.constant(0.0)] * errors]
             made = graph.add(op, turns.first, turns.last, *inits, *captured)
             ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
