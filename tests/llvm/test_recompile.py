@@ -51,12 +51,12 @@ class Called:
         made = chain(250 + seed, 3)
         self.function = function(made)
         self.x = np.linspace(0.1, 1.0, 3, dtype=np.float32)
-        self.room = np.empty(self.function.workspace, np.uint8)
 
     def bits(self) -> bytes:
-        """The results."""
+        """The results. Threads may ask for them, so each call has memory of its own to work in."""
+        room = np.empty(self.function.workspace, np.uint8)
         y, z = np.full(1, np.nan, np.float32), np.full(4, np.nan, np.float32)
-        arrays: list[Any] = [self.x, y, z, self.room]
+        arrays: list[Any] = [self.x, y, z, room]
         self.function.call(*[FFI.from_buffer(a) for a in arrays])
         return y.tobytes() + z.tobytes()
 
