@@ -377,6 +377,11 @@ def inputs_of(graph: Graph) -> list[int]:
     return [numbered[k] for k in sorted(numbered)]
 
 
+def heads(graph: Graph) -> set[Op]:
+    """The operations and leaves that occur in a graph, needed or not."""
+    return {node[0] for node in graph.nodes}
+
+
 def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:
     """How often each of these nodes is an argument of another of them."""
     counts = dict.fromkeys(order, 0)

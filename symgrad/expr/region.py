@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -10,7 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
-from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op, flags, reachable
+from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op, flags, heads, reachable
 from symgrad.expr.place import Place, resolve_places
 
 
@@ -292,15 +292,14 @@ def name_of(graph: Graph, i: int) -> str:
     return payload[1] if op is HOLES.get(op.result) else ""
 
 
-def has_regions(graph: Graph, order: Iterable[int]) -> bool:
-    """Whether there is a loop or a choice among these nodes."""
-    nodes = graph.nodes
-    return any(nodes[i][0].__class__ in Regional for i in order)
+def has_regions(graph: Graph) -> bool:
+    """Whether there is a loop or a choice in a graph, needed or not; far quicker than a walk."""
+    return any(op.__class__ in Regional for op in heads(graph))
 
 
 def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:
     """The regions of all loops and choices that the roots need, those within others too."""
-    for i in reachable(graph, roots):
+    for i in reachable(graph, roots) if has_regions(graph) else ():
         op = graph.nodes[i][0]
         if isinstance(op, Regional):
             yield op.body

@@ -59,10 +59,9 @@ def simplify(
     pass, so that what an operation and its derivative share is shared. With ``regroup``, products
     of derivatives use those that are there already.
     """
-    order = reachable(graph, roots)
-    if has_regions(graph, order):
+    if has_regions(graph):
         graph, roots = fused(graph, roots)
-        order = reachable(graph, roots)
+    order = reachable(graph, roots)
     copy = outline(graph)
     target = Rewriter(copy.graph, laws_for(level), definitions or {}, regroup)
     again = partial(simplify, level=level, definitions=definitions, regroup=regroup)
@@ -81,7 +80,7 @@ class _Rebuilding:
         target = self._target
         derived = (i for part in graph.derived for i in part) if self._laws else ()
         changed: dict[int, Make] = dict.fromkeys(derived, target.make_derived)
-        if has_regions(graph, order):
+        if has_regions(graph):
             changed |= self._structures(graph, order)
         return rebuild(graph, order, copy, target.make, changed)
 

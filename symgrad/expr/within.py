@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from symgrad.expr.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.rebuild import outline, rebuild
-from symgrad.expr.region import Choice, Loop, Region, Regional, choice_op, loop_op
+from symgrad.expr.region import Choice, Loop, Region, Regional, choice_op, has_regions, loop_op
 
 Pass = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """``(graph, roots) -> (graph, roots)``, which keeps all inputs, in order."""
@@ -17,6 +17,8 @@ def in_regions(graph: Graph, roots: Sequence[int], transform: Pass) -> tuple[Gra
 
     The regions within regions are left to ``transform``; so is the graph itself.
     """
+    if not has_regions(graph):
+        return graph, list(roots)
     order = reachable(graph, roots)
     regional = {i: graph.nodes[i][0] for i in order if isinstance(graph.nodes[i][0], Regional)}
     new = {op: _transformed(op, transform) for op in set(regional.values())}

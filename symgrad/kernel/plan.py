@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from symgrad.expr.node import INPUT, STRUCTURED, Graph, reachable
+from symgrad.expr.node import INPUT, STRUCTURED, Graph, heads, reachable
 from symgrad.expr.region import require_straight
 from symgrad.kernel.layout import Layout
 
@@ -53,6 +53,8 @@ class Computation:
     @cached_property
     def is_structured(self) -> bool:
         """Whether there are loops, choices or arrays in it."""
+        if all(op.result not in STRUCTURED for op in heads(self.graph)):
+            return False
         roots = [i for o in self.outputs for i in o.nodes]
         return any(self.graph.type(i) in STRUCTURED for i in reachable(self.graph, roots))
 
