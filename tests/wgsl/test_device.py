@@ -206,7 +206,7 @@ def test_kernels_that_are_dropped_leave_nothing_behind(
         before = alive()
         for k in range(8, 14):
             make(k)
-        assert alive() == before
+        assert alive() - before == Counter()  # kernels of other tests may be dropped meanwhile
 
 
 def test_pipelines_of_living_kernels_are_shared(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
