@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad import demo
+from symgrad.screen import PlainScreen
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -98,6 +100,17 @@ def test_the_readme_shows_the_kernel_of_its_first_example() -> None:
     example = doctest.DocTestParser().get_doctest(start, {}, "README.md", "README.md", 0)
     doctest.DocTestRunner(verbose=False).run(example, clear_globs=False)
     assert example.globs["kernel"].wgsl.rstrip("\n") == rest.partition("\n```")[0]
+
+
+def test_the_readme_shows_what_the_demonstration_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """But for float32's columns, which differ among devices in their last digits."""
+    demo.run_demo(PlainScreen(), "Thurber", "cpu")
+    said = capsys.readouterr().out.splitlines()
+    start = next(k for k, line in enumerate(said) if "certified by NIST" in line)
+    assert said[start] in README
+    rows = [line.split() for line in README.splitlines() if re.match(r"b\d  ", line)]
+    want = [line.split() for line in said[start + 2 : start + 9]]
+    assert [(r[0], r[1], *r[4:]) for r in rows] == [(r[0], r[1], *r[4:]) for r in want]
 
 
 def test_the_readme_says_what_its_loop_on_a_gpu_prints(capsys: pytest.CaptureFixture[str]) -> None:
