@@ -127,26 +127,24 @@ from symgrad.expr.verbs import (
 )
 
 if TYPE_CHECKING:
-    from symgrad.audit import Audit, Suspect
-    from symgrad.bound_kernel import BoundKernel
-    from symgrad.checking import Report, check
-    from symgrad.data import DataKernel
+    from symgrad.checks.check import Report, check
     from symgrad.expr.control import fori_loop
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
-    from symgrad.functional import value_and_grad
-    from symgrad.fused import (
+    from symgrad.fit.curve_fit import curve_fit
+    from symgrad.fit.fit_many import fit_many
+    from symgrad.fit.scipy_minimize import minimize
+    from symgrad.front.functional import value_and_grad
+    from symgrad.front.fused import (
         forward_backward,
         fused_forward,
         fused_forward_backward,
         fused_jacobian,
         fused_least_squares,
     )
-    from symgrad.fused_second import fused_hessian, fused_hvp
-    from symgrad.kernels import Kernel
-    from symgrad.memory_use import Memory, free_memory, memory
+    from symgrad.front.fused_second import fused_hessian, fused_hvp
+    from symgrad.front.kernels import Kernel
+    from symgrad.kernel.stats import Stats
     from symgrad.optimize import schedules
-    from symgrad.optimize.curve_fit import curve_fit
-    from symgrad.optimize.fit_many import fit_many
     from symgrad.optimize.lbfgs import LBFGS
     from symgrad.optimize.least_squares import LevenbergMarquardt
     from symgrad.optimize.method import Evaluation, Method, Move, Rule, Tolerances
@@ -154,13 +152,15 @@ if TYPE_CHECKING:
     from symgrad.optimize.newton import GaussNewton, Newton
     from symgrad.optimize.result import FitError
     from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
-    from symgrad.optimize.scipy_minimize import minimize
-    from symgrad.profiling import Profile, profile
-    from symgrad.progress import Progress
-    from symgrad.row_map import RowsKernel
-    from symgrad.row_sums import SumsKernel
-    from symgrad.squares import LeastSquaresKernel
-    from symgrad.stats import Stats
+    from symgrad.report.audit import Audit, Suspect
+    from symgrad.report.memory_use import Memory, free_memory, memory
+    from symgrad.report.profiling import Profile, profile
+    from symgrad.report.progress import Progress
+    from symgrad.rows.bound import BoundKernel
+    from symgrad.rows.each_row import RowsKernel
+    from symgrad.rows.kernel import DataKernel
+    from symgrad.rows.squares import LeastSquaresKernel
+    from symgrad.rows.sums import SumsKernel
     from symgrad.targets import Device, device_array, devices
     from symgrad.wgsl.array import DeviceArray
 
@@ -344,21 +344,21 @@ __all__ = [
 ]
 
 _LATER = {
-    "symgrad.audit": "Audit Suspect",
-    "symgrad.bound_kernel": "BoundKernel",
-    "symgrad.checking": "Report check",
-    "symgrad.data": "DataKernel",
+    "symgrad.report.audit": "Audit Suspect",
+    "symgrad.rows.bound": "BoundKernel",
+    "symgrad.checks.check": "Report check",
+    "symgrad.rows.kernel": "DataKernel",
     "symgrad.expr.control": "fori_loop",
     "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
-    "symgrad.functional": "value_and_grad",
-    "symgrad.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
+    "symgrad.front.functional": "value_and_grad",
+    "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
     "fused_least_squares",
-    "symgrad.fused_second": "fused_hessian fused_hvp",
-    "symgrad.kernels": "Kernel",
-    "symgrad.memory_use": "Memory free_memory memory",
+    "symgrad.front.fused_second": "fused_hessian fused_hvp",
+    "symgrad.front.kernels": "Kernel",
+    "symgrad.report.memory_use": "Memory free_memory memory",
     "symgrad.optimize": "schedules",
-    "symgrad.optimize.curve_fit": "curve_fit",
-    "symgrad.optimize.fit_many": "fit_many",
+    "symgrad.fit.curve_fit": "curve_fit",
+    "symgrad.fit.fit_many": "fit_many",
     "symgrad.optimize.lbfgs": "LBFGS",
     "symgrad.optimize.least_squares": "LevenbergMarquardt",
     "symgrad.optimize.method": "Evaluation Method Move Rule Tolerances",
@@ -366,13 +366,13 @@ _LATER = {
     "symgrad.optimize.newton": "GaussNewton Newton",
     "symgrad.optimize.result": "FitError",
     "symgrad.optimize.rules": "Adam AdamW Clipped GradientDescent Momentum",
-    "symgrad.optimize.scipy_minimize": "minimize",
-    "symgrad.profiling": "Profile profile",
-    "symgrad.progress": "Progress",
-    "symgrad.row_map": "RowsKernel",
-    "symgrad.row_sums": "SumsKernel",
-    "symgrad.squares": "LeastSquaresKernel",
-    "symgrad.stats": "Stats",
+    "symgrad.fit.scipy_minimize": "minimize",
+    "symgrad.report.profiling": "Profile profile",
+    "symgrad.report.progress": "Progress",
+    "symgrad.rows.each_row": "RowsKernel",
+    "symgrad.rows.sums": "SumsKernel",
+    "symgrad.rows.squares": "LeastSquaresKernel",
+    "symgrad.kernel.stats": "Stats",
     "symgrad.targets": "Device device_array devices",
     "symgrad.wgsl.array": "DeviceArray",
 }

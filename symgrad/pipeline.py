@@ -27,11 +27,11 @@ from symgrad.kernel import watch
 from symgrad.kernel.layout import Layout
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
+from symgrad.kernel.stats import flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
-from symgrad.results import Result
-from symgrad.stats import flops, operations
+from symgrad.values.results import Result
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.printer import Printed, print_map
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symgrad.arrays import real_numbers
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.llvm.device import host
+from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import list_gpus, open_gpu
 from symgrad.wgsl.stored import DTYPES

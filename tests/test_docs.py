@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad import demo
-from symgrad.screen import PlainScreen
+from symgrad.demo import demonstration
+from symgrad.report.screen import PlainScreen
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "symgrad" / "data" / "README.md"]
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "symgrad/demo/data/README.md"]
 
 NEW = """New.
 
@@ -104,7 +104,7 @@ def test_the_readme_shows_the_kernel_of_its_first_example() -> None:
 
 def test_the_readme_shows_what_the_demonstration_prints(capsys: pytest.CaptureFixture[str]) -> None:
     """But for float32's columns, which differ among devices in their last digits."""
-    demo.run_demo(PlainScreen(), "Thurber", "cpu")
+    demonstration.run_demo(PlainScreen(), "Thurber", "cpu")
     said = capsys.readouterr().out.splitlines()
     start = next(k for k, line in enumerate(said) if "certified by NIST" in line)
     assert said[start] in README

@@ -15,9 +15,12 @@ from pathlib import Path
 import symgrad
 
 ROOT = Path(__file__).parents[1]
-FLOORS = {"errors": 0, "cache": 0, "expr": 1, "mathlib": 2, "kernel": 3, "wgsl": 4, "llvm": 4}
-FACE = 5
-"""The floor of every other module of symgrad: the pipeline, and what users see."""
+LAYERS = """
+    errors cache < expr < mathlib values < kernel < wgsl llvm < pipeline targets < backend < report
+    < optimize < rows < front < fit < checks demo < symgrad __main__
+"""
+FLOORS = {room: k for k, rooms in enumerate(LAYERS.split("<")) for room in rooms.split()}
+"""How high each folder or file of symgrad stands: what is below knows nothing of what is above."""
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
 OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas"}
@@ -82,14 +85,9 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else "symgrad"
 
 
-def floor(module: str) -> int:
-    return FLOORS.get(room(module), FACE)
-
-
 def may_import(a: str, b: str) -> bool:
-    """Whether module a may import b: one of its own room, or of a lower floor; the face is one."""
-    same = room(a) == room(b) or floor(a) == floor(b) == FACE
-    return same or floor(b) < floor(a)
+    """Whether module a may import b: one of its own room, or of a lower floor."""
+    return room(a) == room(b) or FLOORS[room(b)] < FLOORS[room(a)]
 
 
 def is_driver(i: Import) -> bool:

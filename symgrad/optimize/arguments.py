@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.collapse import warn_if_collapsed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
-from symgrad.parameters import rows_of
+from symgrad.values.collapse import warn_if_collapsed
+from symgrad.values.parameters import rows_of
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 

@@ -28,7 +28,7 @@ from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Collected, Data, Ends, Task
 from symgrad.pipeline import Options, Wanted, simplify_outputs
-from symgrad.results import Array
+from symgrad.values.results import Array
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu

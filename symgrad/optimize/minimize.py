@@ -32,11 +32,11 @@ from symgrad.optimize.result import ENDED, Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Data, Ends, HostStates, Stages, States, Task, streamed
-from symgrad.parameters import of_row, variables_of
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
-from symgrad.progress import Asked, Report, reporting
-from symgrad.rows import Reduce
+from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice
+from symgrad.values.parameters import of_row, variables_of
+from symgrad.values.tables import Reduce
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu

@@ -14,7 +14,7 @@ from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
-from symgrad.rows import Columns, read
+from symgrad.values.tables import Columns, read
 from symgrad.wgsl.array import DeviceArray
 
 

@@ -37,7 +37,7 @@ from symgrad.pipeline import (
     require_range,
     simplify_outputs,
 )
-from symgrad.results import Array
+from symgrad.values.results import Array
 
 LARGEST_CACHED: Final = 2**10
 """Nodes of the largest trace whose problem is cached."""

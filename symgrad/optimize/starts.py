@@ -12,8 +12,8 @@ from symgrad.expr.tree import Tree
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Data
-from symgrad.parameters import rows_of
 from symgrad.targets import Device, choose, devices
+from symgrad.values.parameters import rows_of
 from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.dispatch import DeviceArray
 

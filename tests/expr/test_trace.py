@@ -257,7 +257,7 @@ import numpy as np
 from symgrad.expr import functions as sg
 from symgrad.expr import differentiate
 from symgrad.pipeline import Derivation, Options, Shaders, Wanted, build
-from symgrad.results import Array, Scalar
+from symgrad.values.results import Array, Scalar
 
 def f(v):
     names = {"a", "b", "c", "d"}  # a set of strings: its order depends on the hash seed

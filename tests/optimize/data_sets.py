@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from symgrad import nist
-from symgrad.fitting import MODELS, agreeing_digits
+from symgrad.demo import nist
+from symgrad.demo.fitting import MODELS, agreeing_digits
 
 
 @dataclass(frozen=True, eq=False)

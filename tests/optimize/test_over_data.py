@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.rows import Reduce
+from symgrad.values.tables import Reduce
 
 X = np.linspace(0.0, 4.0, 40)
 TRUE = np.random.default_rng(0).uniform(0.5, 2.0, (7, 3))

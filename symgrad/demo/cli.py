@@ -1,0 +1,181 @@
+"""The command line: ``python -m symgrad demo``, ``devices`` and ``show``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from symgrad.demo.demonstration import run_demo
+from symgrad.demo.nist import available
+from symgrad.errors import InputError, SymgradError
+from symgrad.front.fused import fused_forward, fused_forward_backward, fused_jacobian
+from symgrad.front.fused_second import fused_hessian
+from symgrad.mathlib.define import MATH
+from symgrad.report.screen import open_screen
+from symgrad.targets import choose, devices
+
+KINDS: Final[dict[str, Callable[..., Any]]] = {
+    "gradient": fused_forward_backward,
+    "values": fused_forward,
+    "jacobian": fused_jacobian,
+    "hessian": fused_hessian,
+}
+"""What ``show --kind`` may compute."""
+
+DEMO: Final = Path(tempfile.gettempdir(), "symgrad-demo.png")
+"""Where the demonstration draws its picture, unless it is told."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0, 1 for an error, 2 for a wrong command line."""
+    given = parser().parse_args(arguments)
+    try:
+        given.run(given)
+        sys.stdout.flush()
+    except (SymgradError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has gone, as in `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        sys.stderr.write(f"symgrad: error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser("symgrad", description="A Python loss in, one fused kernel out.")
+    commands = top.add_subparsers(required=True, metavar="command")
+    _add_demo(commands)
+    listing = commands.add_parser("devices", help="list what kernels can run on")
+    listing.set_defaults(run=lambda _: list_devices())
+    _add_show(commands)
+    return top
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser("demo", help="fit a data set of NIST and compare")
+    demo.add_argument("--dataset", default="Thurber", metavar="NAME", help=", ".join(available()))
+    demo.add_argument("--device", type=device, help="gpu, cpu, or an index of `symgrad devices`")
+    demo.add_argument("--starts", type=count, default=500, help="how many (%(default)s)")
+    demo.add_argument("--steps", type=count, default=60, help="of the optimiser (%(default)s)")
+    demo.add_argument("--output", type=Path, default=DEMO, metavar="FILE",
+                      help="where the plot goes: .png, .svg or .pdf (%(default)s)")  # fmt: skip
+    demo.set_defaults(run=demonstrate)
+
+
+def _add_show(commands: Any) -> None:
+    show = commands.add_parser("show", help="print the kernel of a function of yours")
+    show.add_argument("function", metavar="module:function", help="a module of this folder")
+    show.add_argument("n", type=count, help="the number of variables of the function")
+    show.add_argument("--kind", choices=KINDS, default="gradient", help="(%(default)s)")
+    show.add_argument("--math", choices=MATH, default="accurate")
+    show.set_defaults(run=show_kernel)
+
+
+def device(text: str) -> str | int:
+    """A device as the command line names it."""
+    return int(text) if text.isdecimal() else text
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+def demonstrate(given: argparse.Namespace) -> None:
+    """``symgrad demo``."""
+    require_writable(given.output)
+    run_demo(open_screen(), given.dataset, given.device, given.starts, given.steps, given.output)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a place for the plot before the work is done rather than after it."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"--output {path}: there is no folder {path.parent}" if not path.is_dir()
+                         else f"--output {path} is a folder: name a file in it")  # fmt: skip
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--output {path}: the name must end in .png, .svg or .pdf")
+
+
+def list_devices() -> None:
+    """``symgrad devices``."""
+    chosen = choose(None)
+    for d in devices():
+        default = d == chosen or (d.kind, chosen.kind) == ("cpu", "cpu")
+        write(f"{d.index}  {d}{'  <- device=None' if default else ''}")
+
+
+def show_kernel(given: argparse.Namespace) -> None:
+    """``symgrad show``."""
+    f = find_function(given.function)
+    try:
+        kernel = KINDS[given.kind](given.n, f, device="cpu", math=given.math)
+    except SymgradError:
+        raise
+    except Exception as error:
+        raise InputError(f"{given.function} with n = {given.n} raised {_told(error)}") from error
+    write(kernel.wgsl.rstrip("\n"))
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """The function that ``module:function`` names, of a module in the current folder or installed.
+
+    Raises:
+        InputError: if there is none; the message says what there is.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise InputError(f"{name!r} names no function: write module:function, such as losses:f")
+    module = import_from_here(module_name)
+    found = getattr(module, function_name, None)
+    if callable(found):
+        return found
+    own = [k for k, v in vars(module).items() if getattr(v, "__module__", "") == module_name]
+    there = f"it has {', '.join(own)}" if own else "it defines none"
+    raise InputError(f"module {module_name} has no function {function_name!r}: {there}")
+
+
+def import_from_here(name: str) -> Any:
+    """The module of this name, looked for in the current folder first."""
+    if sys.path[:1] != [os.getcwd()]:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            here = f"there is no module {name!r}, here in {os.getcwd()} or installed"
+            raise InputError(here) from error
+        raise InputError(f"module {name} raised {_told(error)}") from error
+    except Exception as error:
+        raise InputError(f"module {name} raised {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """An error of the user's code: what it says, and the line that it came from."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(Path(f.filename))]
+    where = f'\n  at {own[-1].filename}:{own[-1].lineno}: "{own[-1].line}"' if own else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _is_users(file: Path) -> bool:
+    """Whether a file is below the current folder and none of symgrad's."""
+    return file.is_relative_to(Path.cwd()) and not file.is_relative_to(Path(__file__).parent)
+
+
+def write(text: str) -> None:
+    """A line of output."""
+    sys.stdout.write(text + "\n")

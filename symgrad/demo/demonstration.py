@@ -1,0 +1,115 @@
+"""The demonstration: a data set of NIST fitted from hundreds of starting points at once.
+
+One kernel holds the whole data set: for a vector of parameters it computes all residuals and all
+their derivatives. Levenberg and Marquardt's method around it is a few lines of NumPy.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symgrad.demo.fitting import MODELS, Fit, agreeing_digits, fit, residual_kernel, scatter
+from symgrad.demo.nist import Dataset, load
+from symgrad.demo.plot import plot_fit
+from symgrad.front.kernels import Kernel
+from symgrad.report.screen import Screen
+from symgrad.targets import choose
+
+
+def run_demo(
+    screen: Screen, dataset: str = "Thurber", device: Any = None, count: int = 500,
+    steps: int = 60, output: Path | None = None,
+) -> Fit:  # fmt: skip
+    """Fit a data set, and show progress, parameters, speed and a picture.
+
+    Raises:
+        InputError: if there is no such data set. DeviceError: if there is no such device.
+    """
+    data = load(dataset)
+    target = choose(device)
+    introduce(screen, data)
+    start = time.perf_counter()
+    kernel = residual_kernel(data, target)
+    starts = scatter(data, count)
+    kernel.run(starts)
+    ready = time.perf_counter() - start
+    screen.say(f"Kernel   {describe(kernel)}")
+    screen.say(f"         ready in {ready:.2f} s on {kernel.device}")
+    screen.say(f"\nLevenberg-Marquardt from {len(starts)} starts at once, in float32:")
+    result = fit(data, kernel, starts, steps, screen)
+    show_parameters(screen, result)
+    show_speed(screen, result)
+    if output is not None:
+        screen.say(plot_fit(result, MODELS[data.name], output))
+    return result
+
+
+def introduce(screen: Screen, data: Dataset) -> None:
+    """Say what is fitted."""
+    screen.say(
+        f"Data     {data.name}, NIST Statistical Reference Datasets, {data.level} difficulty"
+    )
+    screen.say(f"         {len(data.x)} observations of {data.response} against {data.predictor}")
+    screen.say(f"Model    {data.model}")
+
+
+def describe(kernel: Kernel) -> str:
+    """The size of the kernel in words."""
+    stats = kernel.stats
+    shaders = f", {stats.shaders} shaders" if stats.shaders > 1 else ""
+    return f"residuals and Jacobian, {stats.operations:,} operations a point{shaders}"
+
+
+def show_parameters(screen: Screen, result: Fit) -> None:
+    """The parameters beside the certified ones, with the digits that agree."""
+    data, single = result.data, result.end.parameters[result.best]
+    digits = [agreeing_digits(found, data.certified) for found in (single, result.polished)]
+    columns = (data.certified, single, digits[0], result.polished, digits[1])
+    header = ("", "certified by NIST", "float32", "digits", "then float64, CPU", "digits")
+    forms = ("{:.10e}", "{:.7e}", "{:.1f}", "{:.10e}", "{:.1f}")
+    rows = [
+        [name, *[form.format(value) for form, value in zip(forms, values, strict=True)]]
+        for name, *values in zip(data.parameters, *columns, strict=True)
+    ]
+    screen.say()
+    screen.table(header, rows)
+    arrived = " and ".join(f"start {k + 1}" for k in (0, 1) if result.reached[k]) or "neither start"
+    screen.say(
+        f"\n{result.reached.sum()} of {len(result.starts)} starts reached the certified minimum, "
+        f"a sum of squares of {data.residual_sum:.6g}; of NIST's own, {arrived}."
+    )
+
+
+def show_speed(screen: Screen, result: Fit) -> None:
+    """Where the kernel ran, and how fast."""
+    kernel, starts = result.kernel, result.starts
+    many, one = seconds_a_call(kernel, starts), seconds_a_call(kernel, starts[0])
+    took = kernel.stats.seconds
+    made = sum(seconds for stage, seconds in took.items() if stage != "compile")
+    screen.say(f"\nRan on   {kernel.device}")
+    screen.say(
+        f"Made in  {made:.3f} s from Python to WGSL, then compiled in {took['compile']:.2f} s"
+    )
+    screen.say(
+        f"Speed    {many * 1e6:,.0f} µs a call with {len(starts)} points: "
+        f"{len(starts) / many:,.0f} points/s; {one * 1e6:,.0f} µs with one point"
+    )
+    m, n = len(result.data.x), len(result.data.certified)
+    screen.say(
+        f"         (a point is {n} parameters in, {m} residuals and {m * n} derivatives out)"
+    )
+
+
+def seconds_a_call(kernel: Kernel, points: np.ndarray, budget: float = 0.3) -> float:
+    """The time of the fastest of several calls."""
+    fastest, end = np.inf, time.perf_counter() + budget
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        with np.errstate(all="ignore"):
+            kernel.run(points)
+        fastest = min(fastest, time.perf_counter() - start)
+    return fastest

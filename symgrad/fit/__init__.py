@@ -1,0 +1,1 @@
+"""Fits in SciPy's words."""

@@ -1,0 +1,351 @@
+"""`curve_fit` with SciPy's signature: exact derivatives, and all the digits there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError, warn
+from symgrad.expr.accumulate import Mode, require_mode
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.fit.levenberg import Measure, averaged, minimum
+from symgrad.fit.model import Rows, Shape
+from symgrad.optimize.arguments import parameters_of, real, start_within, whole
+from symgrad.optimize.point import Box, Point, offset
+from symgrad.optimize.result import FitError, scipy_optimize
+from symgrad.pipeline import DType, dtype_name
+from symgrad.report.progress import Asked, Report, reporting
+from symgrad.targets import DeviceChoice, choose
+
+JACOBIANS: Final = (None, "2-point", "3-point", "cs")
+"""What SciPy takes as ``jac`` beside functions."""
+
+METHODS: Final = (None, "lm", "trf", "dogbox")
+
+IGNORED: Final = frozenset(
+    {"ftol", "xtol", "gtol", "epsfcn", "factor", "diag", "col_deriv", "x_scale", "verbose",
+     "diff_step", "jac_sparsity", "tr_solver", "tr_options", "f_scale"}
+)  # fmt: skip
+"""What SciPy's methods take and this one does not need."""
+
+MOST: Final = 2**31 - 1
+"""The most evaluations that may be asked for."""
+
+TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
+"""The relative offset from which an end is no minimum; pairs of float32 have float64's."""
+
+
+@frozen_for(EVERY_STEP)
+def curve_fit(
+    f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
+    absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
+    method: str | None = None, jac: Any = None, *, full_output: bool = False,
+    nan_policy: Literal["raise", "omit"] | None = None, mode: Mode = "auto",
+    device: DeviceChoice = None, dtype: DType | None = None, progress: Asked = False,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
+    """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
+
+    The model is traced and differentiated, so derivatives are exact and no steps are chosen. In
+    float64 on the CPU, the default, hard problems reach about ten digits: see `levenberg`.
+
+    Args:
+        f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
+            for one x, or, if it treats x as a whole, for all of them; anew at every call.
+        xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
+            is then traced for all of it.
+        ydata: (M,).
+        p0: the parameters to start from; by default 1 for each that f names, or within bounds.
+        sigma: standard deviations of ydata, (M,), infinite for rows to leave out, or their
+            covariance, (M, M), or one number.
+        absolute_sigma: False scales pcov so that the residuals have the deviations they have.
+        check_finite: refuse data that are not finite.
+        bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``.
+        method: "lm", "trf" or "dogbox" are taken and mean the same; "lm" refuses bounds.
+        jac: taken and not needed.
+        full_output: whether to return more.
+        nan_policy: None or "raise", or "omit" to leave out rows with NaN.
+        mode: how derivatives are made, "auto" for what takes the fewest operations: see
+            `fused_jacobian`. It matters to models that need all of x at once, as simulations do.
+        device: the CPU by default. A GPU evaluates the model in float32 up to the neighbourhood of
+            the minimum, which the CPU reaches in float64.
+        dtype: "float64" by default. "float32" evaluates the model and its derivatives to the end on
+            the device, as pairs of float32: data and parameters keep the digits they have in
+            float64, and sums, products, powers, exponentials, logarithms, sines, cosines and arc
+            tangents about 13 of them; others have float32's own, as have models that need all of x
+            at once. Steps are the CPU's.
+        progress: True to show how far a fit is that takes longer than a second, or a function that
+            is called with a `Progress`. If it raises StopIteration, a FitError names the best end.
+        kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
+            tolerances (ftol, xtol, gtol) and the like are taken, but the fit always goes on until
+            rounding ends it; of its losses ``loss="linear"`` alone.
+
+    Returns:
+        ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev``, the residuals
+        ``fvec``, and the ``mode`` of derivatives; not MINPACK's ``fjac``, ``ipvt`` and ``qtf``), a
+        message and a flag.
+
+    Raises:
+        FitError: a RuntimeError, if no minimum is found. InputError: a ValueError, for data that do
+        not fit together. TraceError: if f cannot be traced.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> x = np.linspace(0, 4, 50)
+        >>> popt, pcov = sg.curve_fit(lambda x, a, b: a * np.exp(-b * x), x, 2.5 * np.exp(-1.3 * x))
+        >>> popt.round(6)
+        array([2.5, 1.3])
+    """
+    require_mode(mode)
+    x, y, shape = _data(xdata, ydata, check_finite, nan_policy)
+    x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy, shape)
+    start, box = _start(f, p0, bounds, method)
+    _require_rows(len(y), len(start), box, method)
+    target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
+    kind = "float64" if dtype is None else dtype_name(dtype)
+    with reporting(progress, "evaluations") as report:
+        told = _Told(report)
+        if target.is_gpu and dtype is None:
+            coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
+            start, target = _near(coarse, start, box, limit, told), choose("cpu")
+        rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",
+                    mode=mode)  # fmt: skip
+        end = _fit(rows, start, box, limit, told)
+    _require_minimum(end, box, rows, limit)
+    pcov = covariance(end, len(y), absolute_sigma)
+    if not full_output:
+        return end.p, pcov
+    message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
+    found = {"nfev": rows.calls, "fvec": rows.residuals(end.p), "mode": rows.made}
+    return end.p, pcov, found, message, 1
+
+
+def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
+    """The covariance of the parameters, (JᵀJ)⁻¹, scaled by the residuals unless ``absolute``."""
+    n = len(end.p)
+    if end.condition * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
+        warn(
+            "Covariance of the parameters could not be estimated",
+            scipy_optimize().OptimizeWarning,
+        )
+        return np.full((n, n), np.inf)
+    inverse = np.linalg.inv(end.T / end.lengths) / end.lengths[:, None]
+    pcov = inverse @ inverse.T
+    return pcov if absolute else pcov * (end.cost / (rows - n))
+
+
+class _Told:
+    """Evaluations that are reported, with the least sum of squares."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._count = report, 0
+        self._best: Point | None = None
+
+    def of(self, measure: Measure) -> Measure:
+        """The same evaluations, which are reported."""
+
+        def told(p: np.ndarray) -> Point:
+            at = measure(p)
+            self._count += 1
+            if self._best is None or at.cost < self._best.cost:
+                self._best = at
+            best = self._best
+            try:
+                self._report(self._count, lambda: best.cost)
+            except StopIteration as error:
+                raise FitError(
+                    f"the fit was ended by progress= after {self._count} evaluations; the best so "
+                    f"far is {best.p.tolist()}"
+                ) from error
+            return at
+
+        return told
+
+
+def _near(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.ndarray:
+    """The minimum in float32; where float32 leads to no clear one, the start as it was."""
+    try:
+        end = _fit(rows, p, box, limit, told)
+    except FitError as error:
+        if isinstance(error.__cause__, StopIteration):
+            raise
+        return p
+    clear = offset(end, box) <= TOLERANCE["float32"] and end.condition < 1e7
+    return end.p if clear else p
+
+
+def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
+    rows.prepare(p)
+    at, quick = told.of(rows.at), told.of(rows.quick)
+    with np.errstate(all="ignore"):
+        if rows.many:
+            p = minimum(quick, quick(p), box, limit, rows.linear).p
+        start = at(p)
+        if not np.isfinite(start.cost):
+            raise FitError(
+                f"the model or a derivative of it is not finite at the start, {p.tolist()}: give "
+                "another p0"
+            )
+        end = minimum(at, start, box, limit, rows.linear)
+        return averaged(at, end, box, limit) if rows.dtype == "float32" else end
+
+
+def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:
+    left = offset(end, box)
+    if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
+        return
+    # residuals as small as the rounding of the model have no direction, nor have those that the
+    # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
+    noise = np.finfo(rows.dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
+    noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
+    if left * np.sqrt(end.cost) > 100.0 * noise:
+        raise FitError(
+            "Optimal parameters not found: no minimum was reached in "
+            f"{rows.calls} evaluations (maxfev = {limit} for each attempt); the best so far is "
+            f"{end.p.tolist()}; give a p0 nearer to the solution, or bounds"
+        )
+
+
+def _in_deviations(rows: Rows) -> np.ndarray:
+    if rows.scale is None:
+        return rows.y
+    return rows.y / rows.scale if rows.scale.ndim == 1 else np.linalg.solve(rows.scale, rows.y)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _data(
+    xdata: Any, ydata: Any, check_finite: bool, nan_policy: str | None
+) -> tuple[np.ndarray, np.ndarray, Shape]:
+    """x as (k, M) if it is that, y as (M,), and how f takes x."""
+    x, y = real(xdata, "xdata"), real(ydata, "ydata")
+    if y.size == 0:
+        raise InputError("`ydata` must not be empty!")
+    if nan_policy not in (None, "raise", "omit"):
+        raise InputError(f'nan_policy={nan_policy!r}: use None, "raise" or "omit"')
+    if y.ndim != 1 or (x.ndim == 1 and x.shape != y.shape):
+        raise InputError(
+            f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
+        )
+    _require_finite(x, y, check_finite, nan_policy)
+    if x.ndim in (1, 2) and x.shape[-1] == len(y):
+        return np.atleast_2d(x), y, "flat" if x.ndim == 1 else "columns"
+    return x, y, "other"
+
+
+def _require_finite(
+    x: np.ndarray, y: np.ndarray, check_finite: bool, nan_policy: str | None
+) -> None:
+    """Refuse NaN and infinities, as far as that is asked for; in y they leave nothing to fit."""
+    if nan_policy == "raise" and (np.isnan(x).any() or np.isnan(y).any()):
+        raise InputError("The input contains nan values: nan_policy='omit' leaves those rows out")
+    if (
+        nan_policy != "omit"
+        and check_finite
+        and not (np.isfinite(x).all() and np.isfinite(y).all())
+    ):
+        raise InputError("array must not contain infs or NaNs; nan_policy='omit' leaves NaN out")
+    if not (np.isfinite(y) | (np.isnan(y) & (nan_policy == "omit"))).all():
+        raise InputError("ydata holds NaN or infinities; nan_policy='omit' leaves NaN out")
+
+
+def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
+    """Refuse fewer rows than parameters where SciPy would use MINPACK's lm."""
+    if rows < n and (method == "lm" or (method is None and not box.bounded)):
+        raise InputTypeError(
+            f"The number of func parameters={n} must not exceed the number of data points={rows}: "
+            "method='trf' takes that"
+        )
+
+
+def _scale(sigma: Any, count: int) -> np.ndarray | None:
+    """Deviations (M,), or the Cholesky factor (M, M) of a covariance."""
+    if sigma is None:
+        return None
+    found = real(sigma, "sigma")
+    if np.isnan(found).any() or (found.ndim < 2 and np.any(found == 0.0)):
+        raise InputError("sigma holds NaN or 0: deviations are numbers other than 0")
+    if found.size == 1:
+        return np.full(count, found.item())
+    if found.shape == (count,):
+        return found
+    if found.shape != (count, count):
+        raise InputError("`sigma` has incorrect shape.")
+    try:
+        return np.linalg.cholesky(found)
+    except np.linalg.LinAlgError as error:
+        raise InputError("`sigma` must be positive definite.") from error
+
+
+def _omitted(
+    x: np.ndarray, y: np.ndarray, scale: np.ndarray | None, nan_policy: str | None, shape: Shape
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The data without rows that hold NaN, if these are to be left out."""
+    if nan_policy != "omit":
+        return x, y, scale
+    rows = 0 if shape == "other" else -1
+    if x.ndim == 0 or x.shape[rows] != len(y):
+        raise InputError(f"nan_policy='omit' needs rows of xdata, and its shape is {x.shape}")
+    keep = ~(np.isnan(np.moveaxis(x, rows, 0).reshape(len(y), -1)).any(axis=1) | np.isnan(y))
+    if scale is not None and scale.ndim == 2:
+        scale = np.linalg.cholesky((scale @ scale.T)[np.ix_(keep, keep)])
+    elif scale is not None:
+        scale = scale[keep]
+    return np.compress(keep, x, axis=rows), y[keep], scale
+
+
+def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray, Box]:
+    """The parameters to start from, and the box they stay in."""
+    if method not in METHODS:
+        raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
+    n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    box = _box(bounds, n)
+    if method == "lm" and box.bounded:
+        raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
+    p = start_within(box.low, box.high) if p0 is None else np.array(real(p0, "p0")).ravel()
+    if (p < box.low).any() or (p > box.high).any():
+        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
+    return p, box
+
+
+def _box(bounds: Any, n: int) -> Box:
+    """SciPy's bounds of n parameters."""
+    try:
+        low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+        box = Box(_side(low, n), _side(high, n))
+    except ValueError as error:
+        raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error
+    if not (box.low < box.high).all():
+        raise InputError("bounds: each lower bound must be strictly less than each upper bound")
+    return box
+
+
+def _side(values: Any, n: int) -> np.ndarray:
+    """The bounds of one side, (n,)."""
+    side = np.empty(n)
+    side[:] = real(values, "bounds")
+    return side
+
+
+def _limit(options: dict[str, Any], jac: Any) -> int:
+    """The most evaluations of an attempt; options that would change the fit are refused."""
+    if not callable(jac) and jac not in JACOBIANS:
+        raise InputError(f"jac={jac!r}: None, a function, '2-point', '3-point' or 'cs' is taken")
+    if "args" in options:
+        raise InputError("'args' is not a supported keyword argument.")
+    loss = options.pop("loss", "linear")
+    if loss != "linear":
+        raise InputTypeError(
+            f'curve_fit does not know loss={loss!r}: it minimises the sum of squares, "linear"'
+        )
+    limit = options.pop("maxfev", None) or options.pop("max_nfev", None) or 1000
+    others = {*options} - IGNORED - {"max_nfev"}
+    if others:
+        raise InputTypeError(
+            f"curve_fit does not know {', '.join(sorted(others))}: it minimises the sum of squares"
+        )
+    return whole(limit, "maxfev", 1, MOST)

@@ -1,0 +1,115 @@
+"""The data of many curves, as the columns of rows: x, a weight if there is one, and y."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.optimize.arguments import real
+from symgrad.optimize.evaluation import Weighted
+from symgrad.values.tables import NAN_POLICIES
+from symgrad.wgsl.array import DeviceArray
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Columns of rows, those shared by all curves (M, ks) first, then each curve's own (S, M, ko).
+
+    1. A row has ``k`` columns of x, a weight if it is ``weights``, and y, which is the last.
+    2. ``kept`` is the number of rows that count, a number or (S,).
+    """
+
+    shared: np.ndarray | None
+    own: Any
+    k: int
+    plain: bool
+    """Whether the model takes x as one number."""
+    weights: bool
+    kept: Any
+    x_of_first: np.ndarray
+    """All x of the first curve, as the model would take them."""
+
+    def x_of(self, row: Any) -> Any:
+        """The model's x in a row."""
+        return row[0] if self.plain else row[: self.k]
+
+    def weighted(self, residual: Any, row: Any) -> Any:
+        """A residual times its weight."""
+        return Weighted(residual * row[self.k], row[self.k]) if self.weights else residual
+
+
+def curves_of(x: Any, y: Any, sigma: Any, nan_policy: str, dtype: str, plain: bool) -> Curves:
+    """The curves, with rows that hold NaN as the policy says.
+
+    Raises:
+        InputError: for shapes that do not go together, deviations that are not positive, or NaN.
+    """
+    count, rows = y.shape
+    if x.ndim not in (1, 2, 3) or x.shape[-1] != rows or (x.ndim == 3 and len(x) != count):
+        raise InputError(f"x has shape {x.shape}: (M,), (k, M) or (S, k, M) for Y {y.shape}")
+    if nan_policy not in NAN_POLICIES:
+        choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
+        raise InputError(f"nan_policy={nan_policy!r}: use one of {choices}")
+    x = np.atleast_2d(x)
+    weight, kept = _weights(sigma, y, dtype), rows
+    if nan_policy != "propagate":
+        x, y, weight, kept = _screened(x, y, weight, nan_policy)
+    parts = [np.swapaxes(x, -2, -1), *([] if weight is None else [weight[..., None]])]
+    shared, own = _sorted([*parts, y.reshape(*y.shape, 1)], x.ndim == 2, count)
+    first = (x if x.ndim == 2 else x[0]) if count else np.zeros((x.shape[-2], 0))
+    return Curves(
+        shared, own, x.shape[-2], plain, weight is not None, kept, first[0] if plain else first
+    )
+
+
+def _sorted(parts: list[Any], shares_x: bool, count: int) -> tuple[Any, Any]:
+    """The columns of all curves, and of each: in a row those that are shared come first."""
+    shared = [p for p in parts if p.ndim == 2]
+    if shared and not shares_x:
+        shared = []
+    own = parts[len(shared) :]
+    if len(own) > 1 and isinstance(own[-1], DeviceArray):
+        raise InputError("x or sigma of each curve, with Y on a device: use Y.numpy()")
+    own = [np.broadcast_to(p, (count, *p.shape[-2:])) if p.ndim == 2 else p for p in own]
+    both = np.concatenate(shared, axis=1) if shared else None
+    return both, own[0] if len(own) == 1 else np.concatenate(own, axis=2)
+
+
+def _weights(sigma: Any, y: Any, dtype: str) -> np.ndarray | None:
+    """1 / sigma, (M,), or (S, M) where every curve has its own; None if it is not given."""
+    if sigma is None:
+        return None
+    found = real(sigma, "sigma", dtype)
+    if found.shape not in ((), y.shape[1:], y.shape):
+        raise InputError(f"sigma has shape {found.shape}: a number, (M,) or (S, M) is needed")
+    if np.any(found <= 0.0):
+        raise InputError("sigma holds 0 or a negative number: deviations are positive")
+    return np.broadcast_to(1.0 / found, y.shape[-max(found.ndim, 1) :])
+
+
+def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any, Any]:
+    """The data with a weight of 0 where a row holds NaN, and how many rows of a curve do not."""
+    if isinstance(y, DeviceArray):
+        raise InputError(f"nan_policy={policy!r}, with Y on a device: use Y.numpy()")
+    bad_x = np.isnan(x).any(axis=-2)
+    bad = np.isnan(y) | bad_x | (False if weight is None else np.isnan(weight))
+    if not bad.any():
+        return x, y, weight, y.shape[1]
+    if policy == "raise":
+        curve, row = np.argwhere(bad)[0]
+        raise InputError(
+            f"{int(bad.sum())} rows hold a NaN, the first is row {row} of curve {curve}: mend "
+            'them, or use nan_policy="omit"'
+        )
+    known = np.ones(y.shape[1], y.dtype) if weight is None else weight
+    weight = np.where(bad, np.zeros((), y.dtype), known)
+    return _filled(x, bad_x), np.where(bad, np.zeros((), y.dtype), y), weight, (~bad).sum(axis=1)
+
+
+def _filled(x: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """x with the first that is no NaN in the place of others: the model has a value there."""
+    first = np.argmin(bad, axis=-1)[..., None, None]
+    return np.where(bad[..., None, :], np.take_along_axis(x, first, axis=-1), x)

@@ -1,0 +1,268 @@
+"""Many curves at once: one Levenberg-Marquardt iteration, a state for every curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.backend import backend_of
+from symgrad.errors import InputError, SymgradError, TraceError
+from symgrad.expr.accumulate import Mode
+from symgrad.expr.place import describe
+from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.trace import trace
+from symgrad.expr.tree import tree_of
+from symgrad.fit.curves import Curves, curves_of
+from symgrad.optimize.arguments import (
+    as_given,
+    bounds_of,
+    parameters_of,
+    real_columns,
+    real_matrix,
+    require_method,
+    start_within,
+)
+from symgrad.optimize.evaluation import Weighted
+from symgrad.optimize.least_squares import LevenbergMarquardt
+from symgrad.optimize.method import Method, Tolerances, array_of
+from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.starts import on_host, target_of
+from symgrad.pipeline import DType, dtype_name
+from symgrad.targets import Device, DeviceChoice
+from symgrad.values.tables import NanPolicy
+from symgrad.wgsl.array import DeviceArray
+
+SAMPLE: Final = 8
+"""Rows at which the model is compared with its values for all x."""
+
+
+@frozen_for(EVERY_STEP)
+def fit_many(
+    f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
+    bounds: Any = None, method: Method | None = None, steps: int = 200,
+    tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
+    nan_policy: NanPolicy = "propagate", mode: Mode = "auto", device: DeviceChoice = None,
+    dtype: DType | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
+
+    Args:
+        f: the model of one x, as for `curve_fit`; it must not use x as a whole, as by its mean.
+        x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
+            f takes one number as x.
+        Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
+        p0: where to start, (n,) for all or (S, n), within the bounds; None is as for `curve_fit`.
+            If Y or p0 is a `DeviceArray`, the results are such arrays too.
+        sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out.
+        bounds: as for `minimize_from`.
+        method: `LevenbergMarquardt` by default, `GaussNewton`, or any other `Method`: those are
+            given half the sum of squares as their loss.
+        steps: the most steps for a curve.
+        tol: as for `minimize_from`.
+        covariance: whether to add ``cov``, (S, n, n), as `curve_fit` has pcov.
+        absolute_sigma: as for `curve_fit`.
+        nan_policy: for NaN in x, Y or sigma: "propagate" ends the fit of that curve, "raise"
+            refuses it, and "omit" leaves the row out; so curves of different lengths are given
+            with NaN behind them.
+        mode: how the Jacobian of the residuals of a row is made: see `fused_jacobian`.
+        device: as everywhere; None is the first real GPU, or else the CPU.
+        dtype: float32 on a GPU, float64 on the CPU by default. "float64" with a GPU has it fit in
+            float32, and the CPU go on from there in float64, or from p0 where that was no success;
+            ``nit`` counts the steps of both, each of which may do ``steps``. Float32 leaves five or
+            six digits of well-conditioned fits, and few where the columns of the Jacobian are
+            nearly dependent (a condition of 1e3 or more).
+        options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``progress``.
+
+    Returns:
+        SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
+        of squares, nit, success, status, message, mode, and ``cov`` if it is wanted: infinite where
+        it is singular, or the fit has no value.
+
+    Raises:
+        InputError: for shapes that do not go together, a p0 beyond the bounds, and a model that
+        uses x as a whole. TraceError: if f cannot be traced.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> x = np.linspace(0, 3, 20)
+        >>> Y = np.exp(-np.outer([0.5, 1.0, 2.0], x))
+        >>> found = sg.fit_many(lambda x, a, b: a * np.exp(-b * x), x, Y, [1.0, 1.5], device="cpu")
+        >>> found.x[:, 1].round(6)
+        array([0.5, 1. , 2. ])
+    """
+    target = target_of(device, Y, p0)
+    backend = backend_of(target)
+    kind = dtype_name(dtype or backend.dtype)
+    chosen = LevenbergMarquardt() if method is None else method
+    require_method(chosen)
+    seen = _observed(Y, kind, backend.on_host)
+    if not backend.on_host and kind == "float64":
+        given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
+        given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, "mode": mode}
+        given |= options
+        return _in_both(f, x, Y, p0, target, covariance, given)
+    starts = _starts(f, p0, len(seen), bounds, kind, backend.on_host)
+    n = starts.shape[1]
+    x, plain = _places(f, as_given(x, "x"), seen, n)
+    x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
+    curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
+    first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
+    if first is not None:
+        _require_rowwise(f, curves, first)
+    loss = _residual(f, curves) if chosen.needs == "squares" else _half_square(f, curves)
+    data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
+    data |= {"mode": mode}
+    result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
+    if covariance:
+        half = _normal_matrices(_residual(f, curves), result.x, data)
+        result.cov = _covariances(half, np.asarray(on_host(result.fun)), n, curves.kept,
+                                  absolute_sigma)  # fmt: skip
+    return result
+
+
+def _in_both(
+    f: Callable[..., Any], x: Any, Y: Any, p0: Any, gpu: Device, covariance: bool,
+    given: dict[str, Any],
+) -> Any:  # fmt: skip
+    """The fits in float64 on the CPU, from where those in float32 on a GPU have led."""
+    if isinstance(Y, DeviceArray) or isinstance(p0, DeviceArray):
+        raise InputError('dtype="float64" is the CPU\'s at the end: use Y.numpy() and p0.numpy()')
+    coarse = fit_many(f, x, Y, p0, device=gpu, dtype="float32", **given)
+    starts = _starts(f, p0, len(coarse.x), given["bounds"], "float64")
+    near = np.where(coarse.success[:, None], coarse.x.astype(float), starts)
+    box = bounds_of(given["bounds"], tree_of(near.shape[1]))
+    near = np.clip(near, box.low, box.high)
+    fine = fit_many(f, x, Y, near, covariance=covariance, device="cpu", dtype="float64", **given)
+    fine.nit = fine.nit + coarse.nit
+    return fine
+
+
+def _residual(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
+    """The residual of a row, times its weight."""
+
+    def residual(p: Any, row: Any) -> Any:
+        value = f(curves.x_of(row), *p)
+        if np.ndim(array_of(value)):
+            raise TraceError(
+                f"{describe(f)} returned {np.size(array_of(value))} values for one x: one is "
+                f"needed; it was given x of shape {np.shape(curves.x_of(row))}"
+            )
+        return curves.weighted(value - row[-1], row)
+
+    return residual
+
+
+def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
+    """The loss of a row for methods that minimise any loss."""
+    residual = _residual(f, curves)
+
+    def loss(p: Any, row: Any) -> Any:
+        r = residual(p, row)
+        if isinstance(r, Weighted):
+            return Weighted(0.5 * r.value * r.value, r.weight)
+        return 0.5 * r * r
+
+    return loss
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _observed(Y: Any, dtype: str, convert: bool) -> Any:
+    """The curves, (S, M), on the device if they are there; see `real_columns`."""
+    seen = Y if isinstance(Y, DeviceArray) else real_columns(Y, "Y", dtype, None, convert)
+    if seen.ndim != 2:
+        raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
+    return seen
+
+
+def _places(f: Callable[..., Any], x: np.ndarray, seen: Any, n: int) -> tuple[np.ndarray, bool]:
+    """x as `curves_of` takes it, and whether the model is given it as one number."""
+    if x.ndim == 2 and x.shape == seen.shape and _takes_a_number(f, n):
+        return x[:, None, :], True
+    return x, x.ndim == 1
+
+
+def _starts(
+    f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str, convert: bool = True
+) -> Any:
+    """A start for each of the curves, within the bounds; see `real_matrix`."""
+    if isinstance(p0, DeviceArray):
+        return p0
+    if p0 is None:
+        n = parameters_of(f)
+        box = bounds_of(bounds, tree_of(n))
+        p0 = start_within(np.asarray(box.low), np.asarray(box.high))
+    n = np.shape(p0)[-1] if np.ndim(p0) else 1
+    box = bounds_of(bounds, tree_of(n))
+    starts = real_matrix(p0, "p0", n, dtype, convert or box.finite)
+    if len(starts) not in (1, count):
+        raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
+    low, high = np.asarray(box.low, dtype), np.asarray(box.high, dtype)
+    if box.finite and (np.any(starts < low) or np.any(starts > high)):
+        raise InputError("`x0` is infeasible: p0 is outside of the bounds")
+    return np.broadcast_to(starts, (count, starts.shape[1]))
+
+
+def _takes_a_number(f: Callable[..., Any], n: int) -> bool:
+    """Whether the model can be traced for an x that is one number."""
+    try:
+        return len(trace(lambda v: f(v[0], *v[1:]), n + 1).outputs) == 1
+    except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+        return False
+
+
+def _require_rowwise(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> None:
+    """Refuse a model of which the values for all x of a curve are others than for each alone."""
+    x = curves.x_of_first
+    places = np.unique(np.linspace(0, x.shape[-1] - 1, SAMPLE).astype(int)) if x.size else []
+    with np.errstate(all="ignore"):
+        try:
+            whole = np.asarray(f(x, *p), float)
+            each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
+        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+            return  # not a model of numbers: tracing will tell
+    if whole.shape != x.shape[-1:] or each.shape != (len(places),):
+        return
+    want = whole[places]
+    scale = np.abs(whole).max(initial=0.0)
+    if np.isfinite(whole).all() and not np.allclose(each, want, 1e-4, 1e-4 * scale):
+        raise InputError(
+            f"{describe(f)} gives other values for all x together than for each alone, and is "
+            "traced for one x: compute what depends on all of x, such as its mean, outside of it"
+        )
+
+
+# --- covariances ----------------------------------------------------------------------------------
+
+
+def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str, Any]) -> Any:
+    """The lower halves of JᵀJ at these parameters: a first evaluation keeps them."""
+    method = LevenbergMarquardt()
+    at = minimize_from(residual, x.shape[1], x, method, 0, memory=True, **data)
+    assert method.stored is not None, "JᵀJ is a part of the memory"
+    return at.memory[method.stored]
+
+
+def _covariances(
+    half: np.ndarray, fun: np.ndarray, n: int, rows: Any, absolute: bool
+) -> np.ndarray:
+    """(JᵀJ)⁻¹ of each fit; infinite where it is singular or not finite."""
+    matrices = np.zeros((len(half), n, n))
+    lower = np.tril_indices(n)
+    matrices[:, lower[0], lower[1]] = matrices[:, lower[1], lower[0]] = half
+    cov = np.full(matrices.shape, np.inf)
+    good = np.isfinite(half).all(axis=1) & np.isfinite(fun)
+    units = np.sqrt(np.diagonal(matrices[good], axis1=1, axis2=2))
+    units = np.where(units > 0, units, 1.0)
+    outer = units[:, :, None] * units[:, None, :]
+    clear = np.linalg.cond(matrices[good] / outer) < 1.0 / (n * np.finfo(half.dtype).eps)
+    good[good] = clear
+    inverse = np.linalg.inv(matrices[good] / outer[clear]) / outer[clear]
+    left = np.maximum(np.broadcast_to(rows, len(half))[good] - n, 1)
+    factor = 1.0 if absolute else (2.0 * fun[good] / left)[:, None, None]
+    cov[good] = inverse * factor
+    return cov

@@ -1,0 +1,334 @@
+"""A model at all rows of data: its residuals, and the triangle of the QR of their Jacobian."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from symgrad.errors import InputError, SymgradError
+from symgrad.expr.accumulate import Mode
+from symgrad.expr.differentiate import deriving
+from symgrad.expr.expression import lift
+from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.verbs import jacobian
+from symgrad.front.deriving import gradient_kernel
+from symgrad.front.fused import fused_forward, fused_jacobian
+from symgrad.front.kernels import Kernel, shared
+from symgrad.llvm.dispatch import Sums
+from symgrad.mathlib.pairs import in_pairs
+from symgrad.optimize.evaluation import Accumulation, Weighted
+from symgrad.optimize.point import Point
+from symgrad.optimize.problem import Problem, reduction
+from symgrad.pipeline import DTypeName, Options
+from symgrad.targets import DeviceChoice
+
+JACOBIAN_ROWS: Final = 2**16
+"""Rows whose Jacobian is in memory at a time."""
+
+MANY: Final = 2**17
+"""Rows from which sums over them come first, and the Jacobian only at the end."""
+
+WHOLE: Final = 20_000
+"""Rows up to which a model that needs all of them at once is traced."""
+
+Model = Callable[..., Any]
+
+Shape = Literal["flat", "columns", "other"]
+"""How a model takes x: (M,), (k, M), or as it is, of any other shape."""
+
+
+@dataclass
+class Rows:
+    """Data to fit: x (k, M), or of another shape, y (M,), and what residuals are divided by.
+
+    ``scale`` is None, an array (M,), or the lower Cholesky factor (M, M) of a covariance.
+    """
+
+    f: Model
+    x: np.ndarray
+    y: np.ndarray
+    scale: np.ndarray | None
+    n: int
+    shape: Shape
+    device: DeviceChoice
+    dtype: DTypeName
+    pairs: bool = False
+    """Whether float32 is used in pairs, for a model that is traced at one row."""
+    mode: Mode = "auto"
+    """How derivatives are made."""
+    calls: int = 0
+    _kernel: Any = field(default=None, init=False)
+    _paired: Any = field(default=None, init=False)
+    _rowwise: bool = field(default=True, init=False)
+    _sums: Any = field(default=None, init=False)
+    _room: Any = field(default=None, init=False)
+
+    def prepare(self, p: np.ndarray) -> None:
+        """Trace the model: at one row, or, where it needs all of x at once, at all rows.
+
+        Raises:
+            TraceError: if it can be traced in neither way.
+        """
+        if self.shape == "other" or not self._prepare_row(p):
+            self._rowwise = False
+            if len(self.y) > WHOLE:
+                raise InputError(
+                    "f cannot be traced for one x, as its value there is another than for all x "
+                    f"together, and {len(self.y)} rows are too many to trace at once"
+                )
+            self._kernel = fused_jacobian(
+                self.n, lambda v: self._checked(self.f(self._given, *v)), device=self.device,
+                dtype=self.dtype, mode=self.mode,
+            )  # fmt: skip
+
+    def _prepare_row(self, p: np.ndarray) -> bool:
+        """Trace the model at one row: whether its values are those of all rows together."""
+        try:
+            flat = self.shape == "flat"
+            mode: Mode = "reverse" if self.mode == "auto" else self.mode
+            self._kernel = row_kernel(
+                self.f, self.n, len(self.x), flat, self.device, self.dtype, mode
+            )
+            if self.pairs:
+                self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
+            return self._agrees(p)
+        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+            return False  # what is wrong with it for one x may be right for all of them
+
+    @property
+    def paired(self) -> bool:
+        """Whether the model is evaluated in pairs: it is not where it needs all of x at once."""
+        return self.pairs and self._rowwise
+
+    def linear(self) -> Sequence[int]:
+        """Parameters that, together, the model is linear in, as far as is known."""
+        return linear_parameters(self._kernel, self.n) if self._rowwise else ()
+
+    @property
+    def made(self) -> str | None:
+        """How derivatives were made."""
+        return self._kernel.stats.mode
+
+    @property
+    def _given(self) -> np.ndarray:
+        return self.x[0] if self.shape == "flat" else self.x
+
+    def _checked(self, values: Any) -> Any:
+        if np.shape(values) != self.y.shape:
+            raise InputError(f"f gave values of shape {np.shape(values)} for {self.y.shape} of y")
+        return values
+
+    def _evaluate(self, p: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
+        if not self._rowwise:
+            return self._kernel.run(p)
+        points, out = self._room_for(rows)
+        points[:, : self.n] = p
+        if self.dtype == "float64":
+            return self._kernel.run(points, out=out)
+        if self.pairs:
+            return self._in_pairs(points)
+        values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
+        # what rounding took from the inputs, to first order
+        lost = points - points.astype(np.float32)
+        values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
+        return values, slopes[:, : self.n]
+
+    def _in_pairs(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        high = points.astype(np.float32)
+        found = np.asarray(self._paired.run(np.concatenate([high, points - high], axis=1)), float)
+        found = (found[: self.n + 1] + found[self.n + 1 :]).T
+        return found[:, 0], found[:, 1:]
+
+    def _room_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """The points (m, n + k) of these rows, but for p, and where results may go.
+
+        Those of a single block are made once, and are filled again and again.
+        """
+        if self._room is not None:
+            return self._room
+        x = self.x[:, rows]
+        points = np.empty((x.shape[1], self.n + len(x)))
+        points[:, self.n :] = x.T
+        room = points, (np.empty(len(points)), np.empty((len(points), self.n)))
+        if len(self.y) <= JACOBIAN_ROWS:
+            self._room = room
+        return room
+
+    def _agrees(self, p: np.ndarray) -> bool:
+        """Whether the model of single rows is what it is of all rows together."""
+        some = slice(0, min(len(self.y), JACOBIAN_ROWS))
+        with np.errstate(all="ignore"):
+            try:
+                want = np.asarray(self.f(self._given[..., some], *p), float)
+            except (TypeError, ValueError, SymgradError):
+                return True
+            found = np.asarray(self._evaluate(p, some)[0], float)
+            if want.shape not in ((), found.shape):
+                return False
+            slack = 1e-3 if self.dtype == "float32" else 1e-9
+            sizes = np.abs(want)
+            near = np.abs(found - want) <= slack * (sizes + sizes.max(initial=0.0))
+            return bool(near.all()) or not np.isfinite(want).all()
+
+    # residuals -----------------------------------------------------------------------------------
+
+    def residuals(self, p: np.ndarray) -> np.ndarray:
+        """The residuals (M,), divided by their deviations."""
+        with np.errstate(all="ignore"):
+            return np.concatenate([block[:, self.n] for block in self._blocks(p)])
+
+    def _blocks(self, p: np.ndarray) -> Iterator[np.ndarray]:
+        """Derivatives and residuals of some rows at a time, (m, n + 1)."""
+        whole = self.scale is not None and self.scale.ndim == 2
+        size = max(len(self.y), 1) if whole else JACOBIAN_ROWS
+        for first in range(0, len(self.y), size):
+            rows = slice(first, first + size)
+            values, jacobian = self._evaluate(p, rows)
+            if len(values) > size:
+                values, jacobian = values[rows], jacobian[rows]
+            block = np.empty((len(values), self.n + 1))
+            block[:, : self.n] = jacobian
+            np.subtract(values, self.y[rows], out=block[:, self.n])
+            yield self._whitened(block, rows)
+
+    def _whitened(self, block: np.ndarray, rows: slice) -> np.ndarray:
+        if self.scale is None:
+            return block
+        if self.scale.ndim == 1:
+            scale = self.scale[rows, None]
+            return np.where(np.isinf(scale), 0.0, block / scale)  # also what is not finite
+        return np.linalg.solve(self.scale, block) if np.isfinite(block).all() else block * np.nan
+
+    def at(self, p: np.ndarray) -> Point:
+        """The point, by a QR decomposition of [J r], block by block.
+
+        NumPy is not to warn of what is not finite, here and in `quick`: that is a point too.
+        """
+        self.calls += 1
+        cost, triangle = 0.0, np.zeros((0, self.n + 1))
+        for block in self._blocks(p):
+            r = block[:, self.n]
+            cost += float(np.dot(r, r))
+            triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
+            if not (math.isfinite(cost) and np.isfinite(triangle).all()):
+                return self._nowhere(p)
+        if len(triangle) <= self.n:  # fewer rows than parameters
+            triangle = np.pad(triangle, ((0, self.n + 1 - len(triangle)), (0, 0)))
+        return Point(p, cost, triangle[: self.n, : self.n], triangle[: self.n, self.n])
+
+    def quick(self, p: np.ndarray) -> Point:
+        """The point, by sums over the rows: JᵀJ has half the digits, and takes no memory."""
+        self.calls += 1
+        if self._sums is None:
+            self._sums = self._reduction()
+        sums, rows = self._sums
+        found = sums.run(np.ascontiguousarray(p), rows)
+        if not np.isfinite(found).all():
+            return self._nowhere(p)
+        half = np.zeros((self.n, self.n))
+        half[np.tril_indices(self.n)] = found[self.n + 1 :]
+        matrix = half + np.tril(half, -1).T
+        units = np.sqrt(np.where(matrix.diagonal() > 0, matrix.diagonal(), 1.0))
+        values, vectors = np.linalg.eigh(matrix / np.outer(units, units))
+        roots = np.sqrt(np.maximum(values, 1e-15))
+        z = (vectors.T @ (found[1 : self.n + 1] / units)) / roots
+        return Point(p, 2.0 * float(found[0]), (roots[:, None] * vectors.T) * units, z)
+
+    def _reduction(self) -> Any:
+        k, f, flat = len(self.x), self.f, self.shape == "flat"
+        weighted = self.scale is not None
+
+        def residual(p: Any, row: Any) -> Any:
+            r = f(row[0] if flat else row[:k], *p) - row[k]
+            return Weighted(r * row[k + 1], row[k + 1]) if weighted else r
+
+        columns = [*self.x, self.y] + ([] if self.scale is None else [1.0 / self.scale])
+        problem = Problem(residual, self.n, shared=len(columns), by=Accumulation(self.mode))
+        options = Options("residuals", "accurate", "float64", True, False)
+        rows = np.ascontiguousarray(np.stack(columns, axis=1))
+        return Sums(reduction(problem, "squares", options), "accurate", "float64"), rows
+
+    @property
+    def many(self) -> bool:
+        """Whether sums are worth their compilation."""
+        simple = self.scale is None or self.scale.ndim == 1
+        return len(self.y) >= MANY and simple and self._rowwise and self.dtype == "float64"
+
+    def _nowhere(self, p: np.ndarray) -> Point:
+        return Point(p, np.inf, np.zeros((self.n, self.n)), np.zeros(self.n))
+
+
+def linear_parameters(kernel: Kernel, n: int) -> list[int]:
+    """Parameters that, together, a model is linear in: no derivative by one has one of them."""
+    _, derivatives = kernel.expr
+    graph = derivatives[0].graph
+    p = inputs_of(graph)[:n]
+    needs = [set(reachable(graph, [d.id])) for d in derivatives]
+    nonlinear = np.array([[i in needed for i in p] for needed in needs])
+    found: list[int] = []
+    for k in range(n):
+        if not nonlinear[[*found, k], k].any() and not nonlinear[k, found].any():
+            found.append(k)
+    return found
+
+
+def row_kernel(
+    f: Model,
+    n: int,
+    k: int,
+    flat: bool,
+    device: DeviceChoice,
+    dtype: DTypeName,
+    mode: Mode = "reverse",
+) -> Kernel:
+    """The kernel of the model at a row, of n parameters and k columns: its value and derivatives.
+
+    In float32 the derivatives by the columns are among them.
+    """
+    options = Options("model", "accurate", dtype, True, False)
+    wrt = n + k if dtype == "float32" else n
+    at_row = _at_row(f, n, flat)
+    return gradient_kernel(n + k, at_row, wrt, options, device, make=shared, mode=mode)
+
+
+def pair_kernel(
+    f: Model, n: int, k: int, flat: bool, device: DeviceChoice, mode: Mode = "reverse"
+) -> Kernel:
+    """The kernel of the value and the derivatives by the parameters as pairs of float32.
+
+    Of 2(n + k) numbers, the high parts of parameters and columns and then the low ones, it makes
+    the high parts of what is wanted and then the low ones.
+    """
+
+    def values(v: Any) -> list[Any]:
+        value, graph = _at_row(f, n, flat)(v[: n + k]), v[0].graph
+        with deriving(graph):
+            slopes = jacobian([value], v[:n], mode).toarray()[0]
+            wanted = [lift(graph, e) for e in (value, *slopes)]
+            given = {a.id: (a, b) for a, b in zip(v[: n + k], v[n + k :], strict=True)}
+            high, low = zip(*in_pairs(wanted, given), strict=True)
+        return [*high, *low]
+
+    return fused_forward(2 * (n + k), values, device=device)
+
+
+def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
+    return lambda v: f(v[n] if flat else v[n:], *v[:n])
+
+
+def _triangle(matrix: np.ndarray) -> np.ndarray:
+    """The R of a QR decomposition; its lower half is 0."""
+    reflectors, _ = np.linalg.qr(matrix, mode="raw")
+    found = reflectors.T[: matrix.shape[1]]
+    return np.where(_upper(*found.shape), found, 0.0)
+
+
+@functools.lru_cache
+def _upper(rows: int, columns: int) -> np.ndarray:
+    return np.tri(columns, rows, dtype=bool).T

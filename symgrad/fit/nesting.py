@@ -1,0 +1,89 @@
+"""Nested variables for SciPy's optimisers, which know of (n,) alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.expr.tree import Tree
+from symgrad.optimize.arguments import bounds_of, real, takes_result
+from symgrad.optimize.result import scipy_optimize
+from symgrad.values.parameters import in_a_row, rows_of
+
+
+def nesting_of(x0: Any) -> tuple[Nesting, np.ndarray]:
+    """How x0 is nested, and all its numbers in a row."""
+    nested = in_a_row(x0, "x0")
+    if nested is not None:
+        return Nesting(nested[0]), nested[1]
+    start = np.atleast_1d(real(x0, "x0"))
+    return Nesting(Tree("array", start.shape)), start.ravel()
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """The tree of the user's variables, and what SciPy is given and returns in its place."""
+
+    tree: Tree
+
+    @property
+    def is_row(self) -> bool:
+        """Whether they are what SciPy takes."""
+        return self.tree.is_leaf and len(self.tree.keys) == 1
+
+    def nested(self, x: Any) -> Any:
+        """All variables in a row as the user has them."""
+        return self.tree.arrays(np.asarray(x))
+
+    def function(self, f: Any, vectors: int = 1) -> Any:
+        """A function of so many nested vectors as SciPy calls it; what is none, as it is."""
+        if self.is_row or not callable(f):
+            return f
+
+        def of_row(*given: Any) -> Any:
+            found: Any = f(*map(self.nested, given[:vectors]), *given[vectors:])
+            nested = self.tree.is_nest(found) or np.shape(found) == self.tree.keys != ()
+            return rows_of(self.tree, found, "what it returns") if nested else found
+
+        return of_row
+
+    def bounds(self, bounds: Any) -> Any:
+        """Bounds of nested variables as SciPy's."""
+        if self.is_row or bounds is None:
+            return bounds
+        made = bounds_of(bounds, self.tree)
+        return scipy_optimize().Bounds(np.array(made.low), np.array(made.high))
+
+    def constraints(self, given: Any) -> Any:
+        """SciPy's constraints, or one of them, whose functions are the user's."""
+        if isinstance(given, (list, tuple)):
+            return [self.constraints(one) for one in given]
+        if isinstance(given, dict):
+            return {k: self.function(v) for k, v in given.items()}
+        made = copy.copy(given)
+        for name in {"fun", "jac", "hess"} & vars(given).keys():
+            setattr(made, name, self.function(getattr(given, name)))
+        return made
+
+    def callback(self, given: Any) -> Callable[..., Any] | None:
+        """The user's callback, with the signature by which SciPy knows what to call it with."""
+        if self.is_row or given is None or not takes_result(given):
+            return self.function(given)
+
+        def on_result(intermediate_result: Any) -> Any:
+            return given(intermediate_result=self.result(intermediate_result))
+
+        return on_result
+
+    def result(self, found: Any) -> Any:
+        """SciPy's result, with the point and the gradient nested."""
+        if self.is_row:
+            return found
+        sought = {k: found[k] for k in ("x", "jac", "grad") if k in found}
+        shape = (self.tree.size,)
+        nested = {k: self.nested(v) for k, v in sought.items() if np.shape(v) == shape}
+        return type(found)({**found, **nested})

@@ -1,0 +1,1 @@
+"""The verbs that users call, and the kernels that they return."""

@@ -1,0 +1,56 @@
+"""Results that are single numbers, on a GPU: a kernel stores each of them as an array of its own.
+
+Stored point by point, every one of them would have to be gathered from all: that takes several
+times as long as most kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.expr.tree import Tree
+from symgrad.kernel.layout import Layout
+from symgrad.pipeline import Shaders
+from symgrad.targets import Device
+from symgrad.values.results import Nested, Result
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.dispatch import Program
+
+
+@dataclass(frozen=True)
+class ColumnResults:
+    """A program that stores its results by columns, and how these are nested."""
+
+    program: Program
+    tree: Tree
+
+    def run(self, points: DeviceArray, batch: tuple[int, ...]) -> Any:
+        """The results of points (B, n), each an array of the batch's shape; None if they are many.
+
+        Columns begin where arrays may be bound. Between two of them are the results of points that
+        there are not.
+        """
+        count = len(points)
+        length, program = Layout.stride(count), self.program
+        if not 0 < length <= program.chunk or points.gpu is not program.gpu:
+            return None
+        (width,) = program.layout.outputs
+        found = DeviceArray.empty(program.gpu, (width, length))
+        program.submit(length, [points.rows(0, count), found.rows(0, width)])
+        return self.tree.nest(found[k, :count].reshape(batch) for k in range(width))
+
+
+def column_results(
+    shaders: Shaders, results: Sequence[Result], device: Device
+) -> ColumnResults | None:
+    """What stores the results of a kernel so, if they are nested numbers, and its code is short."""
+    nested = results[0] if len(results) == 1 else None
+    if not isinstance(nested, Nested) or len(nested.shapes) < 2 or any(nested.shapes):
+        return None
+    modules = shaders.by_columns()
+    if modules is None:
+        return None
+    return ColumnResults(Program(open_gpu(device.index), modules, shaders.layout), nested.tree)

@@ -1,0 +1,153 @@
+"""What the verbs of `symgrad.front.fused` have in common: from f and a derivation to a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.expr import differentiate
+from symgrad.expr.accumulate import Mode, Sought, accumulated
+from symgrad.expr.array import array
+from symgrad.expr.expression import lift
+from symgrad.expr.place import describe
+from symgrad.expr.simplify import Level
+from symgrad.expr.trace import Trace, scalar, variables
+from symgrad.expr.tree import Sizes, Tree
+from symgrad.expr.verbs import jacobian
+from symgrad.front.kernels import Kernel, assemble
+from symgrad.front.points import Inputs
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
+from symgrad.values.parameters import of_row, variables_of
+from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
+from symgrad.wgsl.names import unique
+
+Function = Callable[..., Any]
+
+Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
+"""What makes a kernel: `assemble`, or `shared`."""
+
+
+def options_of(
+    f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool
+) -> Options:
+    """The options of a kernel, checked as far as they can be before tracing."""
+    if not callable(f):
+        raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
+    title = name or getattr(f, "__name__", "f")
+    return Options(title, math, dtype_name(dtype), simplify, comments)
+
+
+def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Kernel:
+    """The kernel of the sum of squares of residuals of points, its gradient and JᵀJ."""
+    tree = variables_of(n)
+
+    def derive(traced: Trace) -> list[Wanted]:
+        graph = traced.graph
+        with differentiate.deriving(graph):
+            r, v = (variables(graph, ids) for ids in (traced.outputs, traced.inputs))
+            slopes = jacobian(r, v).toarray()
+            parts = np.sum(r * r), 2.0 * (slopes.T @ r), slopes.T @ slopes
+            loss, grad, matrix = (
+                tuple(lift(graph, e).id for e in np.ravel(array(part))) for part in parts
+            )
+        return [
+            Wanted("loss", loss, Scalar()), Wanted("grad", grad, derivatives(tree)),
+            Wanted("jtj", matrix, Array((tree.size, tree.size))),
+        ]  # fmt: skip
+
+    asked = options_of(f, None, comments=True, **options)
+    return kernel_of(f, tree, Derivation(("squares", tree), derive), "squares", asked, device, None)
+
+
+def gradient_kernel(
+    n: Any, f: Function, wrt: int | None, options: Options, device: Any,
+    names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
+    mode: Mode = "reverse",
+) -> Kernel:  # fmt: skip
+    """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
+
+    None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
+    ``make`` is `shared` for kernels that no user sees. One loss is differentiated in reverse,
+    unless ``mode`` says otherwise.
+    """
+    tree = variables_of(n)
+    result = derivatives(tree) if wrt is None else Array((wrt,))
+
+    def derive(traced: Trace) -> list[Wanted]:
+        traced, more = _with_aux(traced, f) if aux else (traced, [])
+        loss = scalar(traced, f).outputs[0]
+        sought = Sought((loss,), traced.inputs[:wrt])
+        entries, made = accumulated(traced.graph, sought, mode)
+        gradient = dense(traced, [entries.get((0, k)) for k in range(len(sought.wrt))])
+        wanted = Wanted("grad", gradient, result, made)
+        return [Wanted("loss", (loss,), Scalar()), wanted, *more]
+
+    derivation = Derivation(("gradient", result, aux, mode), derive)
+    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
+
+
+def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
+    """The trace of the loss alone, and what was returned beside it."""
+    parts = traced.structure.children
+    if traced.structure.kind is not tuple or len(parts) != 2:
+        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
+    loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
+    alone = replace(traced, outputs=loss, structure=parts[0])
+    return alone, [Wanted("aux", rest, nested_result(parts[1]))]
+
+
+def kernel_of(
+    f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
+    names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
+) -> Kernel:  # fmt: skip
+    """The kernel of what a derivation wants of f, a function of the variables of a tree."""
+    built = build(of_row(f, tree), tree.size, derivation, options, names_of(names, tree))
+    title = f"{options.name}: {what}"
+    return make(built, Inputs(("x",), (tree,)), options, title, device, single)
+
+
+def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
+    """The user's names for the variables, or those of the arrays that they stand in."""
+    n = tree.size
+    if names is None and tree.is_leaf:
+        return [f"x{k}" for k in range(n)]
+    if names is None:
+        found = [b.name_of(k) for b in tree.blocks for k in range(b.start, b.start + b.size)]
+        return unique([name.replace(".", "_") for name in found])
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputTypeError(f"names are strings, not {names!r}")
+    if len(names) != n or len(set(names)) != n:
+        raise InputError(f"names needs {n} different names, one for each variable, not {names!r}")
+    return list(names)
+
+
+def seed_of(traced: Trace, root: int) -> dict[int, int]:
+    """The cotangent of one value: 1."""
+    return {root: traced.graph.constant(1.0)}
+
+
+def dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
+    """Derivatives with zeros where they are structurally 0."""
+    zero = traced.graph.constant(0.0)
+    return tuple(zero if i is None else i for i in derivatives)
+
+
+def matrix_of(
+    traced: Trace, name: str, entries: dict[tuple[int, int], int], shape: tuple[int, int],
+    result: Result, sparse: bool,
+) -> Wanted:  # fmt: skip
+    """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
+    rows, columns = shape
+    if not sparse:
+        cells = [entries.get((r, c)) for r in range(rows) for c in range(columns)]
+        return Wanted(name, dense(traced, cells), result)
+    ordered = sorted(entries) or [(0, 0)]
+    counts = np.bincount([r for r, _ in ordered], minlength=rows)
+    indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
+    found = Sparse(shape, tuple(c for _, c in ordered), indptr)
+    return Wanted(name, dense(traced, [entries.get(rc) for rc in ordered]), found)

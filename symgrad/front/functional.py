@@ -1,0 +1,213 @@
+"""`value_and_grad`: JAX's verb, for functions of arrays and nested containers of arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.node import Handle
+from symgrad.expr.randomness import EVERY_CALL, frozen_for
+from symgrad.expr.simplify import Level
+from symgrad.expr.tree import Block, flatten
+from symgrad.front.deriving import gradient_kernel, options_of
+from symgrad.front.kernels import shared
+from symgrad.mathlib.define import Math
+from symgrad.optimize.starts import target_of
+from symgrad.pipeline import DType
+from symgrad.report.progress import Asked, staged
+from symgrad.targets import DeviceChoice
+from symgrad.values.arrays import real_numbers
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.stored import FLOAT
+
+
+@dataclass(frozen=True)
+class Kth:
+    """The place of an expression, or of an array of them, among all that were computed."""
+
+    k: int
+
+
+class Arguments:
+    """The arguments of a call: what is traced of them is in ``arrays``, one after the other.
+
+    ``nests`` has the arguments, taken apart, with a `Block` in the place of each of these.
+    """
+
+    def __init__(self, given: Sequence[Any], chosen: Sequence[int]) -> None:
+        self.arrays: list[np.ndarray | DeviceArray] = []
+        self.size = 0
+        self.nests = [flatten(argument) for argument in given]
+        for k in chosen:
+            self._place(k, self._variable)
+        self.wanted = self.size
+        """The numbers that the gradient is taken for: they come first."""
+        for k in sorted({*range(len(given))} - {*chosen}):
+            self._place(k, self._data)
+
+    def _place(self, k: int, placed: Callable[[Any], Any]) -> None:
+        leaves, tree = self.nests[k]
+        self.nests[k] = [placed(leaf) for leaf in leaves], tree
+
+    def _variable(self, leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        return self._traced(leaf if _is_there(leaf) else real_numbers(leaf, "an argument"))
+
+    def _data(self, leaf: Any) -> Any:
+        """Floating-point numbers are data; whole ones, and what is no number, say what to do."""
+        if not isinstance(leaf, (list, float)) and not hasattr(leaf, "__array__"):
+            return leaf
+        if _is_there(leaf):
+            return self._traced(leaf)
+        try:
+            array = np.asarray(leaf)
+        except (TypeError, ValueError):
+            return leaf
+        if array.dtype.kind == "f":
+            return self._traced(real_numbers(leaf, "an argument"))
+        return array if isinstance(leaf, (list, DeviceArray)) else leaf
+
+    def _traced(self, array: np.ndarray | DeviceArray) -> Block:
+        block = Block("", self.size, array.shape)
+        self.arrays.append(array)
+        self.size += block.size
+        return block
+
+    def filled(self, k: int, flat: Any) -> Any:
+        """An argument with the numbers of a flat array."""
+        leaves, tree = self.nests[k]
+        return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
+
+    @property
+    def there(self) -> list[DeviceArray]:
+        """The arrays that are on a GPU."""
+        return [a for a in self.arrays if isinstance(a, DeviceArray)]
+
+    def flat(self, stays: bool) -> np.ndarray | DeviceArray:
+        """The numbers of all arrays, on a GPU if they stay on one."""
+        found = [a if stays else np.asarray(a) for a in self.arrays]
+        return np.concatenate([a.ravel() for a in found]) if found else np.empty(0)
+
+
+def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
+    """Whether it is an array of numbers on a GPU."""
+    return isinstance(leaf, DeviceArray) and leaf.dtype == FLOAT
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, progress: Asked = False,
+) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
+    """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
+
+    f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns a scalar.
+    ``argnums`` are the arguments that the gradient is taken for: an int gives one gradient, a
+    sequence a tuple of them, each nested as its argument; all their numbers are variables, and
+    None among them stays None. Arguments given by name are never among them. With ``has_aux`` f
+    returns the scalar and anything else, and the result is ``((value, aux), gradient)``. The
+    options are those of `fused_forward_backward`.
+
+    Of the other arguments floats and arrays of floats are variables of the kernel too, whose
+    values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
+    None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
+    is what `functools.partial` gives, such as a float that an ``if`` asks for.
+
+    A `DeviceArray` among the arrays stays where it is, and so do the value and the gradient then,
+    unless ``device`` is the CPU.
+
+    As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
+    globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call
+    like the last one costs no more than a run of f; a constant that has changed makes a kernel
+    anew. Where f never changes, `fused_forward_backward` traces it once.
+
+    Raises:
+        InputError: if argnums names no argument, or one twice. InputTypeError: where ``argnums``
+        holds what is no real number. TraceError: if f returns something else.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> loss = lambda p, x: np.sum((p["w"] * x + p["b"])**2)
+        >>> value, grad = sg.value_and_grad(loss)({"w": 2.0, "b": 1.0}, np.array([1.0, 2.0]))
+        >>> value, float(grad["w"])
+        (34.0, 26.0)
+    """
+    options = options_of(f, None, math, dtype, simplify, comments=True)
+
+    def run(*args: Any, **named: Any) -> tuple[Any, Any]:
+        chosen = _chosen(argnums, len(args))
+        given = Arguments([*args, named], chosen)
+        call, there = _Call(f, given, has_aux), given.there
+        target = target_of(None, *there) if there and device is None else device
+        kernel = gradient_kernel(
+            given.size, call.of_flat, given.wanted, options, target, aux=has_aux, make=shared
+        )
+        stays = bool(there) and kernel.device.is_gpu
+        value, gradient, *aux = kernel.run(given.flat(stays))
+        grads = tuple(given.filled(k, gradient) for k in chosen)
+        first = (value, call.aux(aux[0])) if has_aux else value
+        return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
+
+    @functools.wraps(f)
+    @frozen_for(EVERY_CALL)
+    def told(*args: Any, **named: Any) -> tuple[Any, Any]:
+        if not progress:
+            return run(*args, **named)
+        with staged(progress, "calls"):
+            return run(*args, **named)
+
+    return told
+
+
+def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:
+    """The arguments that ``argnums`` names, counted from the first."""
+    wanted = [argnums] if isinstance(argnums, (int, np.integer)) else list(np.atleast_1d(argnums))
+    if not all(isinstance(k, (int, np.integer)) for k in wanted):
+        raise InputError(f"argnums={argnums!r}: the number of an argument, or several, is needed")
+    if any(not -count <= k < count for k in wanted):
+        raise InputError(f"argnums={argnums} names an argument beyond the {count} given in order")
+    found = [int(k) % count for k in wanted]
+    if len(set(found)) < len(found):
+        raise InputError(f"argnums={argnums} names an argument twice")
+    return found
+
+
+class _Call:
+    """f as a function of one flat array, and what it returns beside its value."""
+
+    def __init__(self, f: Callable[..., Any], given: Arguments, has_aux: bool) -> None:
+        @functools.wraps(f)
+        def of_flat(v: Any) -> Any:
+            *args, named = (given.filled(k, v) for k in range(len(given.nests)))
+            found = f(*args, **named)
+            is_pair = has_aux and isinstance(found, tuple) and len(found) == 2
+            return (found[0], self._traced_of(found[1])) if is_pair else found
+
+        self.of_flat = of_flat
+
+    def _traced_of(self, aux: Any) -> list[Any]:
+        """The expressions in it, and arrays of them: the kernel computes these."""
+        traced: list[Any] = []
+
+        def noted(leaf: Any) -> Any:
+            if isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object):
+                traced.append(leaf)
+                return Kth(len(traced) - 1)
+            return leaf
+
+        leaves, self._tree = flatten(aux)
+        self._leaves = [noted(leaf) for leaf in leaves]
+        return traced or [0.0]
+
+    def aux(self, values: list[Any]) -> Any:
+        """What f returned beside its value, of the values of its expressions."""
+        return self._tree.nest(
+            values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
+        )

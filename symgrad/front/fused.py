@@ -1,0 +1,294 @@
+"""The verbs that make kernels: a Python function in, a `Kernel` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack, overload
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr.accumulate import Mode, Sought, accumulated
+from symgrad.expr.randomness import EVERY_CALL, frozen_for
+from symgrad.expr.simplify import Level
+from symgrad.expr.trace import Trace
+from symgrad.expr.tree import Sizes
+from symgrad.front.deriving import (
+    gradient_kernel,
+    kernel_of,
+    matrix_of,
+    names_of,
+    options_of,
+    squares_kernel,
+)
+from symgrad.front.kernels import Kernel, shared
+from symgrad.front.keywords import (
+    Function,
+    Jacobian,
+    MatrixOfRows,
+    MatrixOfSums,
+    OfLosses,
+    OfNamed,
+    OfRows,
+    OfSums,
+    asked_of_rows,
+    penalty_of,
+)
+from symgrad.front.wrt import chosen
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import Derivation, DType, Wanted, size
+from symgrad.report.progress import Asked, staged
+from symgrad.rows.each_row import RowsKernel, rows_kernel
+from symgrad.rows.kernel import DataKernel, data_kernel
+from symgrad.rows.loss import Request
+from symgrad.rows.squares import LeastSquaresKernel, least_squares_kernel
+from symgrad.rows.sums import SumsKernel
+from symgrad.targets import DeviceChoice
+from symgrad.values.arrays import real_numbers
+from symgrad.values.parameters import in_a_row, of_row, variables_of
+from symgrad.values.results import Array, derivatives, nested_result
+from symgrad.values.tables import ColumnNames, NanPolicy, Reduce, columns_of
+
+
+@overload
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
+@overload
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> DataKernel: ...
+@overload
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
+def fused_forward_backward(
+    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True, progress: Asked = False,
+) -> Kernel | DataKernel:  # fmt: skip
+    """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
+
+    With ``row`` or ``columns`` the loss is that of one row of data, ``f(p, r)``, summed over all
+    rows in one pass: ``run(p, rows)``. See `DataKernel`.
+
+    Args:
+        n: the number of variables; or their shape, () for one number; or a dict of numbers, shapes
+            and dicts again: ``{"weights": (3, 2), "bias": ()}`` for ``p.weights`` and ``p.bias``.
+            Points and gradients are then nested and shaped likewise.
+        f: gets an array of n symbolic scalars and returns one scalar expression. It may use
+            Python's operators, NumPy's functions and symgrad's, loops, closures; not ``if`` on an
+            expression (``sg.where``). It is traced once, here: what it reads from a closure, an
+            attribute or an array is a constant of the kernel.
+        row: the number of columns of a row of data. f then gets the parameters and a row.
+        columns: or else their names: ``r.x``. A column may be an index into the parameters:
+            ``p[r.camera, :]``, or ``p.cameras[r.camera]``. A column may hold strings, categories,
+            booleans or dates: `DataKernel.codes` says what numbers stand for them.
+        reduce: "sum" or "mean" of the losses of the rows; or None for the loss and the gradient of
+            each row: see `RowsKernel`.
+        weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
+            row of weight 0 contributes nothing, even where its loss is infinite or NaN.
+        nan_policy: for rows that hold a NaN, as in SciPy: "propagate", "raise" or "omit".
+        regularizer: a function of the parameters alone, a prior or a penalty, which is added once
+            to the sum, or the mean, over the rows.
+        device: "gpu", "cpu", an index of ``sg.devices()``, or None for the first real GPU, or else
+            the CPU.
+        math: "accurate"; "fast" for the device's own functions wherever it has them, and one
+            reciprocal for all that is divided by one denominator; or "strict" for sums and products
+            that no compiler fuses or reorders, and quotients and roots that are rounded correctly,
+            so that devices whose sums and products are give the same bits, but for subnormals.
+        dtype: "float32", or on the CPU "float64".
+        simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
+        name: the kernel's name; f's by default.
+        names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
+        comments: whether the source quotes your lines beside the statements they led to.
+        progress: True to show, once a second is over, how long making the kernel takes and which
+            stage it is at, or a function that is called with a `Progress` as stages begin. A kernel
+            is compiled when it is first run, of which ``run(x, progress=True)`` shows as much.
+
+    Returns:
+        A `Kernel`, or over data a `DataKernel`. For x of shape (n,) a kernel's ``run`` returns a
+        float and an (n,) array, for x of shape (..., n) arrays of shapes (...,) and (..., n).
+
+    Raises:
+        TraceError: if f does not return one scalar, or uses an expression as a number.
+        InputError: if n < 1, or an option is not one of its choices.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(3, lambda v: v[0]**2 + v[1]**2 + v[2]**2)
+        >>> loss, grads = kernel.run([1.0, 2.0, 3.0])
+        >>> loss, grads.tolist()
+        (14.0, [2.0, 4.0, 6.0])
+    """
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
+        if over is None:
+            return gradient_kernel(n, f, None, options, device, names)
+        penalty = penalty_of(fused_forward_backward, n, regularizer, options)
+        request = Request(f, n, *over, options, penalty=penalty)
+        make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
+        return make(request, device=device)
+
+
+def fused_least_squares(
+    n: Sizes, residual: Function, *, row: int | None = None, columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None, mode: Mode = "auto", device: DeviceChoice = None,
+    math: Math = "accurate", dtype: DType = "float32", simplify: Level = True,
+    name: str | None = None, comments: bool = True, progress: Asked = False,
+) -> LeastSquaresKernel:  # fmt: skip
+    """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
+
+    ``residual(p, r)`` returns the residual of one row, or several. The arguments are those of
+    `fused_forward_backward`; ``weights`` multiply the squares, and the Jacobian of the residuals of
+    a row is made by the ``mode`` that takes the fewest operations: see `fused_jacobian`.
+    """
+    with staged(progress, "kernels"):
+        options = options_of(residual, name, math, dtype, simplify, comments)
+        kinds = columns_of(row, columns)
+        if reduce is None:
+            raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
+        penalty = penalty_of(squares_kernel, n, regularizer, options)
+        request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
+        return least_squares_kernel(request, device)
+
+
+@overload
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
+@overload
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfSums]) -> SumsKernel: ...
+@overload
+def fused_forward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
+def fused_forward(
+    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True, progress: Asked = False,
+) -> Kernel | DataKernel:  # fmt: skip
+    """One kernel for the values of f alone, which may be any nesting of scalars.
+
+    The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
+    lists and dicts of them, and ``run`` returns the same nesting, batched.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(2, lambda v: {"sum": v[0] + v[1], "both": v * 2})
+        >>> kernel.run([1.0, 2.0])["sum"]
+        3.0
+    """
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        if over is not None:
+            request = Request(f, n, *over, options)
+            return rows_kernel(request, "values", device)
+
+        def derive(traced: Trace) -> list[Wanted]:
+            if not traced.outputs:
+                raise TraceError("f returned an empty container: there is nothing to compute")
+            return [Wanted("values", traced.outputs, nested_result(traced.structure))]
+
+        derivation = Derivation("values", derive)
+        tree = variables_of(n)
+        return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
+
+
+@overload
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[Jacobian]) -> Kernel: ...
+@overload
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfSums]) -> SumsKernel: ...
+@overload
+def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
+def fused_jacobian(
+    n: Sizes, f: Function, *, wrt: Any = None, mode: Mode = "auto", sparse: bool = False,
+    row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",
+    weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
+    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
+    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
+    comments: bool = True, progress: Asked = False,
+) -> Kernel | DataKernel:  # fmt: skip
+    """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
+
+    The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
+    ``sparse=True`` only what is not structurally 0 is computed and stored, and the Jacobian is a
+    SciPy CSR array (for a batch, an object array of them).
+
+    ``wrt`` chooses the variables to differentiate for: a position or a name, or several, and the
+    Jacobian is ``jacobian[:, wrt]``, without what it takes to make the rest of it. Positions may be
+    anything that indexes an array of shape n. If n is a dict, names are its keys (of dicts within,
+    joined by dots): "a" gives ``jacobian["a"]``, and ["a", "b"] a dict of both.
+
+    Derivatives are made by the ``mode`` that takes the fewest operations, "auto"; ``stats.mode``
+    says which. A "reverse" sweep for each value suits few values of many variables, "forward" with
+    a tangent for each variable many values of few variables, as the steps of a simulation. "mixed"
+    eliminates the nodes of the graph, those first that take the fewest products: the derivatives
+    of each step come first, and then their products, whatever the size of either side. The digits
+    are the same, but for rounding. Derivatives of `custom_vjp` are made in reverse by "auto".
+
+    Raises:
+        InputError: also for variables in ``wrt`` that do not exist.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]])
+        >>> values, jacobian = kernel.run([2.0, 3.0])
+        >>> jacobian.tolist()
+        [[3.0, 2.0], [1.0, 1.0]]
+        >>> sg.fused_jacobian(2, lambda v: [v[0] * v[1], v[0] + v[1]], wrt=1).run([2.0, 3.0])[1]
+        array([2., 1.], dtype=float32)
+    """
+    with staged(progress, "kernels"):
+        options = options_of(f, name, math, dtype, simplify, comments)
+        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        if over is not None:
+            if wrt is not None:
+                raise InputError(
+                    "wrt= is of kernels of points: rows are differentiated for all of n"
+                )
+            request = Request(f, n, *over, options, mode)
+            return rows_kernel(request, "jacobian", device, sparse)
+        tree = variables_of(n)
+        places, result = chosen(tree, names_of(names, tree), wrt)
+
+        def derive(traced: Trace) -> list[Wanted]:
+            if not traced.outputs:
+                raise TraceError("f returned an empty container: there is nothing to differentiate")
+            sought = Sought(traced.outputs, [traced.inputs[k] for k in places])
+            entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
+            m = len(traced.outputs)
+            shape, slopes = (m, len(places)), derivatives(result, (m,))
+            matrix = matrix_of(traced, "jacobian", entries, shape, slopes, sparse)
+            return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
+
+        derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
+        return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
+
+
+@frozen_for(EVERY_CALL)
+def forward_backward(f: Function, x: Any) -> Any:
+    """Trace, compile and run in one line: ``(f(x), df/dx)`` as `fused_forward_backward` has them.
+
+    f is traced at every call, so that it always computes what it does now. A kernel is compiled
+    where the trace is new: see `value_and_grad`. x may also be dicts, dataclasses, and lists and
+    tuples of such and of arrays; f is given them, and the gradient is nested likewise.
+
+    Example:
+        >>> import symgrad as sg
+        >>> def square(v):
+        ...     return v @ v
+        >>> sg.forward_backward(square, [3.0, 4.0])[0]
+        25.0
+    """
+    options = options_of(f, None, "accurate", "float32", True, comments=True)
+    nested = in_a_row(x, "x")
+    if nested is None:
+        n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
+        return gradient_kernel(n, f, None, options, None, make=shared).run(x)
+    tree, row = nested
+    kernel = gradient_kernel(tree.size, of_row(f, tree), None, options, None, make=shared)
+    loss, gradient = kernel.run(row)
+    return loss, tree.arrays(gradient)

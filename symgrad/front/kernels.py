@@ -1,0 +1,412 @@
+"""Kernels: what the verbs of `symgrad.front.fused` make, and what a user runs, reads and keeps."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.backend import backend_of
+from symgrad.cache import Once
+from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.show import formula
+from symgrad.expr.tree import Tree
+from symgrad.front.column_results import ColumnResults, column_results
+from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
+from symgrad.kernel.stats import Stats, measured
+from symgrad.optimize.over_points import minimize_kernel
+from symgrad.optimize.result import as_scipy
+from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
+from symgrad.report.audit import Audit, labels
+from symgrad.report.expressions import Expressions
+from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.report.progress import Asked, staged
+from symgrad.report.show_kernel import html
+from symgrad.values.parameters import rows_of
+from symgrad.values.results import Array, Result, Scalar
+from symgrad.wgsl.array import DeviceArray
+
+
+class Kernel:
+    """A traced, differentiated and compiled function of n numbers.
+
+    ``wgsl`` is the source, ``stats`` its size, ``expr`` the results as expressions, ``device``
+    where it runs. It pickles: source and graph travel, and are compiled again on first use.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+        >>> loss, grads = kernel.run([2.0, 3.0])
+        >>> loss, grads.tolist()
+        (6.0, [3.0, 2.0])
+    """
+
+    def __init__(
+        self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
+        expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
+        mode: str | None = None,
+    ) -> None:  # fmt: skip
+        self._shaders, self._results = shaders, results
+        self._computation, self._options = shaders.computation, shaders.options
+        self._inputs, self._expressions = inputs, expressions
+        self._seconds, self._single, self._mode = dict(seconds), single, mode
+        self.device = device
+        self._program: Any = None
+        self._by_columns: Once[None, ColumnResults | None] = Once(1)
+        self._bound: Bound | None = None
+        self._lock, self._local = threading.Lock(), threading.local()
+        self._dtype = np.dtype(self._options.dtype)
+        self._backend = backend_of(device)
+        self._backend.require(self._options.dtype)
+        # the shape of a point that goes straight to the CPU; None where none does
+        self._point_shape = (inputs.total,) if self._backend.on_host else None
+
+    # running -------------------------------------------------------------------------------------
+
+    def run(self, *arrays: Any, out: Any = None, progress: Asked = False) -> Any:
+        """The results at one point or at a batch of them.
+
+        ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
+        (n,), which gives Python floats and plain arrays, or (..., n), which gives the results with
+        the same leading axes; for n = 1 also a number. Any real dtype and memory order is taken;
+        results have the kernel's dtype and are fresh arrays. A `DeviceArray` gives `DeviceArray`
+        results, and nothing is copied to the host. NaN and infinities pass through as IEEE
+        arithmetic has them.
+
+        ``out`` takes the results instead: an array for each of them, in a tuple if there are
+        several, C-contiguous and of the kernel's dtype, with the shape that the result would have
+        (() for a number), and nested as it would be; arrays on the device where x is one, whose
+        memory no view shares. It is returned. On the CPU, calls with the
+        very same x and out cost least.
+
+        Variables that were asked for by shapes or names are given so too, behind the axes of the
+        batch if there is one, or all of them in a row as the last axis.
+
+        ``progress`` is as for `fused_forward_backward`: the first run compiles, which may take
+        long.
+
+        Raises:
+            InputError: for a wrong length or a wrong ``out``, naming the right one.
+            InputTypeError: for values that are no real numbers. DeviceError: if the device fails
+            or runs out of memory.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+            >>> out = np.empty((), "float32"), np.empty(2, "float32")
+            >>> kernel.run([2.0, 3.0], out=out)[1].tolist()
+            [3.0, 2.0]
+        """
+        if progress:
+            with staged(progress, "runs"):
+                return self.run(*arrays, out=out)
+        if out is not None:
+            return self._run_into(arrays, out)
+        x = arrays[0] if len(arrays) == 1 else None
+        program = self._program or self._compiled()
+        if type(x) is np.ndarray and x.dtype is self._dtype:
+            if x.shape == self._point_shape:
+                return self._run_point(x)
+            if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
+                return self._returned(program.run(x), x.shape[:1])
+        elif type(x) is dict and self._point_shape is not None:
+            filler = self._filler()
+            if filler.fill(x):
+                return self._run_point(filler.row)
+        if isinstance(x, DeviceArray) or self._are_on_device(arrays):
+            return self._run_on_device(program, arrays)
+        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        if not batch and self._backend.on_host:
+            return self._run_point(points[0])
+        return self._returned(program.run(points), batch)
+
+    __call__ = run
+
+    def _run_point(self, x: np.ndarray) -> Any:
+        try:
+            put, call, readers = self._local.point
+        except AttributeError:
+            put, call, readers = self._local.point = self._point()
+        put[:] = x
+        call()
+        found = [read() for read in readers]
+        return found[0] if self._single else tuple(found)
+
+    def _filler(self) -> Filler:
+        """What this thread writes nested points with."""
+        try:
+            return self._local.filler
+        except AttributeError:
+            given, row = self._inputs, np.empty(self._inputs.total, self._dtype)
+            filler = self._local.filler = Filler(given.names[0], given.trees[0], row)
+            return filler
+
+    def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
+        """Where this thread puts a point, what computes it, and what reads the results."""
+        room = self._compiled().room()
+        pairs = zip(self._results, room.outputs, strict=True)
+        return room.x, room.call, [result.reader(columns) for result, columns in pairs]
+
+    def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
+        found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
+        return found[0] if self._single else tuple(found)
+
+    def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
+        bound = self._bound
+        if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
+            bound.call()
+            return out
+        program = self._program or self._compiled()
+        given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
+        if self._are_on_device(arrays):
+            self._run_on_device(program, arrays, given)
+            return out
+        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
+        plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
+        shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
+        if shared or not plain:
+            self._copy(program.run(points), batch, rooms)
+            return out
+        flat = [room.reshape(len(points), -1) for (room,) in rooms]
+        if not self._backend.on_host:
+            program.run_into(points, flat)
+            return out
+        call = program.bind(points, flat)
+        call()
+        # x was taken as it is, and out is what it was: a list may hold other arrays next time
+        fixed = isinstance(out, (tuple, np.ndarray))
+        if fixed and len(arrays) == 1 and np.may_share_memory(arrays[0], points):
+            self._bound = Bound(arrays[0], out, call)
+        return out
+
+    def _copy(
+        self, columns: Sequence[Any], batch: tuple[int, ...], rooms: Sequence[list[np.ndarray]]
+    ) -> None:
+        """Copy results to the user's arrays."""
+        for result, mine, name, found in zip(
+            self._results, rooms, self.outputs, columns, strict=True
+        ):
+            for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
+                np.copyto(room, part)
+
+    def _are_on_device(self, arrays: Sequence[Any]) -> bool:
+        return not self._backend.on_host and self._inputs.are_on_device(arrays)
+
+    def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
+        if self._backend.on_host:
+            raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
+        points, batch = self._inputs.pack_on_device(arrays)
+        if not out:
+            make = partial(column_results, self._shaders, self._results, self.device)
+            columns = self._by_columns.get(None, make)
+            found = columns and columns.run(points, batch)
+            if found is not None:
+                return found
+        rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
+        return self._returned(program.run_on_device(points, rooms), batch)
+
+    def _compiled(self) -> Any:
+        with self._lock:
+            if self._program is None:
+                self._program = self._backend.program(self._shaders)
+            return self._program
+
+    @property
+    def _compile_seconds(self) -> dict[str, float]:
+        return {} if self._program is None else {"compile": self._program.seconds}
+
+    def minimize(
+        self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, **options: Any
+    ) -> Any:
+        """Minimise the loss from many starts (S, n) at once, all steps inside one kernel.
+
+        See `minimize_from` for the options and for the result, SciPy's, batched. Starts may be
+        nested as variables with names or shapes are, behind the axis of starts or without it: then
+        ``x`` is so too, and a single start gives a result that is not batched.
+
+        Example:
+            >>> import symgrad as sg
+            >>> bowl = lambda v: (v[0] - 1)**2 + v[1]**2
+            >>> kernel = sg.fused_forward_backward(2, bowl, device="cpu")
+            >>> kernel.minimize([[0.0, 2.0], [3.0, 1.0]], sg.LBFGS()).x.round(3).tolist()
+            [[1.0, 0.0], [1.0, 0.0]]
+        """
+        return minimize_kernel(self, starts, method, steps, tol, **options)
+
+    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``."""
+        if self.outputs != ("loss", "grad"):
+            raise InputError("as_scipy needs a kernel of sg.fused_forward_backward")
+        return as_scipy(self)
+
+    def in_a_row(self, x: Any, name: str = "x") -> np.ndarray:
+        """Nested variables, or a gradient, as one array (..., n_inputs); errors call it by name."""
+        return rows_of(self.tree, x, name)
+
+    def to(self, device: targets.DeviceChoice) -> Kernel:
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        return Kernel(
+            self._shaders, self._results, self._inputs, self._expressions,
+            targets.choose(device), self._seconds, self._single, self._mode,
+        )  # fmt: skip
+
+    def audit(self, *arrays: Any, least: float = 64.0, progress: Asked = False) -> Audit:
+        """Which operations lose precision in float32, with your lines: see `Audit`.
+
+        The expressions of the results, derivatives included, are evaluated by NumPy in float32
+        and in float64 at the points, which are rounded to float32 first. Where a result is off by
+        ``least`` ULP or more, an operation is named if it is where errors grow, or where an
+        infinity or a NaN is born, and if its error alone would spoil the result. float64 is taken
+        for the truth: what it loses too, as in ``log(1 + 1e-20)``, stays unseen. ``progress`` is as
+        for `DataKernel.run`.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+
+        Example:
+            >>> import symgrad as sg
+            >>> kernel = sg.fused_forward(1, lambda v: sg.log(1 + sg.exp(v[0])), device="cpu")
+            >>> found = kernel.audit([[-15.0], [100.0]])
+            >>> [(s.kind, s.operation) for s in found.suspects]
+            [('overflow', 'exp(x0)'), ('amplification', 'log(exp(x0) + 1)')]
+        """
+        points, _ = self._inputs.pack(arrays, "float32")
+        found = self._expressions
+        named = zip(self.outputs, found.groups, self._results, strict=True)
+        names = [name for group in named for name in labels(found.graph.names, *group)]
+        level = self._options.simplify
+        return found.audit(self.name, names, points, level, least, progress)
+
+    def profile(self, *arrays: Any) -> Profile:
+        """Where the time of ``run(*arrays)`` goes, beside the limits of the device: see `Profile`.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+            >>> found = kernel.profile(np.ones((1000, 2)))
+            >>> list(found.seconds), found.points, found.bytes
+            (['host', 'kernel'], 1000, 20000)
+        """
+        there = self._are_on_device(arrays)
+        options = self._options.dtype, self._backend.on_host
+        _, batch = (
+            self._inputs.pack_on_device(arrays) if there else self._inputs.pack(arrays, *options)
+        )
+        return profile_kernel(lambda: self.run(*arrays), self, math.prod(batch))
+
+    # what it is ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name it was given, or that of the traced function."""
+        return self._options.name
+
+    @property
+    def wgsl(self) -> str:
+        """The source: one WGSL module, or several, in the order in which they run."""
+        return "\n".join(self._shaders.modules)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules, each complete in itself, with the entry point ``main``."""
+        return self._shaders.modules
+
+    @property
+    def tree(self) -> Tree:
+        """How the variables are nested and shaped."""
+        return self._inputs.trees[0]
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of variables."""
+        return self.tree.size
+
+    @property
+    def expr(self) -> Any:
+        """The results as expressions, before they are lowered: (loss, (gradients, ...))."""
+        found = self._expressions.in_groups()
+        parts = tuple(e[0] if len(e) == 1 and k == 0 else e for k, e in enumerate(found))
+        return parts[0] if self._single else parts
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the arrays that ``run`` returns."""
+        return tuple(o.name for o in self._computation.outputs)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the results."""
+        return self._dtype
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the variables."""
+        return tuple(self._computation.graph.names)
+
+    @property
+    def stats(self) -> Stats:
+        """The kernel's size, and the seconds that each stage of making it took."""
+        shaders, c = self._shaders, self._computation
+        columns = len(c.graph.names) + sum(len(o.nodes) for o in c.outputs)
+        nbytes, count = columns * self._dtype.itemsize, shaders.count
+        seconds = self._seconds | shaders.seconds | self._compile_seconds
+        return measured(c.graph, c.outputs, nbytes, count, seconds, self._mode)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)
+        return (
+            f"<symgrad kernel {self.name}: {len(self.inputs)} inputs -> {shapes}; "
+            f"{self._options.dtype} on {self.device}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html(repr(self), str(self.stats), self.wgsl)
+
+    def _repr_latex_(self) -> str | None:
+        return formula(self._expressions.in_groups()[0][0])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in vars(self).items() if k not in _PROCESS}
+        return state | {"_expressions": self._expressions.without_code()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _program=None, _by_columns=Once(1), _bound=None)
+        self._lock, self._local = threading.Lock(), threading.local()
+
+
+_PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
+"""What of a kernel belongs to its process, and does not travel."""
+
+
+_shared: Once[Any, Kernel] = Once(CACHED_NODES)
+
+
+def shared(
+    built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
+) -> Kernel:
+    """The kernel of what the pipeline built, one for all equal traces: only for use within."""
+    target = targets.choose(device)
+    owner = backend_of(target).owner  # another if one was lost
+    make = partial(assemble, built, inputs, options, title, target, single)
+    key = built.computation, built.wanted, inputs, options, target, owner
+    return _shared.get(key, make, weight(built.computation.graph))
+
+
+def assemble(
+    built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
+) -> Kernel:
+    """The kernel of what the pipeline built."""
+    expressions = Expressions(built.traced.graph, tuple(w.nodes for w in built.wanted))
+    return Kernel(
+        Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
+        inputs, expressions, targets.choose(device), built.seconds, single, built.mode,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Losses over data: from a function of one row to sums, gradients and fits over tables."""

@@ -1,0 +1,72 @@
+"""A kernel over data together with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from symgrad.errors import InputError, PickleError
+from symgrad.report.profiling import Profile, profile_kernel
+
+
+class BoundKernel:
+    """A kernel with its data: only parameters go in, and only results come out."""
+
+    def __init__(self, kernel: Any, rows: int, run: Callable[..., Any]) -> None:
+        self.kernel, self._rows, self._run = kernel, rows, run
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError(
+            "a kernel with its rows stays in its process: pickle bound.kernel, and bind the rows "
+            "again where it arrives"
+        )
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __repr__(self) -> str:
+        return f"{self.kernel!r} with {len(self):,} rows"
+
+    def run(self, *params: Any) -> Any:
+        """What the kernel's ``run`` gives over the data, for parameters as there."""
+        return self._run(*params)
+
+    __call__ = run
+
+    def profile(self, *params: Any) -> Profile:
+        """Where the time of ``run(*params)`` goes, beside the limits of the device: see `Profile`.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> found = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
+            >>> found.total == sum(found.seconds.values()), found.result[0]
+            (True, 0.0)
+        """
+        return profile_kernel(lambda: self.run(*params), self.kernel, len(self))
+
+    def as_scipy(self) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` in float64, for ``scipy.optimize.minimize(jac=True)``.
+
+        x and the gradient are all parameters in a row, however they are nested.
+
+        Example:
+            >>> import scipy.optimize
+            >>> import symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> fun = kernel.bind([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]).as_scipy()
+            >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
+            [1.0, 2.0]
+        """
+        if self.kernel.outputs[:2] != ("loss", "grad") or self.kernel.request.reduce is None:
+            raise InputError("as_scipy needs a loss, summed over rows, and its gradient")
+
+        def fun(x: Any) -> tuple[float, np.ndarray]:
+            loss, gradient, *_ = self.run(np.asarray(x, float))
+            return loss, self.kernel.in_a_row(gradient).astype(float)
+
+        return fun

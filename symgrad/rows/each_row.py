@@ -1,0 +1,340 @@
+"""Kernels of what a function of rows is at each of them: predictions, residuals, their Jacobian.
+
+Every row is a point of a map kernel: the parameters that all rows read, its numbers, and the lines
+that its indices name, put side by side block by block. Second derivatives for parameters that rows
+look up are made so too, and added up in a sparse matrix.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.backend import backend_of
+from symgrad.errors import InputError
+from symgrad.expr.node import INPUT, paused_gc
+from symgrad.expr.tree import tree_of
+from symgrad.kernel.memory import POOL
+from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.stage import arranged
+from symgrad.pipeline import Clock, Shaders, simplified
+from symgrad.report.expressions import Expressions
+from symgrad.rows.kernel import DataKernel
+from symgrad.rows.loss import Request, Traced, inputs_of, require_request, weight_column
+from symgrad.rows.parts import Part, Variables, Wants, wants_of
+from symgrad.rows.points import RowPoints
+from symgrad.rows.sums import ORDER, PartsKernel, finished, sums_kernel_of
+from symgrad.rows.table import Table
+from symgrad.values.results import scipy_sparse
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.joined import Line, Pattern, Rows
+from symgrad.wgsl.names import unique
+from symgrad.wgsl.transfer import WRITTEN
+
+CHUNK: Final = 2**14
+"""Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
+
+HESSIAN_ROWS: Final = 2**16
+"""Rows whose second derivatives are kept before they are added up."""
+
+DENSE: Final = 2**30
+"""Bytes up to which a Hessian of parameters that rows look up is made dense."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What is computed at every row: the parts' numbers, one output each, and the variables."""
+
+    traced: Traced
+    parts: tuple[Part, ...]
+    variables: Variables
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Numbers (rows, keys) of each part, and the places of the variables, table by table."""
+
+    numbers: list[list[np.ndarray]]
+    places: list[np.ndarray]
+    weight: float
+
+    def __add__(self, other: Stacked) -> Stacked:
+        both = [a + b for a, b in zip(self.numbers, other.numbers, strict=True)]
+        return Stacked(both, self.places + other.places, self.weight + other.weight)
+
+
+@dataclass(frozen=True)
+class Added:
+    """Sums over rows: for each part all its numbers, those of second order in a CSR array."""
+
+    parts: list[Any]
+    weight: float
+
+    def __add__(self, other: Added) -> Added:
+        both = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+        return Added(both, self.weight + other.weight)
+
+
+class RowsKernel(PartsKernel):
+    """What a function of rows, and its derivatives, are at each row: ``reduce=None``.
+
+    ``run(p, rows)``, of a product with a vector ``run(p, vector, rows)``, gives what the same verb
+    gives for points, with the rows as first axis. Derivatives for parameters that rows look up are
+    a SciPy CSR array (rows * values, n), as ``scipy.optimize.least_squares`` takes Jacobians: a row
+    has what it reads, and nothing for all else.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> model = lambda p, r: p.height[r.who] * sg.exp(-p.rate * r.t)
+        >>> kernel = sg.fused_forward({"height": 2, "rate": ()}, model, columns=["who", "t"],
+        ...                           reduce=None, device="cpu")
+        >>> rows = {"who": [0, 1, 1], "t": [0.0, 0.0, 1.0]}
+        >>> kernel.run({"height": [1.0, 2.0], "rate": 0.5}, rows).round(3)
+        array([1.   , 2.   , 1.213], dtype=float32)
+    """
+
+    def __init__(self, request: Request, device: Any, mapped: Mapped, sparse: bool) -> None:
+        self.mapped = mapped
+        super().__init__(request, device, mapped.traced, mapped.parts, sparse)
+
+    def _made_of(self, code: bool = True) -> tuple[Any, ...]:
+        traced = self._traced if code else self._traced.without_code()
+        return replace(self.mapped, traced=traced), self.sparse
+
+    def _compiled(self) -> Any:
+        return backend_of(self.device).program(self._shaders)
+
+    @property
+    def _shaders(self) -> Shaders:
+        return Shaders(_computation(self._traced), self.request.options, self._title)
+
+    @property
+    def modules(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The WGSL modules, in the order in which they run."""
+        return self._shaders.modules
+
+    def _stays(self, table: Table) -> bool:
+        """Whether points are put together on a GPU: a few are quicker to send."""
+        many = 4 * self._pattern.width * table.count > WRITTEN
+        apart = not backend_of(self.device).on_host
+        return apart and (many or isinstance(table.numbers, DeviceArray))
+
+    def _resident(self, table: Table) -> Rows | None:
+        if not self._stays(table):
+            return None
+        owner = open_gpu(self.device.index)
+        return Rows(owner, self._pattern, table.numbers, table.indices)
+
+    def _on_host(self, table: Table) -> Table:
+        return super()._on_host(table) if self._stays(table) else table
+
+    # numbers in, numbers out ---------------------------------------------------------------------
+
+    def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
+        there = bound or self._resident(table)
+        stays = isinstance(table.numbers, DeviceArray)
+        here = np.empty((0, 0), self.dtype) if stays else table.numbers
+        points = RowPoints(self._traced, flat, np.asarray(here), table.indices, 1.0)
+        if self.request.reduce is not None:
+            return Added(self._added(points, there), table.weight)
+        whole = slice(0, table.count)
+        numbers = [[values] for values in self._computed(points, whole, there, stays)]
+        return Stacked(numbers, [self._where(table.indices)], table.weight)
+
+    def _computed(
+        self, points: RowPoints, rows: slice, there: Rows | None, stays: bool = False
+    ) -> list[Any]:
+        """The numbers (N, keys) of each part at some rows, on the GPU if they stay there."""
+        shapes = [(rows.stop - rows.start, len(p.keys)) for p in self.parts]
+        results: list[Any] = (
+            [DeviceArray.empty(there.gpu, shape) for shape in shapes] if there and stays
+            else [POOL.empty(shape, self.dtype, False) for shape in shapes]
+        )  # fmt: skip
+        computed = [r for r in results if r.shape[1]]
+        if there is not None:
+            used = points.flat[list(self._traced.read)]
+            parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
+            there.compute(self._sums, parameters, computed, rows.start)
+            return results
+        if self.device.is_gpu:
+            self._sums.run_into(points[rows], computed)
+            return results
+        rooms = threading.local()
+
+        def filled(some: slice) -> np.ndarray:
+            room = getattr(rooms, "room", None)
+            if room is None:
+                room = rooms.room = points.room(CHUNK)
+            return points.filled(room, slice(rows.start + some.start, rows.start + some.stop))
+
+        self._sums.run_filled(filled, CHUNK, computed)
+        return results
+
+    @cached_property
+    def _pattern(self) -> Pattern:
+        """What a point is put together from on a GPU."""
+        traced, columns = self._traced, self._traced.columns
+        start = len(traced.read)
+        lines = tuple(
+            Line(columns.indices.index(g.column), start + g.block.start, g.block.width)
+            for g in traced.gathers
+        )
+        return Pattern(start, len(columns.numbers), len(columns.indices), lines)
+
+    def _where(self, indices: np.ndarray) -> np.ndarray:
+        """The places of the variables at each row, or once if they are the same for all."""
+        variables = self.mapped.variables
+        each = bool(variables.gathers) or self.sparse
+        if not each or self.outputs == ("values",):
+            return np.array(variables.places, np.int64)[None]
+        return variables.places_at(indices, self._traced.columns.indices)
+
+    def _added(self, points: RowPoints, there: Rows | None) -> list[Any]:
+        """The sums of the parts over all rows."""
+        total: list[Any] = []
+        count = len(points.indices)
+        for first in range(0, max(count, 1), HESSIAN_ROWS):
+            rows = slice(first, min(first + HESSIAN_ROWS, count))
+            where = self._where(points.indices[rows])
+            pairs = zip(self.parts, self._computed(points, rows, there), strict=True)
+            sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]
+            total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+        return total
+
+    def _results(self, total: Any, scale: float) -> Any:
+        n, dtype, parts = self.n_inputs, self.dtype, self.parts
+        if isinstance(total, Added):
+            sums = zip(parts, total.parts, strict=True)
+            return tuple(finished(p, whole * scale, n, dtype, self.sparse) for p, whole in sums)
+        where = _joined(total.places)
+        numbers = [_joined(mine) for mine in total.numbers]
+        results = [self._at_rows(p, v, where) for p, v in zip(parts, numbers, strict=True)]
+        return results[0] if self.outputs == ("values",) else tuple(results)
+
+    def _at_rows(self, part: Part, values: Any, where: np.ndarray) -> Any:
+        """A part's numbers (N, keys) as what ``run`` returns: a CSR array, or arrays of a kind."""
+        n, count = self.n_inputs, len(values)
+        if part.order == 1 and (self.sparse or self.mapped.variables.gathers):
+            return _jacobian(part, np.asarray(values), where, n)
+        constant = where[0] if len(where) else np.zeros(where.shape[1], np.int64)
+        places, whole = _places(part, constant, n), values
+        size = math.prod(part.shape(n))
+        if not np.array_equal(places, np.arange(size)):
+            whole = _among_zeros(values, places, size)
+        return part.result.of(whole, (count,))
+
+
+def _among_zeros(values: Any, places: np.ndarray, size: int) -> Any:
+    """Columns at these places of as many, the others 0; on a GPU if they are there."""
+    if isinstance(values, np.ndarray):
+        whole = np.zeros((len(values), size), values.dtype)
+        whole[:, places] = values
+        return whole
+    zeros = DeviceArray.from_numpy(values.gpu, np.zeros((len(values), 1), np.float32))
+    columns = {place: values[:, k : k + 1] for k, place in enumerate(places.tolist())}
+    return np.concatenate([columns.get(place, zeros) for place in range(size)], axis=1)
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _places(part: Part, variables: np.ndarray, n: int) -> np.ndarray:
+    """Where the numbers of a part stand in its array, if the variables stand at these places."""
+    keys = np.array(part.keys, np.intp).reshape(-1, 1 if part.order == 0 else 2)
+    if part.order == 0:
+        return keys[:, 0]
+    first = variables[keys[:, 0]] if part.order == ORDER else keys[:, 0]
+    return first * n + variables[keys[:, 1]]
+
+
+def _computation(traced: Traced) -> Computation:
+    made = traced.reduction
+    return Computation(made.name, made.graph, made.outputs)
+
+
+def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
+    """The sum over rows of a part, all its numbers."""
+    if not part.order:
+        return values.sum(axis=0, dtype=np.float64)
+    keys = np.array(part.keys, np.intp).reshape(-1, 2)
+    columns = where[:, keys[:, 1]]
+    if part.order == ORDER:
+        data = values.astype(np.float64).ravel(), (where[:, keys[:, 0]].ravel(), columns.ravel())
+        return scipy_sparse().csr_array(data, shape=(n, n))
+    return np.bincount((keys[:, 0] * n + columns).ravel(), values.ravel(), part.values * n)
+
+
+def _jacobian(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
+    """First derivatives (N, keys) as a CSR array (N * values, n)."""
+    keys = np.array(part.keys, np.intp).reshape(-1, 2)
+    order = np.argsort(keys[:, 0], kind="stable")
+    keys, values = keys[order], values[:, order]
+    each = np.bincount(keys[:, 0], minlength=part.values)
+    ends = np.concatenate([[0], np.cumsum(np.tile(each, len(values)))])
+    data = values.ravel(), where[:, keys[:, 1]].ravel(), ends
+    found = scipy_sparse().csr_array(data, shape=(len(values) * part.values, n))
+    found.sum_duplicates()
+    return found
+
+
+# making one ---------------------------------------------------------------------------------------
+
+
+def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) -> DataKernel:
+    """The kernel of what a verb wants of rows, at each of them or summed."""
+    require_request(request)
+    with paused_gc():
+        clock = Clock()
+        wants = clock.time("differentiate", lambda: wants_of(request, verb))
+        second = any(part.order == ORDER for part in wants.parts)
+        looked = bool(wants.variables.gathers)
+        if request.reduce is not None and not (second and looked):
+            return sums_kernel_of(request, wants, clock, sparse, device)
+        if second and request.reduce is None and (looked or sparse):
+            raise InputError(
+                'a sparse Hessian for each row is not made: sum them, with reduce="sum", or '
+                "take sg.fused_hvp"
+            )
+        if second and not sparse and 8 * tree_of(request.n).size ** 2 > DENSE:
+            raise InputError("the Hessian is too large: use sparse=True")
+        return RowsKernel(request, device, _mapped(request, wants, clock), sparse)
+
+
+def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
+    """What is computed at each row, its inputs in the order of `RowPoints`."""
+    made, columns = wants.made, request.columns
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    roots = [i for ids in wants.nodes for i in ids]
+    inputs = inputs_of(made, made.parameters, indices)
+    graph, ends = clock.time("simplify", lambda: simplified(made.graph, roots, request.options))
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    graph, ends = arranged(graph, ends, [ids[made.graph.nodes[i][1]] for i in inputs])
+    cut = zip(wants.parts, _cut(wants, ends), strict=True)
+    outputs = [Output(part.name, ids) for part, ids in cut if ids]
+    computed = Reduction(request.options.name, graph, tuple(outputs), len(made.parameters), ())
+    graph, ends = arranged(made.graph, roots, inputs)
+    graph.names[:] = unique(graph.names)
+    graph.release()
+    expressions = Expressions(graph, tuple(_cut(wants, ends)))
+    read = tuple(made.parameters)
+    traced = Traced(
+        computed, read, (), made.gathers, tree_of(request.n),
+        replace(columns, indices=indices), weight_column(request), read, expressions, clock.seconds,
+        mode=wants.mode,
+    )  # fmt: skip
+    return Mapped(traced, wants.parts, wants.variables)
+
+
+def _cut(wants: Wants, roots: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The nodes of each part."""
+    ends = iter(roots)
+    for ids in wants.nodes:
+        yield tuple(next(ends) for _ in ids)

@@ -1,0 +1,163 @@
+"""Fits of residuals of rows by sparse normal equations: SciPy's words in, SciPy's result out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.backend import backend_of
+from symgrad.errors import InputError, warn
+from symgrad.optimize.arguments import bounds_of, number, whole
+from symgrad.optimize.point import Box
+from symgrad.optimize.result import ENDED, MESSAGES, optimize_result, scipy_optimize
+from symgrad.optimize.robust import require_loss
+from symgrad.pipeline import DType, Shaders, dtype_name
+from symgrad.report.progress import Asked, reporting
+from symgrad.rows.loss import Request, Traced
+from symgrad.rows.products import RowProducts, row_products
+from symgrad.rows.sparse_errors import variances
+from symgrad.rows.sparse_fit import Ending, Limits, descend
+from symgrad.rows.sparse_rows import RowSystem, Run
+from symgrad.rows.table import Table, read_table
+from symgrad.values.parameters import Nest
+
+MOST: Final = 2**31 - 1
+"""The most steps that may be asked for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where residuals are computed, and in which dtype."""
+
+    device: targets.Device
+    dtype: str
+
+    @classmethod
+    def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
+        """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
+        found = targets.choose("cpu" if device is None else device)
+        backend = backend_of(found)
+        name = backend.dtype if dtype is None else dtype_name(dtype)
+        backend.require(name)
+        return cls(found, name)
+
+    def compiled(self, products: RowProducts) -> Run:
+        """The kernel of the products of rows."""
+        options, computation = products.options, products.computation
+        shaders = Shaders(computation, options, f"{options.name}: products of derivatives")
+        return backend_of(self.device).program(shaders).run
+
+
+@dataclass(frozen=True)
+class Task:
+    """A least-squares problem over the rows of a table, for parameters nested as the user's."""
+
+    request: Request
+    traced: Traced
+    nest: Nest
+
+    def system(
+        self, table: Table, target: Target, loss: str = "linear", scale: float = 1.0
+    ) -> RowSystem:
+        """The normal equations of the table's rows."""
+        options = replace(self.request.options, dtype=target.dtype)
+        products = row_products(replace(self.request, options=options), loss, scale)
+        indices = {c: table.indices[:, k] for k, c in enumerate(self.traced.columns.indices)}
+        run = target.compiled(products)
+        return RowSystem(products, run, self.nest.size, np.asarray(table.numbers), indices)
+
+    def table(self, rows: Any, dtype: str) -> Table:
+        """A table of one row or more, whose weights are not negative."""
+        found = read_table(rows, self.traced, dtype, self.request.nan_policy, own=True)
+        if not found.count:
+            raise InputError("data has no rows: there is nothing to fit")
+        columns, weight = self.traced.columns, self.traced.weight
+        if weight is not None:
+            weights = found.numbers[:, columns.numbers.index(weight)]
+            if (weights < 0.0).any():
+                raise InputError(
+                    f"{columns.describe(weight)} is {weights.min()} at row "
+                    f"{int(np.argmin(weights))}: weights of squares are not negative"
+                )
+        return found
+
+    def fit(
+        self, start: Any, rows: Any, target: Target, bounds: Any, limits: Limits, loss: str,
+        scale: float, errors: bool, progress: Asked = False,
+    ) -> Any:  # fmt: skip
+        """The minimum from a start: see `LeastSquaresKernel.fit`."""
+        if errors and loss != "linear":
+            raise InputError(f'errors=True is for loss="linear", not {loss!r}')
+        within = bounds_of(bounds, self.nest.tree)
+        box = Box(np.array(within.low), np.array(within.high))
+        x = self.nest.flat(start)
+        if not ((x >= box.low) & (x <= box.high)).all():
+            raise InputError("the start is outside of the bounds")
+        table = self.table(rows, target.dtype)
+        system = self.system(table, target, loss, scale)
+        eps = float(np.finfo(target.dtype).eps)
+        with reporting(progress, "steps") as report:
+            end = descend(system, x, box, limits, eps, report)
+        found = self._result(end, system.residuals(end.state.x), self._share(table))
+        if errors:
+            found["errors"] = self.nest.nested(self._errors(end, self._counted(table, system)))
+        return found
+
+    def _counted(self, table: Table, system: RowSystem) -> int:
+        """The residuals of rows that do not weigh 0."""
+        if self.traced.weight is None:
+            return system.count
+        weights = table.numbers[:, self.traced.columns.numbers.index(self.traced.weight)]
+        return system.products.residuals * int(np.count_nonzero(weights))
+
+    def _errors(self, end: Ending, count: int) -> np.ndarray:
+        """Standard errors (n,): infinite where rows tell nothing, 0 where a bound holds."""
+        free, normal = end.state.free, end.state.normal
+        held = normal.held(free)
+        found = variances(held)
+        left = count - np.count_nonzero(held.squares)
+        if found is None or left <= 0:
+            warn(
+                "errors of the parameters could not be estimated: some are not determined",
+                scipy_optimize().OptimizeWarning,
+            )
+            return np.full(len(free), np.inf)
+        return np.where(free, np.sqrt(found * (2.0 * normal.cost / left)), 0.0)
+
+    def _share(self, table: Table) -> float:
+        """What the sum over rows is multiplied by."""
+        return 1.0 if self.request.reduce == "sum" else 1.0 / table.weight
+
+    def _result(self, end: Ending, residuals: np.ndarray, share: float) -> Any:
+        normal = end.state.normal
+        gradient = share * normal.gradient
+        free = np.where(end.state.free, gradient, 0.0)
+        return optimize_result(
+            x=self.nest.nested(end.state.x), cost=share * normal.cost,
+            fun=residuals[:, 0] if residuals.shape[1] == 1 else residuals,
+            grad=self.nest.nested(gradient), optimality=float(np.abs(free).max()),
+            nit=end.steps, nfev=end.evaluations, njev=end.evaluations, status=end.status,
+            message=MESSAGES[end.status], success=0 < end.status < ENDED,
+        )  # fmt: skip
+
+
+def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:
+    """The limits that are asked for."""
+    given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
+    found = {name: number(value, name) for name, value in given.items()}
+    for name, value in found.items():
+        if value < 0.0:
+            raise InputError(f"{name}={value!r}: a tolerance is not negative")
+    return Limits(**found, steps=whole(steps, "steps", 1, MOST))
+
+
+def scale_of_residuals(loss: Any, f_scale: Any) -> float:
+    """The scale of a loss that exists."""
+    require_loss(loss)
+    scale = number(f_scale, "f_scale")
+    if not 0.0 < scale < np.inf:
+        raise InputError(f"f_scale={f_scale!r}: a positive number is needed")
+    return scale

@@ -1,0 +1,337 @@
+"""Losses over data: a loss of one row, summed over many in one pass, with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symgrad.backend import backend_of
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
+from symgrad.expr.node import paused_gc
+from symgrad.kernel.memory import POOL
+from symgrad.optimize.over_data import RowLoss, minimize_over_data
+from symgrad.pipeline import DTypeName
+from symgrad.report.audit import Audit
+from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.report.progress import Asked, reporting
+from symgrad.rows.bound import BoundKernel
+from symgrad.rows.loss import Request, require_request, traced_loss
+from symgrad.rows.on_device import is_there
+from symgrad.rows.points import RowPoints
+from symgrad.rows.program import RowProgram
+from symgrad.rows.table import Table, read_table, weight_of
+from symgrad.values.tables import blocks_of as tables_of
+from symgrad.values.tables import is_table, len_of
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import open_gpu
+
+TABLE_ROWS = 2**20
+"""Rows of a long table that are read, converted and summed at a time."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was summed up, in float64: results, lines of tables, and the weights of rows."""
+
+    sums: np.ndarray
+    lines: tuple[np.ndarray, ...]
+    weight: float
+    jtj: Any = None
+    """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
+
+    def __add__(self, other: Totals) -> Totals:
+        jtj = None if self.jtj is None else self.jtj + other.jtj
+        lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
+        return Totals(self.sums + other.sums, lines, self.weight + other.weight, jtj)
+
+
+class DataKernel(RowProgram):
+    """A loss over the rows of a table, and its gradient, in one pass over the data.
+
+    ``run(p, rows)`` gives the loss, a float, and its gradient, nested and shaped as the parameters;
+    ``bind(rows)`` keeps the data on the device for many runs.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+        >>> kernel = sg.fused_forward_backward(2, line, row=2, reduce="mean", device="cpu")
+        >>> loss, grads = kernel.run([0.0, 1.0], np.array([[0.0, 1.0], [1.0, 1.0]]))
+        >>> loss, grads.tolist()
+        (0.5, [-1.0, 0.0])
+    """
+
+    squares: ClassVar[bool] = False
+    """Whether rows give residuals, whose squares are the loss."""
+
+    def _flat(self, *params: Any) -> np.ndarray:
+        """What ``run`` takes before the rows, in a row."""
+        (only,) = params
+        return self._parameters.flat(only)
+
+    def run(self, params: Any, rows: Any, *, progress: Asked = False) -> Any:
+        """The loss over the rows, and its gradient.
+
+        Args:
+            params: the parameters, nested as they were asked for, or all of them in a row.
+            rows: an array (N, columns); with named columns also a structured array, a dict of
+                arrays or a data frame; or an iterator of such tables, which are streamed. A
+                memory-mapped array is read block by block. A `DeviceArray`, or a dict with such
+                columns, is read where it is; columns of indices come to the host once.
+            progress: True to show how many rows are done, or a function that is called with a
+                `Progress` at times, once a second is over.
+
+        Raises:
+            InputError: for a table or parameters of a wrong shape, a column that is missing, an
+            index that is out of range, or, if ``nan_policy="raise"``, a NaN.
+        """
+        return self._over(self._flat(params), rows, progress)
+
+    def _over(self, flat: np.ndarray, rows: Any, progress: Asked) -> Any:
+        """The results over the rows, table by table."""
+        total, done = None, 0
+        with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
+            for table in [rows] if self._stays_there(rows) else tables_of(rows, TABLE_ROWS):
+                part = self._total(flat, self._read(table, there=True))
+                total = part if total is None else total + part
+                done += len_of(table)
+                report(done)
+        return self._finished(total, flat)
+
+    def bind(self, rows: Any) -> BoundKernel:
+        """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
+
+        It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
+        in blocks of so many, whose sums it adds in float64: then last bits may differ. Rows that a
+        GPU has no memory for are copied here, and go through its memory in every run.
+        """
+        table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
+        try:
+            resident = self._resident(table)
+            table = self._on_host(table)
+        except DeviceMemoryError:
+            if self._traced.gathers or not isinstance(table.numbers, np.ndarray):
+                raise
+            resident, table = None, replace(table, numbers=table.numbers.copy())
+
+        def run(*params: Any) -> Any:
+            flat = self._flat(*params)
+            return self._finished(self._total(flat, table, resident), flat)
+
+        return BoundKernel(self, table.count, run)
+
+    __call__ = run
+
+    def minimize(
+        self, starts: Any, method: Any = None, steps: int = 1000, tol: Any = None, *,
+        data: Any = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Minimise the loss over data, from every start at once, all steps inside one kernel.
+
+        Args:
+            starts: (S, n), or (n,) for one; all parameters in a row, or nested as they are: then
+                ``x`` is so too, and a single start gives a result that is not batched.
+            method: as for `minimize_from`; `LevenbergMarquardt` and `GaussNewton` are for kernels
+                of `fused_least_squares`.
+            steps: the most steps.
+            tol: as for `minimize_from`.
+            data: a table that all fits share, or (S, rows, columns), a data set for each of them;
+                with named columns also a dict of arrays, (rows,) or (S, rows).
+            options: more of `minimize_from`, as ``bounds``.
+
+        Returns:
+            SciPy's result, batched, as `minimize_from` has it; ``fun`` is what ``run`` gives.
+
+        Raises:
+            InputError: for data or a method that do not fit, and for parameters that rows look up.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
+            ...                                 device="cpu")
+            >>> data = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
+            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), data=data)
+            >>> found.x.round(3) + 0.0
+            array([[1., 1.],
+                   [3., 2.]], dtype=float32)
+        """
+        if method is None or data is None:
+            raise InputError(
+                "minimize takes starts, a method and a table: "
+                "kernel.minimize(starts, sg.LBFGS(), data=rows)"
+            )
+        asked, traced = self.request, self._traced
+        if asked.reduce is None or self.outputs[0] != "loss":
+            raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
+        loss = RowLoss(
+            asked.f, traced.columns, traced.weight, asked.reduce,
+            asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
+        )  # fmt: skip
+        options |= {"steps": steps, "tol": tol}
+        return minimize_over_data(self, loss, starts, method, data, options)
+
+    def in_a_row(self, params: Any) -> np.ndarray:
+        """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""
+        return self._parameters.flat(params)
+
+    def as_scipy(self, rows: Any) -> Callable[[Any], tuple[float, np.ndarray]]:
+        """``fun(x) -> (loss, gradient)`` over these rows: see `BoundKernel.as_scipy`."""
+        return self.bind(rows).as_scipy()
+
+    def profile(self, *arrays: Any) -> Profile:
+        """Where the time of ``run(*arrays)`` goes, beside the limits of the device: see `Profile`.
+
+        Raises:
+            InputError: as ``run`` does. InputTypeError: for an iterator of tables, which can be
+            read only once.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> found = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
+            >>> found.points, found.operations == 1000 * kernel.stats.flops
+            (1000, True)
+        """
+        rows = len_of(_whole(arrays[-1])) if arrays else 0
+        return profile_kernel(lambda: self.run(*arrays), self, rows)
+
+    def audit(
+        self, params: Any, rows: Any, *, least: float = 64.0, progress: Asked = False
+    ) -> Audit:
+        """Which operations on a row lose precision in float32, with your lines: see `Audit`.
+
+        What is looked at is the loss of each row and its derivatives, each by itself, as
+        `Kernel.audit` looks at points: a suspect's ``point`` is the row, counted without those
+        that ``nan_policy`` omits, and its ``x`` holds parameters and columns. Sums over rows lose
+        next to nothing, as they are made in float64 from blocks. ``progress`` is as for `run`.
+
+        Raises:
+            InputError, InputTypeError: as ``bind`` does.
+
+        Example:
+            >>> import symgrad as sg
+            >>> gap = lambda p, r: sg.sqrt(r.x**2 + p[0]) - r.x
+            >>> kernel = sg.fused_forward_backward(1, gap, columns=["x"], device="cpu")
+            >>> found = kernel.audit([1.0], {"x": [1.0, 5000.0]})
+            >>> [(s.kind, s.operation, s.point) for s in found.suspects]
+            [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
+        """
+        points = self.at_rows(params, rows, np.dtype("float32"))
+        expressions, options = self._traced.expressions, self.request.options
+        names = self._labels()[: len(expressions.nodes)]
+        level = options.simplify
+        return expressions.audit(self.name, names, points, level, least, progress)
+
+    def _labels(self) -> list[str]:
+        """Names of what is computed at a row, as `audit` uses them."""
+        products = [f"jtj[{j}, {k}]" for j, k in np.transpose(np.triu_indices(self.n_inputs))]
+        return ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
+
+    def at_rows(self, params: Any, rows: Any, dtype: np.dtype[Any]) -> RowPoints:
+        """What the expressions of a row are given at each of them, rounded to a dtype."""
+        table = self._read(_whole(rows))
+        flat = self._flat(params)
+        with np.errstate(over="ignore"):
+            numbers = table.numbers.astype(dtype)
+        divisor = self._divisor(weight_of(numbers, self._traced))
+        return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
+
+    # what happens to a table ---------------------------------------------------------------------
+
+    def _stays_there(self, rows: Any) -> bool:
+        """Whether a table is on a GPU, where the kernel takes it as it is."""
+        named = self.request.columns.names or not isinstance(rows, Mapping)
+        return self.device.is_gpu and bool(named) and is_there(rows)
+
+    def _read(self, rows: Any, own: bool = False, there: bool = False) -> Table:
+        """The table as a device takes it; ``own`` if nothing may be shared with the user.
+
+        ``there`` if numbers may stay on a GPU.
+        """
+        gpu = open_gpu(self.device.index) if there and self._stays_there(rows) else None
+        return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own, gpu)
+
+    # numbers in, numbers out ---------------------------------------------------------------------
+
+    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
+        """The sums over one table."""
+        uniform, tables = self._split(flat)
+        if bound is None and isinstance(table.numbers, DeviceArray):
+            bound = self._resident(table)
+        lines: list[np.ndarray] = []
+        if tables and bound:
+            sums, lines = bound.run_with_tables(uniform, tables)
+        elif tables:
+            sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+        else:
+            sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
+        return Totals(sums, tuple(lines), table.weight)
+
+    def _resident(self, table: Table) -> Any:
+        """The table where it is needed; None if it stays where it is, for there are indices."""
+        if not self._traced.gathers:
+            return self._sums.bind(table.numbers)
+        return self._sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
+
+    def _on_host(self, table: Table) -> Table:
+        """What a bound kernel keeps of a table: a GPU has its own numbers."""
+        return replace(table, numbers=table.numbers[:0].copy()) if self.device.is_gpu else table
+
+    def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The parameters that are the same for all rows, and the tables of the others."""
+        blocks = [g.block for g in self._traced.gathers]
+        tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
+        return np.ascontiguousarray(flat[self._traced.places[0]]), tables
+
+    def _finished(self, total: Any, flat: np.ndarray) -> Any:
+        """What ``run`` returns of sums over all tables."""
+        if total is None:
+            raise InputError("rows is an iterator without a table")
+        results = self._results(total, 1.0 / self._divisor(total.weight))
+        penalty = self.request.penalty
+        return results if penalty is None else penalty.added_to(results, flat)
+
+    def _divisor(self, weight: float) -> float:
+        """What sums over rows that weigh so much are divided by."""
+        if self.request.reduce != "mean":
+            return 1.0
+        if not weight:
+            raise InputError("the mean over no rows, or over weights of 0, is not defined")
+        return weight
+
+    def _results(self, total: Totals, scale: float) -> Any:
+        gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
+        gradient.fill(0.0)
+        gradient[self._traced.places[1]] = total.sums[1:]
+        for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
+            b = gather.block
+            gradient[b.start : b.start + b.size] += lines.ravel()
+        if scale != 1.0:
+            gradient *= scale
+        return float(total.sums[0] * scale), self._parameters.nested(gradient)
+
+
+def _whole(rows: Any) -> Any:
+    """One table, rather than an iterator of blocks."""
+    if not is_table(rows):
+        raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
+    return rows
+
+
+# making one ---------------------------------------------------------------------------------------
+
+
+def data_kernel(request: Request, device: Any) -> DataKernel:
+    """The kernel of a loss over data."""
+    require_request(request)
+    with paused_gc():
+        return DataKernel(request, device, traced_loss(request))
+
+
+def retraced(kernel: DataKernel, device: Any, dtype: DTypeName) -> DataKernel:
+    """The same kernel in another dtype."""
+    request = kernel.request
+    return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)

@@ -1,0 +1,303 @@
+"""A loss of one row, traced and differentiated: what is to be summed over the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import differentiate, ops
+from symgrad.expr.accumulate import Mode, Sought, accumulated
+from symgrad.expr.expression import Expr
+from symgrad.expr.gather import Gather, RowTrace, trace_row
+from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.place import describe
+from symgrad.expr.region import require_straight
+from symgrad.expr.trace import refuse_condition
+from symgrad.expr.tree import Tree, tree_of
+from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.stage import arranged, hoisted
+from symgrad.pipeline import Clock, Options, require_options, simplified, size
+from symgrad.report.expressions import Expressions
+from symgrad.rows.penalty import Penalty
+from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
+from symgrad.wgsl.names import unique
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel over data was asked for."""
+
+    f: Function
+    n: Any
+    columns: Columns
+    reduce: Reduce | None
+    weights: str | int | None
+    nan_policy: NanPolicy
+    options: Options
+    mode: Mode = "auto"
+    """How Jacobians are made."""
+    penalty: Penalty | None = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A loss of one row and its derivatives, ready to be summed."""
+
+    reduction: Reduction
+    used: tuple[int, ...]
+    """The parameters that rows read, the same for all of them, by their places among all."""
+    graded: tuple[int, ...]
+    """Those with a derivative that is not structurally 0."""
+    gathers: tuple[Gather, ...]
+    tree: Tree
+    columns: Columns
+    weight: int | None
+    read: tuple[int, ...]
+    """The parameters that the expressions read other than by an index."""
+    expressions: Expressions
+    """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
+    of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
+    seconds: dict[str, float] = field(compare=False)
+    mode: Mode | None = "reverse"
+    """How derivatives were made."""
+
+    def without_code(self) -> Traced:
+        """The same without what only differentiation needs, such as a user's own functions."""
+        return replace(self, expressions=self.expressions.without_code())
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """``used`` and ``graded`` as NumPy indexes with them."""
+        return np.array(self.used, np.intp), np.array(self.graded, np.intp)
+
+    @property
+    def wrt(self) -> list[str]:
+        """The names of what the loss of a row is differentiated for."""
+        names = self.expressions.graph.names
+        looked = sum(g.block.width for g in self.gathers)
+        return [*names[: len(self.read)], *names[len(names) - looked :]]
+
+
+def require_request(request: Request) -> None:
+    """Refuse what is none of the choices."""
+    require_options(request.options)
+    weight_column(request)
+    if request.reduce not in ("sum", "mean", None):
+        raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean", or None for each row')
+    if request.nan_policy not in NAN_POLICIES:
+        choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
+        raise InputError(f"nan_policy={request.nan_policy!r}: use one of {choices}")
+
+
+def traced_loss(request: Request) -> Traced:
+    """The loss of a row and its gradient."""
+    clock = Clock()
+    made = clock.time("trace", lambda: trace_request(request))
+    return _with_gradient(request, made, _loss(request, made), clock)
+
+
+def _with_gradient(request: Request, made: RowTrace, loss: int, clock: Clock) -> Traced:
+    """The loss of a row, weighted, and its gradient."""
+    uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
+    graded = tuple(k for k, i in uniform.items() if i is not None)
+    (loss,) = contributions(request, made, [loss])
+    uniform = dict(zip(uniform, contributions(request, made, uniform.values()), strict=True))
+    looked = contributions(request, made, looked)
+    zero = made.graph.constant(0.0)
+    added = [zero if i is None else i for i in looked]
+    dense = [zero if i is None else i for i in uniform.values()]
+    summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
+    groups = (loss,), (*dense, *added)
+    return ready(request, made, graded, summed, added, groups, clock)
+
+
+def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
+    """The derivatives for parameters, by their places, and for what is looked up; None is 0."""
+    graph, read = made.graph, made.parameters
+    looked = [i for g in made.gathers for i in g.inputs]
+    slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*read.values(), *looked])
+    return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
+
+
+def contributions(request: Request, made: RowTrace, found: Iterable[int | None]) -> list[Any]:
+    """What a row contributes: nothing if its weight is 0, whatever was found. None stays."""
+    weight = weight_column(request)
+    if weight is None:
+        return list(found)
+    graph = made.graph
+    zero = graph.constant(0.0)
+    idle = graph.add(ops.eq, made.columns[weight], zero)
+    return [None if i is None else graph.add(ops.where, idle, zero, i) for i in found]
+
+
+def traced_squares(request: Request) -> Traced:
+    """Residuals r of a row: their squares, 2 Jᵀr, and the upper triangle of JᵀJ.
+
+    Of parameters that rows look up JᵀJ is sparse: see `row_products`.
+    """
+    clock = Clock()
+    made = clock.time("trace", lambda: trace_request(request))
+    if made.gathers:
+        squares = sum(r * r for r in [Expr(made.graph, i) for i in made.outputs])
+        return _with_gradient(request, made, (scale_of(request, made) * squares).id, clock)
+    n = tree_of(request.n).size
+    ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
+    summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
+    groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
+    traced = ready(request, made, tuple(range(n)), summed, [], groups, clock)
+    return replace(traced, mode=mode)
+
+
+def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]:
+    """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another.
+
+    The last result is how J was made.
+    """
+    graph = made.graph
+    places = list(made.parameters)
+    found, mode = row_jacobian(request, made, list(made.parameters.values()))
+    slopes = [{places[c]: d for c, d in row.items()} for row in found]
+    values = [Expr(graph, r) for r in contributions(request, made, made.outputs)]
+    scale = scale_of(request, made)
+    squares = [r * r for r in values]
+    sums = [
+        squares,
+        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if k in row]
+          for k in range(n)],
+        *[[row[j] * row[k] for row in slopes if j in row and k in row]
+          for j in range(n) for k in range(j, n)],
+    ]  # fmt: skip
+    zero = graph.constant(0.0)
+    return [(scale * sum(terms)).id if terms else zero for terms in sums], mode
+
+
+def scale_of(request: Request, made: RowTrace) -> Any:
+    """What the squares of a row are multiplied by: its weight, or 1."""
+    weight = weight_column(request)
+    return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
+
+
+def row_jacobian(
+    request: Request, made: RowTrace, wrt: Sequence[int]
+) -> tuple[list[dict[int, Any]], Mode]:
+    """The derivatives of each output by their place in ``wrt``, and how they were made.
+
+    What is structurally 0 is absent.
+    """
+    measure = partial(size, request.options)
+    entries, mode = accumulated(made.graph, Sought(made.outputs, wrt), request.mode, measure)
+    rows = [dict[int, Any]() for _ in made.outputs]
+    kept = contributions(request, made, entries.values())
+    for (r, c), i in zip(entries, kept, strict=True):
+        rows[r][c] = Expr(made.graph, i)
+    return rows, mode
+
+
+def trace_request(request: Request) -> RowTrace:
+    """The trace of the function of a row."""
+    n, columns = request.n, request.columns
+    made = trace_row(request.f, tree_of(n), columns.count, columns.names)
+    weight = weight_column(request)
+    if any(g.column == weight for g in made.gathers):
+        raise InputError(
+            f"weights={request.weights!r} is a column of indices: give weights one of their own"
+        )
+    return made
+
+
+def _loss(request: Request, made: RowTrace) -> int:
+    """The loss of a row, times its weight."""
+    if made.structure.size != 1:
+        raise TraceError(
+            f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
+        )
+    if made.structure.kind == "condition":
+        refuse_condition(request.f)
+    weight = weight_column(request)
+    (loss,) = made.outputs
+    return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
+
+
+def weight_column(request: Request) -> int | None:
+    """The column that holds weights, if one does."""
+    weights, columns = request.weights, request.columns
+    if weights is None:
+        return None
+    if isinstance(weights, str) and weights in (columns.names or ()):
+        return (columns.names or ()).index(weights)
+    whole = isinstance(weights, (int, np.integer)) and not isinstance(weights, bool)
+    if whole and 0 <= int(weights) < columns.count:
+        return int(weights)
+    shown = repr(weights) if isinstance(weights, (str, int)) else f"a {type(weights).__name__}"
+    raise InputError(f"weights={shown} is no column of a row: give its name or its number")
+
+
+def ready(
+    request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
+    added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
+) -> Traced:  # fmt: skip
+    """Simplified, and its inputs in the order that reductions have."""
+    columns = request.columns
+    indices = tuple(sorted({g.column for g in made.gathers}))
+    used, reduction = clock.time(
+        "simplify", lambda: _reduction(request.options, made, summed, added, indices)
+    )
+    roots = [i for ids in groups for i in ids]
+    graph, roots = arranged(made.graph, roots, inputs_of(made, made.parameters, indices))
+    ends = iter(roots)
+    expressions = Expressions(graph, tuple(tuple(next(ends) for _ in ids) for ids in groups))
+    graph.names[:] = unique(graph.names)
+    graph.release()
+    return Traced(
+        reduction, used, graded, made.gathers, tree_of(request.n),
+        replace(columns, indices=indices), weight_column(request),
+        tuple(made.parameters), expressions, clock.seconds,
+    )  # fmt: skip
+
+
+def _reduction(
+    options: Options, made: RowTrace, summed: Mapping[str, Sequence[int]], added: Sequence[int],
+    indices: tuple[int, ...],
+) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
+    """What is summed, simplified and lowered, and the parameters that it still reads."""
+    roots = [*(i for ids in summed.values() for i in ids), *added]
+    factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
+    graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
+    require_straight(graph, roots, f"{options.name}, a sum over rows of data")
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    every = inputs_of(made, made.parameters, ())
+    new = {old: ids[made.graph.nodes[old][1]] for old in every}
+    needed = set(reachable(graph, roots))
+    used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
+    graph, roots = arranged(graph, roots, [new[i] for i in inputs_of(made, used, indices)])
+    outputs = _outputs(summed, made.gathers, roots)
+    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
+    ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
+    reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
+    return used, hoisted(reduction) if factors_stay_apart else reduction
+
+
+def _outputs(
+    summed: Mapping[str, Sequence[int]], gathers: Sequence[Gather], roots: Sequence[int]
+) -> tuple[Output, ...]:
+    """The roots, in order, as outputs: the sums by name, then one for each lookup."""
+    ends = iter(roots)
+    sizes = {name: len(i) for name, i in summed.items()}
+    sizes |= {f"grad_{k}": len(g.inputs) for k, g in enumerate(gathers)}
+    return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
+
+
+def inputs_of(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
+    """The inputs in the order that reductions have, without those that no row reads."""
+    return [
+        *[made.parameters[k] for k in used],
+        *[i for k, i in enumerate(made.columns) if k not in indices],
+        *[i for g in made.gathers for i in g.inputs],
+    ]

@@ -1,0 +1,198 @@
+"""What kernels over data want of a row: its values, and their first and second derivatives.
+
+Derivatives are those for the variables of a row: the parameters that it reads as all rows do, and
+then the lines of blocks that its indices name. What is structurally 0 is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import differentiate, ops
+from symgrad.expr.accumulate import Mode, Sought, accumulated
+from symgrad.expr.gather import Gather, RowTrace
+from symgrad.expr.place import describe
+from symgrad.expr.trace import refuse_condition
+from symgrad.expr.tree import Block, Tree, tree_of
+from symgrad.pipeline import size
+from symgrad.rows.loss import Request, contributions, trace_request, weight_column
+from symgrad.values.results import Array, Result, Scalar, derivatives, nested_result
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What rows are differentiated for: parameters at these ``places``, then those of lookups.
+
+    ``total`` is the number of all parameters.
+    """
+
+    places: tuple[int, ...]
+    gathers: tuple[Gather, ...]
+    total: int
+
+    def places_at(self, indices: np.ndarray, numbered: Sequence[int]) -> np.ndarray:
+        """The places (N, variables) of the variables of rows whose indices are (N, count).
+
+        ``numbered`` are the columns that the indices come from.
+        """
+        kind = np.int32 if self.total < 2**31 else np.int64
+        parts = [np.broadcast_to(np.array(self.places, kind), (len(indices), len(self.places)))]
+        for gather in self.gathers:
+            lines = indices[:, numbered.index(gather.column)].astype(kind)
+            block = gather.block
+            parts.append(
+                block.start + block.width * lines[:, None] + np.arange(block.width, dtype=kind)
+            )
+        return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """An array of results: of ``values`` numbers, or of their derivatives of an ``order``.
+
+    ``keys`` say where each number stands: (value,), (value, variable) or (variable, variable), and
+    ``result`` how ``run`` returns the array of all, zeros among them, of a row or a sum.
+    """
+
+    name: str
+    order: int
+    values: int
+    result: Result
+    keys: tuple[tuple[int, ...], ...]
+    mode: Mode | None = None
+    """How derivatives were made."""
+
+    def shape(self, n: int) -> tuple[int, ...]:
+        """The shape of the array, if n is the number of parameters."""
+        return (n, n) if self.order == 2 else (self.values, n)[: self.order + 1]
+
+
+@dataclass(frozen=True)
+class Wants:
+    """The parts that are wanted of a row, and the nodes of their numbers in its trace."""
+
+    made: RowTrace
+    variables: Variables
+    parts: tuple[Part, ...]
+    nodes: tuple[tuple[int, ...], ...]
+
+    @property
+    def mode(self) -> Mode | None:
+        """How the derivatives of the highest order were made."""
+        return next((part.mode for part in reversed(self.parts) if part.mode), None)
+
+
+def wants_of(request: Request, verb: str) -> Wants:
+    """What a verb wants of a row: "values", "gradient", "jacobian", "hessian" or "product"."""
+    made = _doubled(request) if verb == "product" else trace_request(request)
+    n = tree_of(request.n).size
+    weight = weight_column(request)
+    if weight is not None:
+        column = made.columns[weight]
+        outputs = tuple(made.graph.add(ops.mul, column, i) for i in made.outputs)
+        made = replace(made, outputs=outputs)
+    if not made.outputs:
+        raise TraceError("f returned an empty container: there is nothing to compute")
+    places = tuple(k for k in made.parameters if k < n)
+    gathers = tuple(g for g in made.gathers if g.block.start < n)
+    variables = Variables(places, gathers, n)
+    found = _found(request, made, variables, verb)
+    parts = tuple(part for part, _ in found)
+    nodes = tuple(tuple(contributions(request, made, ids)) for _, ids in found)
+    return Wants(made, variables, parts, nodes)
+
+
+def _found(
+    request: Request, made: RowTrace, variables: Variables, verb: str
+) -> list[tuple[Part, list[int]]]:
+    tree, outputs = tree_of(request.n), made.outputs
+    m = len(outputs)
+    keys = tuple((k,) for k in range(m))
+    if verb == "values":
+        return [(Part("values", 0, m, nested_result(made.structure), keys), list(outputs))]
+    wrt = _nodes(made, variables)
+    if verb == "jacobian":
+        values = Part("values", 0, m, Array((m,)), keys)
+        slopes = _first(request, made, wrt, "jacobian", derivatives(tree, (m,)))
+        return [(values, list(outputs)), slopes]
+    if made.structure.kind == "condition":
+        refuse_condition(request.f)
+    if m != 1:
+        raise TraceError(f"{describe(request.f)} returned {m} numbers: a loss is one scalar")
+    loss = Part("loss", 0, 1, Scalar(), keys)
+    first = _first(request, made, wrt, "grad", derivatives(tree))
+    if verb == "gradient":
+        return [(loss, list(outputs)), first]
+    if verb == "hessian":
+        return [(loss, list(outputs)), first, _second(request, made, wrt, tree)]
+    second = _product(made, variables, first)
+    return [(loss, list(outputs)), first, second]
+
+
+def _nodes(made: RowTrace, variables: Variables) -> list[int]:
+    """The inputs that the variables are."""
+    uniform = [made.parameters[k] for k in variables.places]
+    return uniform + [i for g in variables.gathers for i in g.inputs]
+
+
+def _first(
+    request: Request, made: RowTrace, wrt: Sequence[int], name: str, result: Result
+) -> tuple[Part, list[int]]:
+    """The first derivatives of all values."""
+    mode = request.mode if name == "jacobian" else "reverse"
+    sought = Sought(made.outputs, wrt)
+    entries, mode = accumulated(made.graph, sought, mode, partial(size, request.options))
+    part = Part(name, 1, len(made.outputs), result, tuple(entries), mode)
+    return part, list(entries.values())
+
+
+def _second(
+    request: Request, made: RowTrace, wrt: Sequence[int], tree: Tree
+) -> tuple[Part, list[int]]:
+    """The second derivatives of the one value."""
+    graph = made.graph
+    gradient = differentiate.vjp(graph, {made.outputs[0]: graph.constant(1.0)}, wrt)
+    sought = Sought(gradient, wrt, symmetric=True)
+    entries, mode = accumulated(graph, sought, request.mode, partial(size, request.options))
+    part = Part("hessian", 2, 1, derivatives(tree, second=True), tuple(entries), mode)
+    return part, list(entries.values())
+
+
+def _product(
+    made: RowTrace, variables: Variables, first: tuple[Part, list[int]]
+) -> tuple[Part, list[int]]:
+    """The product of the second derivatives with the vector, whose numbers are inputs too."""
+    part, slopes = first
+    n = variables.total
+    vector = [made.parameters[n + k] for k in variables.places]
+    vector += [i for g in made.gathers if g.block.start >= n for i in g.inputs]
+    tangents = dict(zip(_nodes(made, variables), vector, strict=True))
+    products = differentiate.jvp(made.graph, tangents, slopes)
+    found = {key: i for key, i in zip(part.keys, products, strict=True) if i is not None}
+    return replace(part, name="product", keys=tuple(found)), list(found.values())
+
+
+def _doubled(request: Request) -> RowTrace:
+    """A trace whose parameters are those of f and then a vector of as many, which f ignores.
+
+    What rows read or look up of the former they read and look up of the latter too.
+    """
+    made = trace_request(request)
+    graph, n = made.graph, tree_of(request.n).size
+    vector = {n + k: graph.input(f"d{graph.names[graph.nodes[i][1]]}")
+              for k, i in made.parameters.items()}  # fmt: skip
+    gathers = tuple(again(made, g, n) for g in made.gathers)
+    return replace(made, parameters=made.parameters | vector, gathers=made.gathers + gathers)
+
+
+def again(made: RowTrace, gather: Gather, offset: int = 0) -> Gather:
+    """The same lookup with inputs of its own, of the parameters that stand so much further on."""
+    block = Block(f"d{gather.block.name}", gather.block.start + offset, gather.block.shape)
+    names = [made.graph.names[made.graph.nodes[i][1]] for i in gather.inputs]
+    inputs = tuple(made.graph.input(f"d{name}") for name in names)
+    return Gather(block if offset else gather.block, gather.column, inputs)

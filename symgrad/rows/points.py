@@ -1,0 +1,89 @@
+"""Where a loss of one row is evaluated: at the rows of a table, with their parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from symgrad.expr.gather import Gather
+from symgrad.rows.loss import Traced
+
+
+@dataclass(frozen=True)
+class RowPoints:
+    """What the expressions of a row are given at each of them: parts of an array (N, inputs).
+
+    ``flat`` are all parameters, ``numbers`` (N, columns) and ``indices`` (N, count) the table, and
+    ``divisor`` is what sums over the rows are divided by.
+    """
+
+    traced: Traced
+    flat: np.ndarray
+    numbers: np.ndarray
+    indices: np.ndarray
+    divisor: float
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.filled(self.room(len(self.numbers[rows])), rows)
+
+    def room(self, count: int) -> np.ndarray:
+        """An array (count, inputs) that has the parameters which are the same at all rows."""
+        looked = sum(g.block.width for g in self.traced.gathers)
+        read = list(self.traced.read)
+        found = np.empty((count, len(read) + self.numbers.shape[1] + looked), self.flat.dtype)
+        found[:, : len(read)] = self.flat[read]
+        return found
+
+    def filled(self, room: np.ndarray, rows: slice) -> np.ndarray:
+        """The first lines of a room with what differs at some rows."""
+        numbers, indices = self.numbers[rows], self.indices[rows]
+        assert numbers.dtype == room.dtype, "columns and parameters have one dtype"
+        found, start = room[: len(numbers)], len(self.traced.read)
+        end = start + numbers.shape[1]
+        _items(found[:, start:end])[...] = _items(numbers)
+        for gather in self.traced.gathers:
+            block, start = gather.block, end
+            end = start + block.width
+            lines = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
+            _items(found[:, start:end])[...] = _items(lines)[indices[:, self._position(gather)]]
+        return found
+
+    def table(self) -> np.ndarray:
+        """The table as one array (N, columns) of float64, indices among them."""
+        columns = self.traced.columns
+        found = np.empty((len(self), columns.count))
+        found[:, list(columns.indices)] = self.indices
+        found[:, columns.numbers] = self.numbers
+        return found
+
+    def summed(self, slopes: np.ndarray) -> np.ndarray:
+        """The derivatives for all parameters, of those of each row (N, wrt), as `Traced` has them.
+
+        They are added in float64, or as Python's numbers if they are objects.
+        """
+        count = len(self.traced.read)
+        kind = object if slopes.dtype == object else np.float64
+        found = np.zeros(len(self.flat), kind)
+        found[list(self.traced.read)] = slopes[:, :count].sum(axis=0, dtype=kind)
+        for gather in self.traced.gathers:
+            block, end = gather.block, count + gather.block.width
+            index = self.indices[:, self._position(gather)]
+            lines = found[block.start : block.start + block.size].reshape(-1, block.width)
+            np.add.at(lines, index, slopes[:, count:end].astype(kind))
+            count = end
+        return found
+
+    def _position(self, gather: Gather) -> int:
+        """The column of ``indices`` that an index stands in."""
+        return self.traced.columns.indices.index(gather.column)
+
+
+def _items(rows: np.ndarray) -> np.ndarray:
+    """The rows as one item each: NumPy copies them up to ten times as fast as so many numbers."""
+    if rows.strides[-1] != rows.itemsize or not rows.size:
+        return rows
+    return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))

@@ -1,0 +1,204 @@
+"""Residuals of one row and the products of their derivatives, for parameters that rows look up.
+
+A row depends on few parameters: those that are the same for all rows, and the lines of blocks that
+its indices name. JᵀJ is a sum of small matrices of these, which one kernel computes for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr.expression import Expr
+from symgrad.expr.gather import Gather, RowTrace
+from symgrad.expr.place import describe
+from symgrad.expr.tree import Block
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.stage import arranged
+from symgrad.optimize.robust import robust
+from symgrad.pipeline import Options, simplified
+from symgrad.rows.loss import Request, contributions, row_jacobian, scale_of, trace_request
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Parameters that rows take line by line: places (lines, width) among all parameters.
+
+    ``column`` is the only column of a row that takes lines of it and of no parameter outside,
+    None where there are several or where rows read such a parameter without an index as well.
+    """
+
+    places: np.ndarray
+    column: int | None = None
+
+    @property
+    def width(self) -> int:
+        """The parameters of a line."""
+        return self.places.shape[1]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A line of a family that each row takes: that of an index, or the only one."""
+
+    family: int
+    column: int | None
+    inputs: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RowProducts:
+    """What is computed at a row, of its slots' parameters and its numbers, in this order.
+
+    The largest of the families that one column alone looks up is the first one, if there are any.
+
+    The one output is, in a row: the ``residuals``, their loss; for each slot half the gradient
+    (width,) and the upper triangle of JᵀJ; and JᵀJ between the slots of each of the ``pairs``.
+    """
+
+    computation: Computation
+    families: tuple[Family, ...]
+    slots: tuple[Slot, ...]
+    pairs: tuple[tuple[int, int], ...]
+    residuals: int
+    options: Options
+
+    def width(self, slot: int) -> int:
+        """The parameters of a slot."""
+        return self.families[self.slots[slot].family].width
+
+    @property
+    def parts(self) -> Iterator[slice]:
+        """Where in the output each part is: residuals, loss, slots, pairs."""
+        sizes = [self.residuals, 1]
+        sizes += [w + w * (w + 1) // 2 for w in map(self.width, range(len(self.slots)))]
+        sizes += [self.width(s) * self.width(t) for s, t in self.pairs]
+        ends = np.cumsum([0, *sizes]).tolist()
+        return (slice(a, b) for a, b in pairwise(ends))
+
+
+def row_products(request: Request, loss: str = "linear", scale: float = 1.0) -> RowProducts:
+    """The products of a row of a least-squares problem, with a robust loss of each residual."""
+    made = trace_request(request)
+    if not made.outputs:
+        raise TraceError(f"{describe(request.f)} returned no residuals")
+    families, slots = _slots(made)
+    rows = _derivatives(request, made, slots)
+    factor = scale_of(request, made)
+    values = [Expr(made.graph, i) for i in made.outputs]
+    kept = [Expr(made.graph, i) for i in contributions(request, made, made.outputs)]
+    each = [robust(loss, scale, r) for r in kept]
+    pairs = tuple(p for p in combinations(range(len(slots)), 2) if _coupled(rows, *p))
+    loss_of_row = sum(rho for rho, _ in each)
+    weights = [factor * slope for _, slope in each]
+    found: list[Any] = [*values, factor * loss_of_row]
+    for s in range(len(slots)):
+        mine = [row[s] for row in rows]
+        found += _products([[r] for r in kept], mine, weights)
+        found += _products(mine, mine, weights, upper=True)
+    for s, t in pairs:
+        found += _products([row[s] for row in rows], [row[t] for row in rows], weights)
+    computation = _computation(request, made, slots, found)
+    return RowProducts(computation, families, slots, pairs, len(values), request.options)
+
+
+# which parameters ---------------------------------------------------------------------------------
+
+
+def _slots(made: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
+    """The families of parameters, and what a row takes of them.
+
+    Blocks of as many lines that the same columns look up are one family.
+    """
+    read = np.array(list(made.parameters), np.intp)
+    found = [_family(gathers, read) for gathers in _together(made.gathers, read)]
+    found.sort(key=lambda made: made[0].places.size if made[0].column is not None else 0)
+    found.reverse()
+    if len(read):
+        found.append((Family(read[None]), {None: tuple(made.parameters.values())}))
+    slots = [
+        Slot(k, column, inputs)
+        for k, (_, taken) in enumerate(found) for column, inputs in taken.items()
+    ]  # fmt: skip
+    return tuple(family for family, _ in found), tuple(slots)
+
+
+def _family(
+    gathers: Sequence[Gather], read: np.ndarray
+) -> tuple[Family, dict[int | None, tuple[int, ...]]]:
+    """A family, and the inputs that are its line at each of the columns that look it up."""
+    columns = list(dict.fromkeys(g.column for g in gathers))
+    blocks = [g.block for g in gathers if g.column == columns[0]]
+    each = [b.start + np.arange(b.size).reshape(b.shape[0], b.width) for b in blocks]
+    places = np.concatenate(each, axis=1)
+    alone = len(columns) == 1 and not any(_is_read(b, read) for b in blocks)
+    taken: dict[int | None, tuple[int, ...]] = {
+        c: tuple(i for g in gathers if g.column == c for i in g.inputs) for c in columns
+    }
+    return Family(places, columns[0] if alone else None), taken
+
+
+def _together(gathers: Sequence[Gather], read: np.ndarray) -> list[list[Gather]]:
+    """Lookups of one family each."""
+    columns: dict[str, set[int]] = {}
+    for g in gathers:
+        columns.setdefault(g.block.name, set()).add(g.column)
+    found: dict[Any, list[Gather]] = {}
+    for g in sorted(gathers, key=lambda g: g.block.start):
+        key = frozenset(columns[g.block.name]), g.block.shape[0], _is_read(g.block, read)
+        found.setdefault(key, []).append(g)
+    return list(found.values())
+
+
+def _is_read(block: Block, read: np.ndarray) -> bool:
+    """Whether rows read a parameter of a block without an index as well."""
+    return bool(((read >= block.start) & (read < block.start + block.size)).any())
+
+
+# what is computed ---------------------------------------------------------------------------------
+
+
+def _derivatives(request: Request, made: RowTrace, slots: Sequence[Slot]) -> list[list[list[Any]]]:
+    """The derivatives of each residual for each slot's parameters; None where structurally 0."""
+    found, _ = row_jacobian(request, made, [i for slot in slots for i in slot.inputs])
+    ends = np.cumsum([0, *(len(slot.inputs) for slot in slots)]).tolist()
+    return [[[row.get(c) for c in range(a, b)] for a, b in pairwise(ends)] for row in found]
+
+
+def _coupled(rows: Sequence[list[list[Any]]], s: int, t: int) -> bool:
+    """Whether some residual depends on both slots."""
+    return any(any(d is not None for d in row[s]) and any(d is not None for d in row[t])
+               for row in rows)  # fmt: skip
+
+
+def _products(
+    a: Sequence[list[Any]], b: Sequence[list[Any]], weights: Sequence[Any], upper: bool = False
+) -> list[Any]:
+    """The matrix ``Σ weight aᵀ b`` over residuals, row by row; or only its upper half."""
+    rows = [[None if d is None else w * d for d in y] for y, w in zip(b, weights, strict=True)]
+
+    def cell(j: int, k: int) -> Any:
+        terms = [x[j] * y[k] for x, y in zip(a, rows, strict=True) if x[j] is not None
+                 and y[k] is not None]  # fmt: skip
+        return sum(terms[1:], terms[0]) if terms else 0.0
+
+    m, n = len(a[0]), len(b[0])
+    return [cell(j, k) for j in range(m) for k in range(j if upper else 0, n)]
+
+
+def _computation(
+    request: Request, made: RowTrace, slots: Sequence[Slot], found: Sequence[Any]
+) -> Computation:
+    graph, options = made.graph, request.options
+    roots = [v.id if isinstance(v, Expr) else graph.constant(v) for v in found]
+    indices = {g.column for g in made.gathers}
+    numbers = [i for k, i in enumerate(made.columns) if k not in indices]
+    inputs = [*(i for slot in slots for i in slot.inputs), *numbers]
+    graph, roots = arranged(graph, roots, inputs)
+    graph, roots = simplified(graph, roots, options)
+    return Computation(options.name, graph, (Output("products", tuple(roots)),))

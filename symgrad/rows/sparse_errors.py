@@ -1,0 +1,75 @@
+"""Variances of parameters: the diagonal of the inverse of JᵀJ in blocks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.rows.schur import DENSE, System, linalg, rows_of
+from symgrad.rows.sparse_normal import Normal
+
+SINGULAR: Final = 1e-12
+"""The square of a column's part that is independent of others, below which it is rounding."""
+
+CHUNK: Final = 2**22
+"""Numbers of the eliminated lines' couplings that are solved for at a time."""
+
+
+def variances(normal: Normal) -> np.ndarray | None:
+    """The diagonal (n,) of (JᵀJ)⁻¹, infinite for parameters that no row depends on.
+
+    None if JᵀJ is singular beside these, as along a gauge freedom.
+
+    Raises:
+        InputError: if too many parameters are left for a dense matrix.
+    """
+    idle = normal.squares == 0.0
+    try:
+        system = System.of(normal, idle.astype(float))
+        if len(system.kept) > DENSE:
+            raise InputError(
+                f"errors=True inverts a matrix of {len(system.kept):,} parameters, those that no "
+                f"single index column looks up: it takes up to {DENSE:,}"
+            )
+        factor = np.linalg.cholesky(system.matrix())
+    except np.linalg.LinAlgError:
+        return None
+    if _is_singular(normal, system, factor):
+        return None
+    found = np.full(len(idle), np.inf)
+    inverse = linalg().solve_triangular(factor, np.eye(len(factor)), lower=True)
+    found[system.kept] = np.sum(inverse * inverse, axis=0)
+    if system.family is not None:
+        found[system.family.places] = _eliminated(system, factor)
+    return np.where(idle, np.inf, found)
+
+
+def _is_singular(normal: Normal, system: System, factor: np.ndarray) -> bool:
+    """Whether a pivot is but rounding of the square of its column."""
+    squares = np.where(normal.squares > 0.0, normal.squares, 1.0)
+    pivots = np.diagonal(factor) ** 2 / squares[system.kept]
+    if system.family is not None:
+        lines = np.einsum("lww->lw", system.inverse) ** -2 / squares[system.family.places]
+        pivots = np.concatenate([pivots, lines.ravel()])
+    return bool((pivots < SINGULAR).any())
+
+
+def _eliminated(system: System, factor: np.ndarray) -> np.ndarray:
+    """The variances (lines, w) of the eliminated family: L⁻ᵀ (1 + T S⁻¹ Tᵀ) L⁻¹, with links T."""
+    lines, w, _ = system.inverse.shape
+    found, size = np.empty((lines, w)), max(1, CHUNK // (w * max(1, len(factor))))
+    for a in range(0, lines, size):
+        inverse = system.inverse[a : a + size]
+        count = len(inverse)
+        links = np.zeros((count * w, len(factor)))
+        for link in system.links:
+            part = rows_of(link.matrix, a, min(a + count, link.matrix.shape[0] // w))
+            columns = system.place[system.rest.places(link)[1]]
+            links[: part.shape[0], columns] += part.toarray()
+        solved = linalg().solve_triangular(factor, links.T, lower=True) if len(factor) else links.T
+        solved = solved.reshape(-1, count, w)
+        middle = np.eye(w) + np.einsum("rcv,rcw->cvw", solved, solved)
+        found[a : a + count] = np.einsum("cvj,cvw,cwj->cj", inverse, middle, inverse)
+    return found

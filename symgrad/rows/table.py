@@ -1,0 +1,77 @@
+"""A table of data as a device takes it: numbers and indices in C order, checked, and its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.tree import Block
+from symgrad.rows.loss import Traced
+from symgrad.rows.on_device import is_there, read_there
+from symgrad.values.tables import read
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.device import Gpu
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers (N, columns) and indices (N, count) of rows, and what these weigh together."""
+
+    numbers: np.ndarray | DeviceArray
+    indices: np.ndarray
+    count: int
+    weight: float
+
+
+def read_table(
+    rows: Any, traced: Traced, dtype: str, policy: str, own: bool, gpu: Gpu | None = None
+) -> Table:
+    """The table of rows of a traced loss; ``own`` if nothing may be shared with the user.
+
+    With a GPU, numbers that are there already stay there.
+
+    Raises:
+        InputError, InputTypeError: as `rows.read` does, and for an index that is out of range.
+    """
+    columns = traced.columns
+    there = read_there(rows, columns, gpu, policy) if gpu and is_there(rows) else None
+    numbers, indices = there or read(rows, columns, dtype, policy, own)
+    for position, k in enumerate(columns.indices):
+        blocks = [g.block for g in traced.gathers if g.column == k]
+        indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
+    if columns.indices and isinstance(numbers, np.ndarray):
+        numbers = np.ascontiguousarray(numbers[:, columns.numbers])
+    small = np.ascontiguousarray(indices, np.int32)
+    return Table(numbers, small, len(numbers), weight_of(numbers, traced))
+
+
+def weight_of(numbers: np.ndarray | DeviceArray, traced: Traced) -> float:
+    """What rows weigh together, or their number."""
+    if traced.weight is None:
+        return float(len(numbers))
+    column = traced.columns.numbers.index(traced.weight)
+    return float(np.asarray(numbers[:, column]).sum(dtype=np.float64))
+
+
+def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:
+    """The indices, negative ones counted from the end as in NumPy; an error beyond a block."""
+    smallest = min(blocks, key=lambda b: b.shape[0])
+    lines = smallest.shape[0]
+    wrong = (indices < -lines) | (indices >= lines)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"{column} is {indices[row]} at row {row}: {smallest.name} has {lines} lines"
+        )
+    negative = indices < 0
+    if negative.any() and len({b.shape[0] for b in blocks}) > 1:
+        names = ", ".join(b.name for b in blocks)
+        raise InputError(
+            f"{column} is {indices[negative][0]} at row {int(np.argmax(negative))}, and {names} "
+            "have different numbers of lines: count from the start"
+        )
+    return np.where(negative, indices + lines, indices)

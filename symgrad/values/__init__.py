@@ -1,0 +1,1 @@
+"""What a call takes and gives: numbers in arrays, named parameters, tables of rows, results."""

@@ -1,0 +1,227 @@
+"""Tables of data: arrays, structured arrays, dicts and data frames, whole or block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.trace import require_feasible
+from symgrad.values.arrays import real_numbers
+from symgrad.values.codes import Codes, declared
+from symgrad.values.collapse import warn_if_collapsed
+
+NanPolicy = Literal["propagate", "raise", "omit"]
+
+NAN_POLICIES: Final = get_args(NanPolicy)
+"""What may be done with a row in which a number is NaN, in SciPy's words."""
+
+
+Reduce = Literal["sum", "mean"]
+"""What is made of the losses of all rows."""
+
+ColumnNames = Sequence[str] | Mapping[str, Any]
+"""Names of columns, or for each of them what its codes stand for, or None: see `Codes`."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a row: by number, or by name; ``indices`` are those that hold indices."""
+
+    count: int
+    names: tuple[str, ...] | None = None
+    indices: tuple[int, ...] = ()
+    codes: Codes = field(default_factory=Codes, compare=False)
+    """What stands for the labels and dates of columns that hold no numbers."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The columns that hold none."""
+        return [k for k in range(self.count) if k not in self.indices]
+
+    def describe(self, k: int) -> str:
+        """How a user knows a column."""
+        return repr(self.names[k]) if self.names else f"column {k}"
+
+
+def columns_of(row: Any, columns: Any) -> Columns:
+    """What ``row=`` and ``columns=`` ask for; exactly one of them is given."""
+    if columns is None:
+        if row is None:
+            raise InputError("a loss over data needs row=, the number of columns, or columns=")
+        if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or row < 1:
+            raise InputError(f"row={row!r}: the number of columns of a row, at least 1")
+        require_feasible(int(row))
+        return Columns(int(row))
+    if row is not None:
+        raise InputError("row= and columns= say the same: give one of them")
+    return _named_columns(columns)
+
+
+def _named_columns(columns: Any) -> Columns:
+    names, codes = declared(columns)
+    if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
+        raise InputError(f"columns={columns!r}: names of columns, each an identifier")
+    if len(set(names)) != len(names):
+        raise InputError(f"columns={columns!r}: a name comes twice")
+    return Columns(len(names), tuple(names), codes=codes)
+
+
+def _is_block(rows: Any) -> bool:
+    """Whether it is a table itself, in a list of them."""
+    if isinstance(rows, Mapping):
+        return any(np.ndim(values) for values in rows.values())
+    return isinstance(rows, np.ndarray) and rows.ndim > 1 or hasattr(rows, "columns")
+
+
+def is_table(rows: Any) -> bool:
+    """Whether it is one table, rather than an iterator of blocks."""
+    return (
+        isinstance(rows, (np.ndarray, Mapping, list, tuple))
+        or hasattr(rows, "columns")
+        or hasattr(rows, "__array__")
+    )
+
+
+def blocks_of(rows: Any, size: int) -> Iterator[Any]:
+    """The blocks of an iterator of tables, or of one table, ``size`` rows each at most."""
+    if not is_table(rows):
+        if not hasattr(rows, "__iter__"):
+            raise InputTypeError(f"rows is {rows!r}: a table, or an iterator of tables, is needed")
+        yield from rows
+        return
+    count = len_of(rows)
+    for start in range(0, count, size):
+        yield rows if count <= size else take(rows, start, start + size)
+    if not count:
+        yield rows
+
+
+def len_of(rows: Any) -> int:
+    """The number of rows of a table."""
+    first = next(iter(rows.values()), ()) if isinstance(rows, Mapping) else rows
+    try:
+        return len(first)
+    except TypeError as error:
+        hint = "collect() it first" if hasattr(rows, "collect") else "arrays are needed"
+        raise InputTypeError(f"rows, {type(rows).__name__}, has no length: {hint}") from error
+
+
+def take(rows: Any, start: int, end: int) -> Any:
+    """Some rows of a table."""
+    if isinstance(rows, Mapping):
+        return {name: values[start:end] for name, values in rows.items()}
+    return rows[start:end]
+
+
+def read(
+    rows: Any, columns: Columns, dtype: str, policy: str, own: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """A table as arrays: numbers (N, count) of this dtype, and indices (N, indices) of int64.
+
+    The numbers are the user's own array if it is fit for it, or always a copy if ``own``. Rows that
+    hold a NaN are as the policy says.
+
+    Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
+
+    Raises:
+        InputError: for columns that are missing, too many or of different lengths, for indices that
+        are no whole numbers, and, by the policy, for a NaN.
+        InputTypeError: for what holds no real numbers.
+    """
+    len_of(rows)  # refuses what only promises a table
+    found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
+    each = found.T if isinstance(found, np.ndarray) else found
+    indices = [whole(each[k], columns, k, policy) for k in columns.indices]
+    for k in columns.numbers:
+        warn_if_collapsed(each[k], columns.describe(k), dtype)
+    with np.errstate(over="ignore"):
+        if not isinstance(found, np.ndarray):
+            numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)
+        elif own:
+            numbers = np.array(found, dtype=dtype, order="C")
+        else:
+            numbers = np.ascontiguousarray(found, dtype=dtype)
+    kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
+    return _screened(numbers, kept, policy, columns)
+
+
+def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
+    if isinstance(rows, (list, tuple)) and len(rows) and _is_block(rows[0]):
+        raise InputTypeError("rows is a list of tables: iter(rows) gives them one after another")
+    try:
+        table = real_numbers(rows, "rows", missing=True)
+    except InputTypeError as error:
+        raise InputTypeError(
+            f"{error}; labels and dates are coded in columns with names: a dict or a data frame, "
+            "and columns=[...]"
+        ) from error
+    if table.ndim == 1 and columns.count == 1:
+        table = table[:, None]
+    if table.ndim != 2 or table.shape[1] != columns.count:
+        raise InputError(f"rows has shape {table.shape}: (N, {columns.count}) is needed")
+    return table
+
+
+def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
+    names = columns.names or ()
+    known = _names_in(rows)
+    if known is None:
+        table = _columns_by_number(rows, columns)
+        return [table[:, k] for k in range(columns.count)]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
+    found = [columns.codes.numbers(name, rows[name]) for name in names]
+    lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
+    if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
+        raise InputError(f"columns differ in shape: {lengths}")
+    return found
+
+
+def _names_in(rows: Any) -> Sequence[str] | None:
+    """The names of a table's columns; None if it has none."""
+    if isinstance(rows, Mapping):
+        return list(rows)
+    if isinstance(rows, np.ndarray):
+        return rows.dtype.names
+    return list(rows.columns) if hasattr(rows, "columns") else None
+
+
+def whole(values: np.ndarray, columns: Columns, k: int, policy: str) -> np.ndarray:
+    """A column of indices; 0 for a NaN that the policy will meet with its row."""
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.False_
+    if missing.any():
+        if policy == "propagate":
+            raise InputError(
+                f"{columns.describe(k)} is an index, and NaN at row {int(np.argmax(missing))}: "
+                'mend it, or use nan_policy="omit"'
+            )
+        values = np.where(missing, 0, values)
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
+        raise InputError(f"{columns.describe(k)} is an index: whole numbers are needed")
+    return whole
+
+
+def _screened(
+    numbers: np.ndarray, indices: np.ndarray, policy: str, columns: Columns
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, with those that hold a NaN, indices among them, as the policy says."""
+    if policy == "propagate":
+        return numbers, indices
+    bad = np.isnan(numbers).any(axis=1)
+    if not bad.any():
+        return numbers, indices
+    if policy == "raise":
+        row = int(np.argmax(bad))
+        column = columns.describe(int(np.argmax(np.isnan(numbers[row]))))
+        raise InputError(
+            f"{int(bad.sum())} rows hold a NaN, the first at row {row}, {column}: mend them, or "
+            'use nan_policy="omit" or "propagate"'
+        )
+    return np.ascontiguousarray(numbers[~bad]), np.ascontiguousarray(indices[~bad])

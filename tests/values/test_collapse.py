@@ -1,0 +1,95 @@
+"""Columns whose values float32 does not tell apart: a warning that names them and the remedy."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.values.collapse import is_collapsed
+
+DAYS = 2459000.1 + np.arange(50) / 24.0
+RNG = np.random.default_rng(5)
+COLLAPSED = {
+    "Julian dates": DAYS,
+    "three of them": DAYS[:3],
+    "with gaps": np.where(np.arange(50) % 7, DAYS, np.nan),
+    "identities": 100_000_001 + np.arange(500),
+    "seconds since 1970, a long column": 1_700_000_000 + np.arange(300_000),
+    "the same, shuffled": RNG.permutation(1_700_000_000 + np.arange(300_000)),
+    "below zero": -DAYS,
+}
+KEPT = {
+    "uniform": RNG.uniform(size=100_000),
+    "kelvin": 273.15 + 0.01 * np.arange(3000),
+    "rounded in the last digit": np.array([0.3, 0.1 + 0.2, 0.3]),
+    "constant": np.full(20, 2459000.1),
+    "empty": np.zeros(0),
+    "missing": np.full(3, np.nan),
+    "hours in days": DAYS - 2459000.0,
+    "saturated": 1.0 - np.exp(-np.linspace(0.0, 50.0, 1000)),
+    "tiny": np.exp(-np.linspace(0.0, 200.0, 1000)),
+    "small integers": np.arange(100_000),
+    "a million in no order, of 16,000 steps of float32": 1000.0 + RNG.uniform(size=1_000_000),
+    "beyond float32": np.array([1e39, 1e39 * (1 + 1e-9)]),
+}
+
+
+@pytest.mark.parametrize("name", COLLAPSED)
+def test_values_that_float32_makes_equal(name: str) -> None:
+    values = COLLAPSED[name]
+    known = np.unique(values[~np.isnan(values)])
+    assert len(np.unique(known.astype(np.float32))) < 0.9 * len(known)
+    assert is_collapsed(values)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_values_that_are_only_rounded(name: str) -> None:
+    assert not is_collapsed(KEPT[name])
+
+
+def line(p: Any, r: Any) -> Any:
+    return (p[0] + p[1] * r.day - r.y) ** 2
+
+
+def test_the_column_and_the_remedy_are_named() -> None:
+    table = {"day": DAYS, "y": np.sin(DAYS)}
+    kernel = sg.fused_forward_backward(2, line, columns=["day", "y"], device="cpu")
+    for run in (lambda: kernel.run([0.0, 1.0], table), lambda: kernel.bind(table)):
+        with pytest.warns(sg.PrecisionWarning, match=r"^'day' has .* offset .*float64") as found:
+            run()
+        assert [w.filename for w in found] == [__file__]
+    with pytest.warns(sg.PrecisionWarning, match="^'day'"):
+        kernel.minimize([0.0, 0.0], sg.LBFGS(), data=table, steps=2)
+    with pytest.warns(sg.PrecisionWarning, match="^column 0 "):
+        sg.fused_forward(1, lambda p, r: p[0] * r[0], row=1, device="cpu").run([1.0], DAYS[:, None])
+
+
+def test_optimisers_name_it_too() -> None:
+    columns = np.stack([DAYS, np.sin(DAYS)], axis=1)
+    with pytest.warns(sg.PrecisionWarning, match=r"^column 0 of shared has"):
+        sg.minimize_from(
+            lambda v, r: (v[0] * r[0] - r[1]) ** 2, 1, [[0.0]], sg.LBFGS(), 2, shared=columns,
+            device="cpu",
+        )  # fmt: skip
+    with pytest.warns(sg.PrecisionWarning, match="^x has"):
+        sg.fit_many(
+            lambda x, a: a * x, DAYS, [np.sin(DAYS)], [1.0], device="cpu", dtype="float32", steps=2
+        )
+
+
+def test_where_nothing_is_lost_there_is_no_warning() -> None:
+    table = {"day": DAYS, "y": np.sin(DAYS)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        double = sg.fused_forward_backward(
+            2, line, columns=["day", "y"], device="cpu", dtype="float64"
+        )
+        double.run([0.0, 1.0], table)
+        single = sg.fused_forward_backward(2, line, columns=["day", "y"], device="cpu")
+        single.run([0.0, 1.0], table | {"day": DAYS - 2459000.0})
+        single.run([0.0, 1.0], {"day": DAYS.astype(np.float32), "y": np.sin(DAYS)})
+        sg.fit_many(lambda x, a: a * x, DAYS, [DAYS], [1.0], device="cpu")
