@@ -35,13 +35,13 @@ Mode = Literal["auto", "forward", "reverse", "mixed"]
 
 MODES: Final = get_args(Mode)
 
-TRIED: Final = 2**10
+MOST_OPERATIONS_TRIED: Final = 2**10
 """Operations up to which modes are tried, rather than counted on the graph."""
 
-NEAR: Final = 2
+MOST_TIMES_LEAST: Final = 2
 """How many times the least count a mode may have that is tried."""
 
-CLOSE: Final = 128
+OPERATIONS_OF_GRACE: Final = 128
 """Operations by which a mode that is tried may always count more than the least."""
 
 Entries = dict[tuple[int, int], int]
@@ -161,8 +161,10 @@ def _cheapest(graph: Graph, sought: Sought, measure: Measure) -> tuple[Entries, 
         return measure(trial, [*inner.ends, *entries.values()])
 
     least = min(costs.values())
-    near: list[Mode] = [mode for mode in costs if costs[mode] <= NEAR * least + CLOSE]
-    few = least <= TRIED and len(near) > 1
+    near: list[Mode] = [
+        mode for mode in costs if costs[mode] <= MOST_TIMES_LEAST * least + OPERATIONS_OF_GRACE
+    ]
+    few = least <= MOST_OPERATIONS_TRIED and len(near) > 1
     mode = min(near, key=tried if few else costs.__getitem__)
     if mode == "reverse":
         return _reverse(graph, sought), mode
@@ -199,9 +201,9 @@ def counted(of: Linear) -> tuple[dict[Mode, int], list[int]]:
     found = sweeps(of)
     costs: dict[Mode, int] = {"reverse": found["reverse"], "forward": found["forward"]}
     least = min(costs.values())
-    if TRIED < least <= sum(map(len, of.edges.values())):
+    if MOST_OPERATIONS_TRIED < least <= sum(map(len, of.edges.values())):
         return costs, []
-    mixed = eliminated(of, NEAR * least + CLOSE)
+    mixed = eliminated(of, MOST_TIMES_LEAST * least + OPERATIONS_OF_GRACE)
     if mixed is None:
         return costs, []
     order, costs["mixed"] = mixed

@@ -10,10 +10,10 @@ from symgrad.expr.laws import FLOAT32_LARGEST
 from symgrad.expr.node import Graph
 from symgrad.expr.region import Loop, close, hole, loop_op
 
-COMPENSATED: Final = 2**12
+LEAST_TURNS: Final = 2**12
 """Turns from which on the sums that a loop carries are compensated."""
 
-TERMS: Final = 64
+MOST_TERMS: Final = 64
 """Terms of a sum up to which the carry is looked for among them."""
 
 
@@ -24,7 +24,7 @@ def compensated(op: Loop, runs: int = 1) -> tuple[Loop, int]:
     added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it. The
     turns that count are those of all ``runs``, as a sum may go on from run to run.
     """
-    if op.most is None or op.most * runs < COMPENSATED:
+    if op.most is None or op.most * runs < LEAST_TURNS:
         return op, 0
     graph, m, yields = op.body.copy(), op.carries, list(op.body.yields)
     k, *params = op.body.params
@@ -57,7 +57,7 @@ def _term(graph: Graph, carry: int, then: int) -> int | None:
     """What is added to a carry, unless it is a whole number: those are counted exactly."""
     parts, terms = [(then, False)], list[int]()
     seen = 0
-    while parts and len(terms) < TERMS:
+    while parts and len(terms) < MOST_TERMS:
         i, negative = parts.pop()
         op, *args = graph.nodes[i]
         if i == carry and not negative:

@@ -16,10 +16,10 @@ from symgrad.expr.expression import Expr, Word, as_float, require_graph
 from symgrad.expr.misuse import located
 from symgrad.expr.node import WORD, Graph, Handle, Op, real_number
 
-LARGEST: Final = 2.0**31 - 128
+LARGEST_SIGNED: Final = 2.0**31 - 128
 """The largest float32 that is a signed word, as those are which floats are turned into."""
 
-DEEPEST: Final = 16
+MOST_LEVELS: Final = 16
 """Levels of sums and products of counters that are looked at."""
 
 _largest: WeakKeyDictionary[Graph, dict[int, int]] = WeakKeyDictionary()
@@ -74,10 +74,12 @@ def _whole(graph: Graph, i: int, depth: int) -> int | None:
     op, *args = graph.nodes[i]
     known = graph.value(i)
     if known is not None:
-        return word(graph, int(known)) if known.is_integer() and 0 <= known < LARGEST else None
+        return (
+            word(graph, int(known)) if known.is_integer() and 0 <= known < LARGEST_SIGNED else None
+        )
     if op is ops.word_float:
         return args[0]
-    if op not in _ON_WORDS or depth > DEEPEST:
+    if op not in _ON_WORDS or depth > MOST_LEVELS:
         return None
     a = _whole(graph, args[0], depth + 1)
     b = None if a is None else _whole(graph, args[1], depth + 1)
@@ -96,7 +98,7 @@ def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
     if op is WORD:
         return args[0]
     noted = _largest.get(graph, {}).get(i)
-    if noted is not None or op not in _LARGEST or depth > DEEPEST:
+    if noted is not None or op not in _LARGEST or depth > MOST_LEVELS:
         return noted
     found = [largest(graph, a, depth + 1) for a in args]
     known = [n for n in found if n is not None]
@@ -116,7 +118,7 @@ _LARGEST: Final[dict[Op, Callable[..., int]]] = {
 
 def ceiling(x: Expr) -> int:
     """The least whole number that is not below x, as a word: 0 where x is negative or NaN."""
-    limited = ops.where(x > 0.0, ops.minimum(x, LARGEST), 0.0)
+    limited = ops.where(x > 0.0, ops.minimum(x, LARGEST_SIGNED), 0.0)
     made = ops.nearest_word(ops.ceil(limited)).id
     _, high = _between(x.graph, x.id)
     limit(x.graph, made, max(0, int(high)) if math.isfinite(high) else None)
@@ -126,7 +128,7 @@ def ceiling(x: Expr) -> int:
 def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
     """Whole numbers, or infinities, between which a float lies that is not NaN.
 
-    Rounding does not take it beyond them: below ``EXACT`` they are floats themselves.
+    Rounding does not take it beyond them: below ``EXACT_BELOW`` they are floats themselves.
     """
     op, *args = graph.nodes[i]
     known = graph.value(i)
@@ -135,16 +137,18 @@ def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
     elif op is ops.word_float:
         most = largest(graph, args[0])
         found = 0, math.inf if most is None else most
-    elif op in _BETWEEN and depth <= DEEPEST:
+    elif op in _BETWEEN and depth <= MOST_LEVELS:
         floats = [a for a in graph.args(i) if graph.type(a) == "f"]
         found = _BETWEEN[op](*[_between(graph, a, depth + 1) for a in floats])
     else:
         found = -math.inf, math.inf
     low, high = found  # either may be NaN, the difference of infinities
-    return low if abs(low) < EXACT else -math.inf, high if abs(high) < EXACT else math.inf
+    return low if abs(low) < EXACT_BELOW else -math.inf, high if abs(
+        high
+    ) < EXACT_BELOW else math.inf
 
 
-EXACT: Final = 2**24
+EXACT_BELOW: Final = 2**24
 """Below it whole numbers are float32 numbers."""
 
 

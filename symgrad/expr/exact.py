@@ -25,7 +25,7 @@ from symgrad.expr.region import Choice, Loop, Pick, Region
 mp: Final[Any] = mpmath
 Function = Callable[..., Any]
 
-GUARD: Final = 15
+GUARD_DIGITS: Final = 15
 """Digits that a computation carries beyond those it promises."""
 
 _HUGE: Final = 10**7
@@ -44,7 +44,7 @@ def evaluate_exactly(
         InputError: if an input that the roots need has no value.
         InputTypeError: if an operation works on the bits of a float.
     """
-    with mp.workdps(digits + GUARD):
+    with mp.workdps(digits + GUARD_DIGITS):
         return _values(graph, roots, {i: mp.mpf(x) for i, x in inputs.items()})
 
 

@@ -25,7 +25,7 @@ from symgrad.expr.region import (
     pick,
 )
 
-ROUNDS: Final = 8
+MOST_ROUNDS: Final = 8
 """How often classes of carries are split before nothing is made of them."""
 
 Item = tuple[Loop | Choice, tuple[int, ...]]
@@ -229,7 +229,7 @@ class _Classes:
         }
         self._joint = _Joint(outer)
         self._yields: list[list[int]] = []
-        self.settled = any(self._agree() for _ in range(ROUNDS))
+        self.settled = any(self._agree() for _ in range(MOST_ROUNDS))
 
     def _agree(self) -> bool:
         """Whether the carries of a class have the same next value; if not, it is split."""

@@ -47,7 +47,7 @@ def _share(a: Array, x: Array) -> Array:
     return _deviance(a, x) - _log_factorial_rest(a)
 
 
-NUMBERS: Final = 2**20
+NUMBERS_AT_A_TIME: Final = 2**20
 """The most that are computed at once."""
 
 
@@ -59,7 +59,7 @@ def _trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last
     end = np.asarray(end)
     t = np.arange(first, last).astype(LONG) / 16
     total = np.zeros_like(end)
-    for some in np.array_split(t, 1 + t.size * end.size // NUMBERS):
+    for some in np.array_split(t, 1 + t.size * end.size // NUMBERS_AT_A_TIME):
         part = some.reshape(-1, *(1 for _ in end.shape))
         u = end * np.exp(part - np.exp(-part))
         total = total + np.sum(u * (1 + np.exp(-part)) * integrand(u), axis=0)
@@ -214,14 +214,14 @@ def _lower_beta(a: Array, b: Array, x: Array, y: Array) -> Array:
     return np.where(swap, 1 - tail, tail + np.where(corner, more, 0))
 
 
-LARGEST: Final = 2.0**60
+LARGEST_PARAMETER: Final = 2.0**60
 """For larger parameters that are finite, there is no incomplete beta function here."""
 
 
 def _beta_edges(inner: Array, a: Array, b: Array, x: Array, bottom: float) -> Array:
     """``bottom`` is the value at x = 0."""
     start, end = (a == 0) | np.isinf(b), (b == 0) | np.isinf(a)
-    value = np.where((a <= LARGEST) & (b <= LARGEST), inner, np.nan)
+    value = np.where((a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER), inner, np.nan)
     value = np.where(start, 1 - bottom, np.where(end, bottom, value))
     value = np.where(x == 0, bottom, np.where(x == 1, 1 - bottom, value))
     outside = (a < 0) | (b < 0) | (x < 0) | (x > 1) | (start & end)
@@ -229,7 +229,9 @@ def _beta_edges(inner: Array, a: Array, b: Array, x: Array, bottom: float) -> Ar
 
 
 def _beta_inner(a: Array, b: Array, x: Array) -> tuple[Array, Array, Array, Array]:
-    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a <= LARGEST) & (b <= LARGEST)
+    inside = (
+        (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
+    )
     x = LONG(np.where(inside, x, 0.5))
     return LONG(np.where(inside, a, 1)), LONG(np.where(inside, b, 1)), x, 1 - x
 
@@ -252,7 +254,7 @@ def beta_density(a: Array, b: Array, x: Array) -> Array:
     """x**(a - 1) (1 - x)**(b - 1)/B(a, b)."""
     p, q, s, t = _beta_inner(a, b, x)
     value = np.exp(_beta_share(p, q, s, t) + np.log(p) - np.log(s) - np.log(t))
-    value = np.where((a <= LARGEST) & (b <= LARGEST), value, np.nan)
+    value = np.where((a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER), value, np.nan)
     first = np.where(a < 1, np.inf, np.where(a > 1, 0, b))
     last = np.where(b < 1, np.inf, np.where(b > 1, 0, a))
     value = np.where(x == 0, first, np.where(x == 1, last, value))

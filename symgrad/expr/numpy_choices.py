@@ -17,7 +17,7 @@ from symgrad.expr.array import array, call, holds_expressions, map_elements, pla
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 
-KINDS: Final = ("linear", "cubic")
+INTERPOLATIONS: Final = ("linear", "cubic")
 """How `table` interpolates."""
 
 
@@ -254,8 +254,8 @@ def table(values: Any, low: float, high: float, kind: str = "linear") -> Callabl
         >>> round(loss, 5), round(float(slope[0]), 4)
         (0.84147, 0.5403)
     """
-    if kind not in KINDS:
-        raise InputError(f"kind={kind!r}: use {' or '.join(map(repr, KINDS))}")
+    if kind not in INTERPOLATIONS:
+        raise InputError(f"kind={kind!r}: use {' or '.join(map(repr, INTERPOLATIONS))}")
     found = plain(values).astype(object)
     if not low < high or found.ndim != 1 or len(found) < (4 if kind == "cubic" else 2):
         raise InputError(

@@ -31,10 +31,10 @@ from symgrad.expr.array import (
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 
-LARGEST: Final = 12
+MOST_ROWS_ELIMINATED: Final = 12
 """The rows of the largest matrix that is eliminated."""
 
-EXPANDED: Final = 5
+MOST_ROWS_EXPANDED: Final = 5
 """The rows of the largest matrix whose determinant is expanded rather than eliminated."""
 
 _SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
@@ -213,11 +213,11 @@ def _square(a: Any, name: str) -> np.ndarray:
     a = plain(a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise TraceError(located(f"np.linalg.{name} takes square matrices, not shape {a.shape}"))
-    if a.shape[-1] > LARGEST:
+    if a.shape[-1] > MOST_ROWS_ELIMINATED:
         raise TraceError(
             located(
-                f"np.linalg.{name} of expressions is unrolled up to {LARGEST} x {LARGEST}, and "
-                f"this matrix has {a.shape[-1]} rows: use the structure that it has, as in blocks "
+                f"np.linalg.{name} of expressions is unrolled up to {MOST_ROWS_ELIMINATED} rows, "
+                f"and this matrix has {a.shape[-1]}: use the structure that it has, as in blocks "
                 "or in a recursion"
             )
         )
@@ -317,7 +317,7 @@ def _chosen(condition: Any, a: Any, b: Any) -> Any:
 
 
 def _determinant(rows: Rows) -> Any:
-    if len(rows) <= EXPANDED:
+    if len(rows) <= MOST_ROWS_EXPANDED:
         return _expanded(rows)
     try:
         reduced, _, exchanges = _eliminated(rows, len(rows))

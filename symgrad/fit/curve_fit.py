@@ -30,7 +30,7 @@ IGNORED: Final = frozenset(
 )  # fmt: skip
 """What SciPy's methods take and this one does not need."""
 
-MOST: Final = 2**31 - 1
+MOST_EVALUATIONS: Final = 2**31 - 1
 """The most evaluations that may be asked for."""
 
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
@@ -348,4 +348,4 @@ def _limit(options: dict[str, Any], jac: Any) -> int:
         raise InputTypeError(
             f"curve_fit does not know {', '.join(sorted(others))}: it minimises the sum of squares"
         )
-    return whole(limit, "maxfev", 1, MOST)
+    return whole(limit, "maxfev", 1, MOST_EVALUATIONS)

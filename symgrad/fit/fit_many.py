@@ -34,7 +34,7 @@ from symgrad.targets import Device, DeviceChoice
 from symgrad.values.tables import NanPolicy
 from symgrad.wgsl.array import DeviceArray
 
-SAMPLE: Final = 8
+ROWS_COMPARED: Final = 8
 """Rows at which the model is compared with its values for all x."""
 
 
@@ -218,7 +218,7 @@ def _takes_a_number(f: Callable[..., Any], n: int) -> bool:
 def _require_rowwise(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> None:
     """Refuse a model of which the values for all x of a curve are others than for each alone."""
     x = curves.x_of_first
-    places = np.unique(np.linspace(0, x.shape[-1] - 1, SAMPLE).astype(int)) if x.size else []
+    places = np.unique(np.linspace(0, x.shape[-1] - 1, ROWS_COMPARED).astype(int)) if x.size else []
     with np.errstate(all="ignore"):
         try:
             whole = np.asarray(f(x, *p), float)

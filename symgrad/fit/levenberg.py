@@ -17,10 +17,10 @@ from symgrad.optimize.point import Box, Frame, Point, offset
 
 Measure = Callable[[np.ndarray], Point]
 
-CONVERGED: Final = 1e-7
+CONVERGED_PART: Final = 1e-7
 """The part of the residuals' length that a step could still remove, at a minimum."""
 
-ROUNDED: Final = 1e-15
+LEAST_RELATIVE_STEP: Final = 1e-15
 """A change of parameters, relative to them, that is none."""
 
 
@@ -45,7 +45,7 @@ STRATEGIES: Final = (
 
 def solved(point: Point, box: Box) -> bool:
     """Whether a point is a minimum, and no degenerate one: parameters matter there."""
-    return offset(point, box) <= CONVERGED and point.condition < 1e13
+    return offset(point, box) <= CONVERGED_PART and point.condition < 1e13
 
 
 def minimum(
@@ -109,7 +109,7 @@ def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: in
             gain, at = (at.cost - trial.cost) / at.cost, trial
             damping = max(damping * max(1 / 3, 1 - (2 * min(quality, 1.0) - 1) ** 3), 1e-20)
             growth = 2.0
-            if gain < 1e-14 or (gain < 1e-8 and offset(at, box) < CONVERGED):
+            if gain < 1e-14 or (gain < 1e-8 and offset(at, box) < CONVERGED_PART):
                 break
             frame = at.frame if strategy.local else at.widened(frame.scales)
         else:
@@ -142,7 +142,7 @@ def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
 
 def negligible(h: np.ndarray, p: np.ndarray) -> bool:
     """Whether a step changes no parameter."""
-    return bool((np.abs(h) <= ROUNDED * np.abs(p)).all())
+    return bool((np.abs(h) <= LEAST_RELATIVE_STEP * np.abs(p)).all())
 
 
 def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
@@ -169,7 +169,7 @@ def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     minimum that is as clear as float64's needs none.
     """
     here, seen = at, list[np.ndarray]()
-    if at.condition > 1e7 or offset(at, box) <= CONVERGED:
+    if at.condition > 1e7 or offset(at, box) <= CONVERGED_PART:
         return at
     for _ in range(min(18, limit)):
         here = measure(box.clip(here.p + step(here, box, here.frame, 0.0)))

@@ -30,10 +30,10 @@ from symgrad.targets import DeviceChoice
 JACOBIAN_ROWS: Final = 2**16
 """Rows whose Jacobian is in memory at a time."""
 
-MANY: Final = 2**17
+ROWS_SUMMED_FIRST: Final = 2**17
 """Rows from which sums over them come first, and the Jacobian only at the end."""
 
-WHOLE: Final = 20_000
+MOST_ROWS_TRACED: Final = 20_000
 """Rows up to which a model that needs all of them at once is traced."""
 
 Model = Callable[..., Any]
@@ -76,7 +76,7 @@ class Rows:
         """
         if self.shape == "other" or not self._prepare_row(p):
             self._rowwise = False
-            if len(self.y) > WHOLE:
+            if len(self.y) > MOST_ROWS_TRACED:
                 raise InputError(
                     "f cannot be traced for one x, as its value there is another than for all x "
                     f"together, and {len(self.y)} rows are too many to trace at once"
@@ -258,7 +258,12 @@ class Rows:
     def many(self) -> bool:
         """Whether sums are worth their compilation."""
         simple = self.scale is None or self.scale.ndim == 1
-        return len(self.y) >= MANY and simple and self._rowwise and self.dtype == "float64"
+        return (
+            len(self.y) >= ROWS_SUMMED_FIRST
+            and simple
+            and self._rowwise
+            and self.dtype == "float64"
+        )
 
     def _nowhere(self, p: np.ndarray) -> Point:
         return Point(p, np.inf, np.zeros((self.n, self.n)), np.zeros(self.n))

@@ -17,7 +17,13 @@ from symgrad.front.deriving import gradient_kernel, options_of
 from symgrad.front.fused_second import hessian_kernel
 from symgrad.front.kernels import Kernel, shared
 from symgrad.optimize.method import Method, array_of
-from symgrad.optimize.result import ENDED, MESSAGES, as_scipy, optimize_result, scipy_optimize
+from symgrad.optimize.result import (
+    ENDED_BY_USER,
+    MESSAGES,
+    as_scipy,
+    optimize_result,
+    scipy_optimize,
+)
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import DeviceChoice, choose
@@ -141,8 +147,8 @@ class _Told:
         assert self._best is not None, "a run is ended after an evaluation"
         x, fun, jac = self._best
         return optimize_result(
-            x=x, fun=fun, jac=jac, nfev=self._count, success=False, status=ENDED,
-            message=MESSAGES[ENDED],
+            x=x, fun=fun, jac=jac, nfev=self._count, success=False, status=ENDED_BY_USER,
+            message=MESSAGES[ENDED_BY_USER],
         )  # fmt: skip
 
 

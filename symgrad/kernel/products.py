@@ -15,10 +15,10 @@ from symgrad.expr import ops
 from symgrad.expr.node import Graph
 from symgrad.kernel.plan import Reduction
 
-TERMS: Final = 16
+MOST_TERMS: Final = 16
 """Products that one result is the sum of, at most."""
 
-ALONE: Final = -1
+NO_FACTOR: Final = -1
 """In the place of a second factor where there is none."""
 
 Terms = tuple[tuple[int, int], ...]
@@ -36,7 +36,7 @@ class Products:
     kept: tuple[int, ...]
 
 
-def products_of(reduction: Reduction, each: Iterable[int], most: int = TERMS) -> Products:
+def products_of(reduction: Reduction, each: Iterable[int], most: int = MOST_TERMS) -> Products:
     """The results for which keeping factors pays: there are fewer of them than of results.
 
     ``each`` are the nodes that differ from row to row; a result has ``most`` products, at most.
@@ -49,7 +49,7 @@ def products_of(reduction: Reduction, each: Iterable[int], most: int = TERMS) ->
     kept = dict.fromkeys(_factors(taken))
     if len(kept) >= len(shared):
         return Products({}, ())
-    alone = {k: ((i, ALONE),) for k, i in enumerate(roots) if i in kept}
+    alone = {k: ((i, NO_FACTOR),) for k, i in enumerate(roots) if i in kept}
     return Products(taken | alone, tuple(kept))
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from symgrad.expr import ops
-from symgrad.kernel.products import ALONE, Products, Terms
+from symgrad.kernel.products import NO_FACTOR, Products, Terms
 from symgrad.llvm.instruction import single
 from symgrad.llvm.skeletons import Lines, add_wide
 
@@ -94,7 +94,9 @@ class _Tile:
         base = write.value(f"getelementptr i8, ptr %kept, i64 {at}")
         wanted = dict.fromkeys(i for t in self.terms.values() for pair in t for i in pair)
         lanes = self.shape.lanes
-        values = {i: write.load(base, self.column[i] * lanes, True) for i in wanted if i != ALONE}
+        values = {
+            i: write.load(base, self.column[i] * lanes, True) for i in wanted if i != NO_FACTOR
+        }
         for k, terms in self.terms.items():
             total = f"%{name}.s{k}"
             for number, (a, b) in enumerate(terms):

@@ -12,7 +12,7 @@ from symgrad.expr.array import array
 from symgrad.expr.node import Handle
 from symgrad.optimize.method import largest
 
-ROUNDED: Final = 4.0
+PIVOT_ROUNDINGS: Final = 4.0
 """How many rounding errors of a diagonal element a negative pivot may stem from."""
 
 
@@ -54,7 +54,7 @@ def solve_modified(
     columns, lower, inverses = _empty(n), _empty(n), list[Any]()
     for j in range(n):
         column = [_entry(matrix, columns, lower, i, j) for i in range(j, n)]
-        rounding = ROUNDED * eps * sizes[j]
+        rounding = PIVOT_ROUNDINGS * eps * sizes[j]
         pivot = functions.maximum(abs(column[0]), functions.maximum(rounding, floor))
         if len(column) > 1:
             peak = largest(column[1:])

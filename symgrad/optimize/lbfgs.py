@@ -11,22 +11,22 @@ from symgrad.errors import InputError
 from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.optimize.arguments import whole
-from symgrad.optimize.line_search import OWN, STEEPEST, Ahead, Descent, Judged, stacked
+from symgrad.optimize.line_search import DESCENT_PARTS, STEEPEST, Ahead, Descent, Judged, stacked
 from symgrad.optimize.method import Evaluation, Memory, choose
 
-PARALLEL: Final = 0.9
+LEAST_SQUARED_COSINE: Final = 0.9
 """The squared cosine from which two steps tell of the same direction."""
 
-SHORT: Final = 8.0
+LEAST_STEP_ROUNDINGS: Final = 8.0
 """How many times longer than the rounding of the point a step must be to tell of curvature."""
 
-FADING: Final = 0.9
+CURVATURE_DECAY: Final = 0.9
 """How much of the flattest curvature that was met counts after another step."""
 
-ALONG: Final = 64.0
+LOSS_ROUNDINGS_ALL: Final = 64.0
 """How many rounding errors of the loss may hide where its curvature is known in all directions."""
 
-SAME: Final = 1e-4
+LOSS_ROUNDINGS_SOME: Final = 1e-4
 """How many may where it is known in some."""
 
 
@@ -70,7 +70,7 @@ class LBFGS(Descent):
 
     def reach(self, at: Evaluation, memory: Memory) -> Any:
         """The scale of the inverse Hessian that is known so far."""
-        scale = memory[OWN + 3]
+        scale = memory[DESCENT_PARTS + 3]
         return functions.where(scale > 0.0, scale, 1.0)
 
     def direct(
@@ -78,16 +78,18 @@ class LBFGS(Descent):
     ) -> Any:
         """The direction of the two loops over the steps remembered."""
         point, old, where = memory[0], memory[1], functions.where
-        steps, changes, inverses, scale, flattest, turns, before, needed = memory[OWN:]
+        steps, changes, inverses, scale, flattest, turns, before, needed = memory[DESCENT_PARTS:]
         s, y = at.x - point, at.gradient - old
         curvature, size, square = s @ y, y @ y, s @ s
         enough = curvature > at.eps * np.sqrt(size * square)
-        long = square > (SHORT * at.eps) ** 2 * (at.x @ at.x)
+        long = square > (LEAST_STEP_ROUNDINGS * at.eps) ** 2 * (at.x @ at.x)
         keep = judged.accepted & enough & long & (at.step > 0.0)
         inverse, along = 1.0 / where(keep, curvature, 1.0), s @ steps[0]
-        turned = keep & (along * along <= PARALLEL * square * before)
+        turned = keep & (along * along <= LEAST_SQUARED_COSINE * square * before)
         turns, before = where(turned, turns + 1.0, turns), where(keep, square, before)
-        flattest = where(keep, functions.maximum(square * inverse, FADING * flattest), flattest)
+        flattest = where(
+            keep, functions.maximum(square * inverse, CURVATURE_DECAY * flattest), flattest
+        )
         steps, changes = _pushed(keep, s, steps), _pushed(keep, y, changes)
         inverses = choose(keep, array([inverse, *inverses[:-1]]), inverses)
         scale = where(keep, curvature / where(keep, size, 1.0), scale)
@@ -114,7 +116,11 @@ class LBFGS(Descent):
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
         """Where the loss can fall by rounding alone, by the flattest curvature that was met."""
-        hidden = functions.where(_full(own), ALONG, SAME) * ahead.eps * abs(ahead.loss)
+        hidden = (
+            functions.where(_full(own), LOSS_ROUNDINGS_ALL, LOSS_ROUNDINGS_SOME)
+            * ahead.eps
+            * abs(ahead.loss)
+        )
         return _seen(own) & (ahead.square * own[4] <= hidden)
 
 

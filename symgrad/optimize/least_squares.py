@@ -30,19 +30,19 @@ from symgrad.optimize.method import (
 )
 from symgrad.optimize.normal import Normal, kept
 
-ROUNDING: Final = 1.0
+GRADIENT_ROUNDINGS: Final = 1.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
 
-BLIND: Final = 2.0
+PROMISED_ROUNDINGS: Final = 2.0
 """How many rounding errors of the sum of squares a step must promise for it to tell of the step."""
 
-CLOSE: Final = 8.0
+DECREASE_ROUNDINGS: Final = 8.0
 """How many rounding errors of the loss a decrease may be that tells of its end."""
 
-KNOWN: Final = 4.0
+TERM_ROUNDINGS: Final = 4.0
 """How many rounding errors of its terms a promise must be to be known."""
 
-SMALLEST: Final = 1e-30
+LEAST_TOLERANCE: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
 
@@ -118,7 +118,7 @@ class LevenbergMarquardt(Method):
         scales, floors = _larger(scales, safe), list(at.eps * safe)
         added = _added(damping, scales, floors, at.eps)
         trial, promised, spread, cut = self._step(at, point, gradient, matrix, added, floors)
-        known, whole = KNOWN * at.eps * spread <= promised, True if cut is None else ~cut
+        known, whole = TERM_ROUNDINGS * at.eps * spread <= promised, True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         held = at.bounds.held(point, gradient)
@@ -131,7 +131,7 @@ class LevenbergMarquardt(Method):
         ratio = promised * inverse
         good = blind | (lower & (quality > 0.25))
         worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
-        near = promised <= functions.maximum(CLOSE * at.eps * loss, at.eps**2 * size)
+        near = promised <= functions.maximum(DECREASE_ROUNDINGS * at.eps * loss, at.eps**2 * size)
         lost = worn & ~near & ~known
         told = functions.isfinite(np.sum(squares)) & ~lost
         return Move(
@@ -175,7 +175,11 @@ class LevenbergMarquardt(Method):
 
     def tolerances(self, eps: float) -> Tolerances:
         """Those of a loss that is a sum: it has few more digits than its terms."""
-        return Tolerances(gradient=_gradient_unit(eps), loss=CLOSE * eps, step=CLOSE * eps)
+        return Tolerances(
+            gradient=_gradient_unit(eps),
+            loss=DECREASE_ROUNDINGS * eps,
+            step=DECREASE_ROUNDINGS * eps,
+        )
 
 
 def _least_damping(eps: float) -> float:
@@ -234,7 +238,7 @@ def _hidden(size: Any, loss: Any, eps: float) -> Callable[[Any], Any]:
 
     def within(change: Any) -> Any:
         scaled = change * (1.0 / eps)
-        return (abs(scaled) <= BLIND * loss) | (scaled * scaled < most)
+        return (abs(scaled) <= PROMISED_ROUNDINGS * loss) | (scaled * scaled < most)
 
     return within
 
@@ -285,7 +289,7 @@ def _orthogonal(
     def within(tolerance: float) -> Any:
         most = 2.0 * (tolerance / _gradient_unit(eps)) ** 2 * loss
         tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
-        together = promised <= max(tolerance, SMALLEST) ** 2 * loss
+        together = promised <= max(tolerance, LEAST_TOLERANCE) ** 2 * loss
         return functools.reduce(operator.and_, tests, together)
 
     return within
@@ -301,7 +305,7 @@ def _slight(
     """
 
     def within(tolerance: float) -> Any:
-        part = (ROUNDING * eps) ** 2 / tolerance
+        part = (GRADIENT_ROUNDINGS * eps) ** 2 / tolerance
         scale = tolerance / _gradient_unit(eps) ** 2
         most = functions.maximum(2.0 * loss, part * size) * scale
         tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]

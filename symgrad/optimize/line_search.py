@@ -21,28 +21,28 @@ from symgrad.optimize.method import (
     released,
 )
 
-UNSEEN = 8.0
+CHANGE_ROUNDINGS = 8.0
 """How many rounding errors of a loss a change may have that cannot be told from them."""
 
-FLOOR = 16.0
+FLOOR_FRACTION = 16.0
 """How many times less than `Ahead.floor`, or than the rounding of the variables, cannot either."""
 
 STEEPEST = 3e-8
 """The gradient, in units of the loss, that no descent goes on for."""
 
-LONGEST = 16.0
+MOST_ROUNDED_STEPS = 16.0
 """Steps in a row that change the loss by rounding alone, after which there is nothing to learn."""
 
-OWN = 9
+DESCENT_PARTS = 9
 """The parts of the memory that all descents have."""
 
-NEAR = 1e-3
+NEAR_BOUND = 1e-3
 """How near to a bound, in its unit, a variable may be to be taken there at once."""
 
-SUFFICIENT = 1e-4
+ARMIJO = 1e-4
 """Armijo's constant: the part of the decrease that the slope promises which a step must bring."""
 
-STEEP = 0.9
+WOLFE = 0.9
 """Wolfe's constant: a step that leaves more than this part of the slope is too short."""
 
 
@@ -80,7 +80,7 @@ class Ahead:
     @property
     def rounding(self) -> Any:
         """What cannot be told from the loss at the point."""
-        return UNSEEN * self.eps * abs(self.loss)
+        return CHANGE_ROUNDINGS * self.eps * abs(self.loss)
 
     @property
     def floor(self) -> Any:
@@ -147,7 +147,7 @@ class Descent(Method):
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: along the new direction if the trial is accepted, else back or further."""
-        point, gradient, direction, loss, _, _, _, unit, still = memory[:OWN]
+        point, gradient, direction, loss, _, _, _, unit, still = memory[:DESCENT_PARTS]
         judged, first = self._judge(at, memory), at.step == 0.0
         held = at.bounds.held(at.x, at.gradient, self._slack(at, memory))
         free = released(at.gradient, held)
@@ -172,15 +172,15 @@ class Descent(Method):
 
     def _move(self, ahead: Ahead, own: Memory, move: Move, judged: Judged) -> Move:
         """The move with what tells of its end."""
-        still, lost = move.memory[OWN - 1], self.lost(ahead, own)
-        stuck = judged.stuck | (still >= LONGEST)
+        still, lost = move.memory[DESCENT_PARTS - 1], self.lost(ahead, own)
+        stuck = judged.stuck | (still >= MOST_ROUNDED_STEPS)
         bends = self.bends(own)
 
         def solved(tolerance: float) -> Any:
             return self.solved(ahead, own, tolerance)
 
         def slight(tolerance: float) -> Any:
-            return lost | solved(tolerance) if tolerance > UNSEEN * ahead.eps else lost
+            return lost | solved(tolerance) if tolerance > CHANGE_ROUNDINGS * ahead.eps else lost
 
         return replace(
             move, settled=False, stuck=stuck, slight=slight, solved=solved,
@@ -198,15 +198,15 @@ class Descent(Method):
             return 0.0
         left = at.bounds.to_go(at.x, self.reach(at, memory) * at.gradient)
         sizes = [v * (1.0 / unit) for v, unit in zip(left, at.bounds.units, strict=True)]
-        return functions.minimum(largest(sizes), NEAR)
+        return functions.minimum(largest(sizes), NEAR_BOUND)
 
     def _judge(self, at: Evaluation, memory: Memory) -> Judged:
-        point, gradient, _, loss, length, low, high, unit, _ = memory[:OWN]
+        point, gradient, _, loss, length, low, high, unit, _ = memory[:DESCENT_PARTS]
         first, h = at.step == 0.0, at.x - point
         slope, slope_there = gradient @ h, at.gradient @ h
         noise = 4.0 * at.eps * abs(loss)
-        level = (at.loss <= loss + noise) & (slope_there <= (2.0 * SUFFICIENT - 1.0) * slope)
-        enough = (at.loss <= loss + SUFFICIENT * slope) | level
+        level = (at.loss <= loss + noise) & (slope_there <= (2.0 * ARMIJO - 1.0) * slope)
+        enough = (at.loss <= loss + ARMIJO * slope) | level
         enough = (enough & (slope <= 0.0) & functions.isfinite(at.loss)) | first
         open_end = high == 0.0
         short = self._short(at, slope, slope_there, length, low, high, open_end) & enough & ~first
@@ -224,7 +224,7 @@ class Descent(Method):
         open_end: Any,
     ) -> Any:  # fmt: skip
         """Where the loss still falls so steeply that the step should be longer."""
-        steep = slope_there < STEEP * slope
+        steep = slope_there < WOLFE * slope
         if not self.expands or at.bounds.finite:
             return steep & (slope > slope)
         return steep & functions.where(open_end, length < 1e10, high - low > 0.1 * high)

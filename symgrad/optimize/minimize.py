@@ -28,7 +28,7 @@ from symgrad.optimize.device_states import DeviceStates, streamed_through
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
-from symgrad.optimize.result import ENDED, Messages, optimize_result
+from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Data, Ends, HostStates, Stages, States, Task, streamed
@@ -251,7 +251,7 @@ def _ended(ends: Ends) -> Ends:
     """The ends of a run that was ended early: what was not done says so, where it is the host's."""
     if not isinstance(ends.status, np.ndarray):
         return ends
-    return replace(ends, status=np.where(ends.status == 0, ENDED, ends.status))
+    return replace(ends, status=np.where(ends.status == 0, ENDED_BY_USER, ends.status))
 
 
 def _told(states: States, report: Report, count: int, losses: bool) -> Callable[[int], bool]:

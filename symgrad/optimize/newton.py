@@ -11,10 +11,17 @@ from symgrad.expr import functions
 from symgrad.expr.array import array
 from symgrad.expr.expression import Condition
 from symgrad.optimize.factor import solve_modified
-from symgrad.optimize.line_search import FLOOR, OWN, STEEPEST, Ahead, Descent, Judged
+from symgrad.optimize.line_search import (
+    DESCENT_PARTS,
+    FLOOR_FRACTION,
+    STEEPEST,
+    Ahead,
+    Descent,
+    Judged,
+)
 from symgrad.optimize.method import Evaluation, Memory, released
 
-AWAY: Final = 0.01
+SADDLE_STEP: Final = 0.01
 """How far a step from a saddle goes, relative to a variable or to 1."""
 
 
@@ -56,7 +63,7 @@ class Newton(Descent):
         self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
     ) -> Any:
         """Newton's direction among the variables that are free, with a first length of 1."""
-        size, indefinite = memory[OWN:]
+        size, indefinite = memory[DESCENT_PARTS:]
         step, bends = self._step(at, restricted(at.hessian, held), gradient)
         parts = [abs(at.hessian[k, k]) * x * x for k, x in enumerate(at.x)]
         size = functions.where(judged.accepted, np.sum(array(parts)), size)
@@ -67,7 +74,7 @@ class Newton(Descent):
 
     def _step(self, at: Evaluation, matrix: Any, gradient: Any) -> tuple[Any, Any]:
         """Minus the step, and whether the matrix has negative curvature."""
-        least = [AWAY * functions.maximum(abs(v), 1.0) for v in at.x]
+        least = [SADDLE_STEP * functions.maximum(abs(v), 1.0) for v in at.x]
         return solve_modified(matrix, gradient, at.eps, least)
 
     def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
@@ -77,7 +84,7 @@ class Newton(Descent):
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
         """Where the promise is rounding of the loss, of its terms or of the variables."""
-        terms = FLOOR * (ahead.floor + ahead.eps**2 * own[0])
+        terms = FLOOR_FRACTION * (ahead.floor + ahead.eps**2 * own[0])
         return ahead.promised <= ahead.rounding + terms
 
     def bends(self, own: Memory) -> Any:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-KNOWN: Final = 1e-14
+LEAST_SINGULAR_VALUE: Final = 1e-14
 """Singular values below this part of the largest are rounding errors."""
 
 TINY: Final = 1e-300
@@ -36,7 +36,7 @@ class Frame:
 
     def spanned(self, z: np.ndarray) -> float:
         """The length of the part of z that the columns span."""
-        known = self.values > KNOWN * self.values[0]
+        known = self.values > LEAST_SINGULAR_VALUE * self.values[0]
         part = np.dot(z, self.left)[known]
         return float(np.sqrt(np.dot(part, part)))
 

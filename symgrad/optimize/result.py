@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.errors import SymgradError
 
-ENDED: Final = 99
+ENDED_BY_USER: Final = 99
 """The status of a problem that the user ended, by a callback or a report of progress: SciPy's."""
 
 MESSAGES: Final = {
@@ -22,7 +22,7 @@ MESSAGES: Final = {
     -1: "precision loss: no step is seen to lead further down, and the gradient is not small",
     -2: "the loss or its gradient is not finite",
     -3: "the loss no longer depends on some variable: it has gone where the model is flat",
-    ENDED: "the callback ended the run",
+    ENDED_BY_USER: "the callback ended the run",
 }
 """What each ``status`` means; those from 1 to 3 are successes."""
 

@@ -20,10 +20,10 @@ from symgrad.expr.simplify import Level, simplify
 from symgrad.report.progress import Asked, reporting
 from symgrad.values.results import Array, Result, Sparse
 
-CHUNK: Final = 1_000_000
+VALUES_AT_A_TIME: Final = 1_000_000
 """Values of nodes at points that are looked at together."""
 
-TRIED: Final = 8
+MOST_OPERATIONS_TRIED: Final = 8
 """Operations of one line, and points for each, whose effects are computed."""
 
 LEAST_SHARE: Final = 0.1
@@ -150,7 +150,7 @@ def audit(
     names = [label for label, _ in results]
     worst: list[Outcome] = []
     findings: dict[_Key, _Finding] = {}
-    step = max(1, CHUNK // max(1, len(clean)))
+    step = max(1, VALUES_AT_A_TIME // max(1, len(clean)))
     with reporting(progress, "points", len(points)) as report:
         for start in range(0, len(points), step):
             chunk = points[start : start + step]
@@ -202,9 +202,9 @@ def _findings(
     wrong = kinds(found, least / 4)[:, bad]
     entering = incoming(found)
     for key, rows in _lines(found, wrong).items():
-        for row in rows[:TRIED]:
+        for row in rows[:MOST_OPERATIONS_TRIED]:
             columns = bad[wrong[row] == key[0]]
-            order = np.argsort(-_total(outcome[:, columns]), kind="stable")[:TRIED]
+            order = np.argsort(-_total(outcome[:, columns]), kind="stable")[:MOST_OPERATIONS_TRIED]
             finding = _explained(found, outcome, row, columns[order], least)
             if finding is not None:
                 shares, severity, b = finding

@@ -21,16 +21,16 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.bandwidth import copying
 from symgrad.wgsl.device import open_gpu
 
-MEASURED: Final = 0.01
+LEAST_SECONDS: Final = 0.01
 """Seconds that a measurement takes at least."""
 
-WARM: Final = 0.5
+WARM_UP_SECONDS: Final = 0.5
 """Seconds that a GPU is kept busy before it is measured: an idle one has slow clocks."""
 
-TRIES: Final = 3
+MEASUREMENTS: Final = 3
 """Measurements, of which the quickest counts: others may be at work."""
 
-WIDTH: Final = 8
+INDEPENDENT_CHAINS: Final = 8
 """Chains of operations, none of which waits for another."""
 
 
@@ -77,7 +77,7 @@ def limits_of(device: Device, dtype: DTypeName) -> Limits:
     if device.is_gpu and device.kind not in WORK:
         _warm(copy)
     chains = partial(_chains, work.chain)
-    compute, cost = _repeated(chains, WIDTH, work.computed, device, dtype)
+    compute, cost = _repeated(chains, INDEPENDENT_CHAINS, work.computed, device, dtype)
     return Limits(2 * nbytes / _seconds(copy), cost * work.computed / _seconds(compute))
 
 
@@ -130,15 +130,15 @@ def _values(traced: Trace) -> Sequence[Wanted]:
 def _seconds(run: Callable[[int], None]) -> float:
     """The seconds of one turn of many, as few as take long enough to be measured."""
     turns, spent = 1, _spent(run, 1)
-    while spent < MEASURED:
-        turns *= max(2, min(64, int(MEASURED / max(spent, 1e-9))))
+    while spent < LEAST_SECONDS:
+        turns *= max(2, min(64, int(LEAST_SECONDS / max(spent, 1e-9))))
         spent = _spent(run, turns)
-    return min(spent, *(_spent(run, turns) for _ in range(TRIES - 1))) / turns
+    return min(spent, *(_spent(run, turns) for _ in range(MEASUREMENTS - 1))) / turns
 
 
 def _warm(run: Callable[[int], None]) -> None:
     """Repeat a turn until clocks are those of a device that is busy."""
-    end = time.perf_counter() + WARM
+    end = time.perf_counter() + WARM_UP_SECONDS
     while time.perf_counter() < end:
         run(1)
 

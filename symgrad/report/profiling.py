@@ -17,18 +17,18 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.stats import Stats
 from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
-from symgrad.report.limits import WARM, Limits, limits_of
+from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device
 from symgrad.wgsl.device import Gpu, open_gpu, opened_gpus
 from symgrad.wgsl.timing import GpuWatch
 
-REPEATED: Final = 0.1
+REPEAT_SECONDS: Final = 0.1
 """Seconds for which calls are repeated to find the quickest, watched and not."""
 
 MOST_CALLS: Final = 20
 """Calls that are made for that, at most."""
 
-NEAR: Final = 0.1
+LEAST_FRACTION_OF_LIMIT: Final = 0.1
 """The fraction of a limit of the device below which it does not bound a kernel."""
 
 MEANING: Final = {
@@ -137,7 +137,11 @@ class Profile:
             "bandwidth": self.bandwidth_fraction or 0.0, "rate": self.rate_fraction or 0.0,
         }  # fmt: skip
         nearest = max(fractions, key=fractions.__getitem__)
-        return nearest if longest == "kernel" and fractions[nearest] >= NEAR else longest
+        return (
+            nearest
+            if longest == "kernel" and fractions[nearest] >= LEAST_FRACTION_OF_LIMIT
+            else longest
+        )
 
     def __str__(self) -> str:
         widths = [max(len(row[k]) for row in self._rows()) for k in range(3)]
@@ -260,7 +264,7 @@ def _gpus(device: Device | None) -> Sequence[Gpu]:
 
 def _warm(call: Callable[[], Any], gpus: Sequence[Gpu]) -> None:
     """Repeat a call until the clocks of real GPUs are those of devices that are busy."""
-    end = time.perf_counter() + WARM * any(gpu.info.kind != "software" for gpu in gpus)
+    end = time.perf_counter() + WARM_UP_SECONDS * any(gpu.info.kind != "software" for gpu in gpus)
     while time.perf_counter() < end:
         call()
         _wait(gpus)
@@ -311,7 +315,7 @@ def _while_short() -> Iterator[None]:
     begun = time.perf_counter()
     for _ in range(MOST_CALLS):
         yield
-        if time.perf_counter() - begun > REPEATED:
+        if time.perf_counter() - begun > REPEAT_SECONDS:
             return
 
 

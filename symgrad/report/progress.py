@@ -15,19 +15,19 @@ from symgrad.kernel import watch
 from symgrad.kernel.watch import stage_of
 from symgrad.report.screen import Meter, open_meter
 
-FIRST: Final = 1.0
+SILENT_SECONDS: Final = 1.0
 """Seconds within which a call says nothing."""
 
-APART: Final = 0.1
+LEAST_SECONDS_APART: Final = 0.1
 """Seconds from one report to the next, at least."""
 
-SHARE: Final = 20.0
+LEAST_REPORT_TIMES_APART: Final = 20.0
 """So many times as long as a report took there is no other: they cost a call a twentieth."""
 
-IDLE: Final = 0.5
+IDLE_SECONDS: Final = 0.5
 """Seconds without news after which the screen shows that time goes by."""
 
-LINGER: Final = 50
+MOST_IDLE_LOOKS: Final = 50
 """Times that the thread that looks after screens looks in vain before it ends."""
 
 
@@ -75,7 +75,7 @@ class Reporter:
     def __init__(self, show: Callable[[Progress], Any], what: str, total: int | None) -> None:
         self._show, self._start = show, time.perf_counter()
         self._thread = threading.get_ident()
-        self._next = self._start + FIRST
+        self._next = self._start + SILENT_SECONDS
         self._now = Progress(what, 0, total, 0.0)
         self.told = False
         """Whether anything was."""
@@ -91,7 +91,7 @@ class Reporter:
         self._show(self._now)
         self.told = True
         end = time.perf_counter()
-        self._next = end + max(APART, SHARE * (end - now))
+        self._next = end + max(LEAST_SECONDS_APART, LEAST_REPORT_TIMES_APART * (end - now))
 
     def finish(self) -> None:
         """Tell the end, if anything was told before."""
@@ -146,7 +146,7 @@ def staged(asked: Asked, what: str) -> Generator[None]:
 
 
 class Ticker:
-    """A thread that calls functions every ``APART`` seconds while there are any.
+    """A thread that calls functions every ``LEAST_SECONDS_APART`` seconds while there are any.
 
     To start a thread costs as much as a short call: it stays for a while when there are none.
     """
@@ -173,11 +173,11 @@ class Ticker:
     def _run(self) -> None:
         idle, pause = 0, threading.Event()
         while True:
-            pause.wait(APART)
+            pause.wait(LEAST_SECONDS_APART)
             with self._lock:
                 ticks = [*self._ticks]
                 idle = 0 if ticks else idle + 1
-                if idle >= LINGER:
+                if idle >= MOST_IDLE_LOOKS:
                     self._thread = None
                     return
             for tick in ticks:
@@ -203,7 +203,7 @@ class _Screen:
     def __init__(self, what: str, total: int | None) -> None:
         self._lock, self._ended = threading.Lock(), False
         self._meter: Meter | None = None
-        self._due = time.perf_counter() + FIRST
+        self._due = time.perf_counter() + SILENT_SECONDS
         self.reporter = Reporter(self._show, what, total)
 
     def tick(self) -> None:
@@ -225,7 +225,7 @@ class _Screen:
             if not self._ended:
                 self._meter = self._meter or open_meter()
                 self._meter.show(str(progress), progress.done, progress.total)
-                self._due = time.perf_counter() + IDLE
+                self._due = time.perf_counter() + IDLE_SECONDS
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from symgrad.rows.kernel import DataKernel
 from symgrad.rows.loss import Request, Traced, inputs_of, require_request, weight_column
 from symgrad.rows.parts import Part, Variables, Wants, wants_of
 from symgrad.rows.points import RowPoints
-from symgrad.rows.sums import ORDER, PartsKernel, finished, sums_kernel_of
+from symgrad.rows.sums import LEAST_ORDER_PER_ROW, PartsKernel, finished, sums_kernel_of
 from symgrad.rows.table import Table
 from symgrad.values.results import scipy_sparse
 from symgrad.wgsl.array import DeviceArray
@@ -38,13 +38,13 @@ from symgrad.wgsl.joined import Line, Pattern, Rows
 from symgrad.wgsl.names import unique
 from symgrad.wgsl.transfer import WRITTEN
 
-CHUNK: Final = 2**14
+ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
 
 HESSIAN_ROWS: Final = 2**16
 """Rows whose second derivatives are kept before they are added up."""
 
-DENSE: Final = 2**30
+MOST_DENSE_BYTES: Final = 2**30
 """Bytes up to which a Hessian of parameters that rows look up is made dense."""
 
 
@@ -171,10 +171,10 @@ class RowsKernel(PartsKernel):
         def filled(some: slice) -> np.ndarray:
             room = getattr(rooms, "room", None)
             if room is None:
-                room = rooms.room = points.room(CHUNK)
+                room = rooms.room = points.room(ROWS_AT_A_TIME)
             return points.filled(room, slice(rows.start + some.start, rows.start + some.stop))
 
-        self._sums.run_filled(filled, CHUNK, computed)
+        self._sums.run_filled(filled, ROWS_AT_A_TIME, computed)
         return results
 
     @cached_property
@@ -251,7 +251,7 @@ def _places(part: Part, variables: np.ndarray, n: int) -> np.ndarray:
     keys = np.array(part.keys, np.intp).reshape(-1, 1 if part.order == 0 else 2)
     if part.order == 0:
         return keys[:, 0]
-    first = variables[keys[:, 0]] if part.order == ORDER else keys[:, 0]
+    first = variables[keys[:, 0]] if part.order == LEAST_ORDER_PER_ROW else keys[:, 0]
     return first * n + variables[keys[:, 1]]
 
 
@@ -266,7 +266,7 @@ def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
         return values.sum(axis=0, dtype=np.float64)
     keys = np.array(part.keys, np.intp).reshape(-1, 2)
     columns = where[:, keys[:, 1]]
-    if part.order == ORDER:
+    if part.order == LEAST_ORDER_PER_ROW:
         data = values.astype(np.float64).ravel(), (where[:, keys[:, 0]].ravel(), columns.ravel())
         return scipy_sparse().csr_array(data, shape=(n, n))
     return np.bincount((keys[:, 0] * n + columns).ravel(), values.ravel(), part.values * n)
@@ -294,7 +294,7 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
     with paused_gc():
         clock = Clock()
         wants = clock.time("differentiate", lambda: wants_of(request, verb))
-        second = any(part.order == ORDER for part in wants.parts)
+        second = any(part.order == LEAST_ORDER_PER_ROW for part in wants.parts)
         looked = bool(wants.variables.gathers)
         if request.reduce is not None and not (second and looked):
             return sums_kernel_of(request, wants, clock, sparse, device)
@@ -303,7 +303,7 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
                 'a sparse Hessian for each row is not made: sum them, with reduce="sum", or '
                 "take sg.fused_hvp"
             )
-        if second and not sparse and 8 * tree_of(request.n).size ** 2 > DENSE:
+        if second and not sparse and 8 * tree_of(request.n).size ** 2 > MOST_DENSE_BYTES:
             raise InputError("the Hessian is too large: use sparse=True")
         return RowsKernel(request, device, _mapped(request, wants, clock), sparse)
 

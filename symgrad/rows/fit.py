@@ -12,7 +12,7 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, warn
 from symgrad.optimize.arguments import bounds_of, number, whole
 from symgrad.optimize.point import Box
-from symgrad.optimize.result import ENDED, MESSAGES, optimize_result, scipy_optimize
+from symgrad.optimize.result import ENDED_BY_USER, MESSAGES, optimize_result, scipy_optimize
 from symgrad.optimize.robust import require_loss
 from symgrad.pipeline import DType, Shaders, dtype_name
 from symgrad.report.progress import Asked, reporting
@@ -24,7 +24,7 @@ from symgrad.rows.sparse_rows import RowSystem, Run
 from symgrad.rows.table import Table, read_table
 from symgrad.values.parameters import Nest
 
-MOST: Final = 2**31 - 1
+MOST_STEPS: Final = 2**31 - 1
 """The most steps that may be asked for."""
 
 
@@ -140,7 +140,7 @@ class Task:
             fun=residuals[:, 0] if residuals.shape[1] == 1 else residuals,
             grad=self.nest.nested(gradient), optimality=float(np.abs(free).max()),
             nit=end.steps, nfev=end.evaluations, njev=end.evaluations, status=end.status,
-            message=MESSAGES[end.status], success=0 < end.status < ENDED,
+            message=MESSAGES[end.status], success=0 < end.status < ENDED_BY_USER,
         )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:
     for name, value in found.items():
         if value < 0.0:
             raise InputError(f"{name}={value!r}: a tolerance is not negative")
-    return Limits(**found, steps=whole(steps, "steps", 1, MOST))
+    return Limits(**found, steps=whole(steps, "steps", 1, MOST_STEPS))
 
 
 def scale_of_residuals(loss: Any, f_scale: Any) -> float:

@@ -28,7 +28,7 @@ from symgrad.values.tables import is_table, len_of
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
 
-TABLE_ROWS = 2**20
+ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
 
 
@@ -93,7 +93,7 @@ class DataKernel(RowProgram):
         """The results over the rows, table by table."""
         total, done = None, 0
         with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
-            for table in [rows] if self._stays_there(rows) else tables_of(rows, TABLE_ROWS):
+            for table in [rows] if self._stays_there(rows) else tables_of(rows, ROWS_AT_A_TIME):
                 part = self._total(flat, self._read(table, there=True))
                 total = part if total is None else total + part
                 done += len_of(table)

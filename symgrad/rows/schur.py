@@ -22,17 +22,17 @@ from symgrad.llvm.threads import share_out
 from symgrad.rows.products import Family
 from symgrad.rows.sparse_normal import Coupling, Normal, block_matrix, on_all_cores
 
-DENSE: Final = 8000
+MOST_DENSE_PARAMETERS: Final = 8000
 """Parameters up to which what is left is solved as a dense matrix, of half a GiB."""
 
-RESIDUAL: Final = 1e-8
+RELATIVE_RESIDUAL: Final = 1e-8
 """The part of the right side at which conjugate gradients end."""
 
-ITERATIONS: Final = 500
+MOST_ITERATIONS: Final = 500
 """The most of them."""
 
 
-STRIP: Final = 2**20
+NUMBERS_AT_A_TIME: Final = 2**20
 """Numbers of the complement that are computed at a time, so that they stay in the cache."""
 
 
@@ -48,7 +48,7 @@ def linalg() -> Any:
         raise SymgradError("fits need SciPy: pip install 'symgrad[fit]'") from error
 
 
-def solve(normal: Normal, added: np.ndarray, dense: int = DENSE) -> np.ndarray:
+def solve(normal: Normal, added: np.ndarray, dense: int = MOST_DENSE_PARAMETERS) -> np.ndarray:
     """The step h (n,) of ``(JᵀJ + diag(added)) h = -Jᵀr``, with a positive ``added`` (n,).
 
     What is left of up to ``dense`` parameters is solved by Cholesky's method.
@@ -88,8 +88,8 @@ def conjugate_gradients(system: System, right: np.ndarray) -> np.ndarray:
     x, r = np.zeros(len(right)), right.copy()
     p = z = conditioned(r)
     start = size = float(r @ z)
-    for _ in range(ITERATIONS):
-        if size <= RESIDUAL**2 * start:
+    for _ in range(MOST_ITERATIONS):
+        if size <= RELATIVE_RESIDUAL**2 * start:
             break
         image = system @ p
         step = size / float(p @ image)
@@ -262,7 +262,7 @@ def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
     lines = left.shape[0] // width
     end = start + lines * width
     blocks = found[start:end, start:end].reshape(lines, width, lines, width).swapaxes(1, 2)
-    size = max(1, STRIP // (width * width * lines))
+    size = max(1, NUMBERS_AT_A_TIME // (width * width * lines))
     for first, last in pairwise(sorted({lines * k // PARTS for k in range(PARTS + 1)})):
         right = _before(link, last)
 

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.rows.schur import DENSE, System, linalg, rows_of
+from symgrad.rows.schur import MOST_DENSE_PARAMETERS, System, linalg, rows_of
 from symgrad.rows.sparse_normal import Normal
 
-SINGULAR: Final = 1e-12
+LEAST_INDEPENDENT_PART: Final = 1e-12
 """The square of a column's part that is independent of others, below which it is rounding."""
 
-CHUNK: Final = 2**22
+NUMBERS_AT_A_TIME: Final = 2**22
 """Numbers of the eliminated lines' couplings that are solved for at a time."""
 
 
@@ -28,10 +28,10 @@ def variances(normal: Normal) -> np.ndarray | None:
     idle = normal.squares == 0.0
     try:
         system = System.of(normal, idle.astype(float))
-        if len(system.kept) > DENSE:
+        if len(system.kept) > MOST_DENSE_PARAMETERS:
             raise InputError(
                 f"errors=True inverts a matrix of {len(system.kept):,} parameters, those that no "
-                f"single index column looks up: it takes up to {DENSE:,}"
+                f"single index column looks up: it takes up to {MOST_DENSE_PARAMETERS:,}"
             )
         factor = np.linalg.cholesky(system.matrix())
     except np.linalg.LinAlgError:
@@ -53,13 +53,13 @@ def _is_singular(normal: Normal, system: System, factor: np.ndarray) -> bool:
     if system.family is not None:
         lines = np.einsum("lww->lw", system.inverse) ** -2 / squares[system.family.places]
         pivots = np.concatenate([pivots, lines.ravel()])
-    return bool((pivots < SINGULAR).any())
+    return bool((pivots < LEAST_INDEPENDENT_PART).any())
 
 
 def _eliminated(system: System, factor: np.ndarray) -> np.ndarray:
     """The variances (lines, w) of the eliminated family: L⁻ᵀ (1 + T S⁻¹ Tᵀ) L⁻¹, with links T."""
     lines, w, _ = system.inverse.shape
-    found, size = np.empty((lines, w)), max(1, CHUNK // (w * max(1, len(factor))))
+    found, size = np.empty((lines, w)), max(1, NUMBERS_AT_A_TIME // (w * max(1, len(factor))))
     for a in range(0, lines, size):
         inverse = system.inverse[a : a + size]
         count = len(inverse)

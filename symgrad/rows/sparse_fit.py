@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.optimize.point import Box
-from symgrad.optimize.result import ENDED
+from symgrad.optimize.result import ENDED_BY_USER
 from symgrad.report.progress import Report
 from symgrad.rows.schur import solve
 from symgrad.rows.sparse_normal import Normal
@@ -17,10 +17,10 @@ from symgrad.rows.sparse_rows import RowSystem
 LEAST_DAMPING: Final = 1e-14
 """Below it rounding alone makes the damped matrix singular, as along a gauge freedom."""
 
-ROUNDING: Final = 4.0
+LEAST_PROMISED_ROUNDINGS: Final = 4.0
 """How many rounding errors of the loss a step must promise for the loss to tell of it."""
 
-WORN: Final = 0.9
+MOST_KEPT_PROMISE: Final = 0.9
 """The part of what the last step promised from which steps improve no more."""
 
 MOST_DAMPING: Final = 1e16
@@ -108,7 +108,7 @@ class State:
 
         Rounding of the parameters alone moves the residuals by some |J| eps |x|.
         """
-        noise = (ROUNDING * eps) ** 2 * self.size
+        noise = (LEAST_PROMISED_ROUNDINGS * eps) ** 2 * self.size
         return self._within(max(2.0 * self.normal.cost * tolerance, noise))
 
     def _within(self, square: float) -> bool:
@@ -119,7 +119,7 @@ class State:
     def is_hidden(self, change: float, eps: float) -> bool:
         """Whether a change of the loss is no more than what rounding makes of it."""
         scaled, cost = change / eps, self.normal.cost
-        return scaled <= ROUNDING * cost or scaled * scaled < 2.0 * cost * self.size
+        return scaled <= LEAST_PROMISED_ROUNDINGS * cost or scaled * scaled < 2.0 * cost * self.size
 
     @property
     def size(self) -> float:
@@ -166,7 +166,7 @@ def descend(
             if not status and state.is_orthogonal(limits.gtol):
                 status = 1
             if status:
-                flat = status not in (-2, ENDED) and state.is_flat(eps)
+                flat = status not in (-2, ENDED_BY_USER) and state.is_flat(eps)
                 return Ending(state, -3 if flat else status, step, evaluations)
             h, promised = state.step()
             if promised > 0.0:
@@ -185,7 +185,7 @@ def _reported(report: Report, steps: int, cost: float) -> int:
     try:
         report(steps, lambda: cost)
     except StopIteration:
-        return ENDED
+        return ENDED_BY_USER
     return 0
 
 
@@ -199,9 +199,9 @@ def _judged(
         fall = -0.5 * float(h @ (state.normal.gradient + trial.gradient))
     lower = trial.is_finite and fall > 0.0
     after = state.moved(state.x + h, trial, fall, promised) if lower else state.damped()
-    level = max(limits.ftol, ROUNDING * eps)
+    level = max(limits.ftol, LEAST_PROMISED_ROUNDINGS * eps)
     slight = after.is_slight(level, eps)
-    worn = not lower or promised >= WORN * state.promised or after.is_flat(eps)
+    worn = not lower or promised >= MOST_KEPT_PROMISE * state.promised or after.is_flat(eps)
     if hidden and (slight or worn):
         return after, 2 if slight else -1
     if lower and fall > 0.25 * promised and max(fall, promised) <= level * cost and slight:

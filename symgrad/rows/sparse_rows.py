@@ -16,7 +16,7 @@ from symgrad.rows.products import RowProducts
 from symgrad.rows.sparse_normal import Assembly, Coupling, Normal, Pattern
 from symgrad.values.results import scipy_sparse
 
-CHUNK: Final = 2**20
+NUMBERS_AT_A_TIME: Final = 2**20
 """Numbers that rows give at a time, so that they are summed while they are in the cache."""
 
 Run = Callable[[np.ndarray], Sequence[np.ndarray]]
@@ -100,7 +100,7 @@ class RowSystem:
 
     def _cut(self) -> list[slice]:
         columns = len(self.products.computation.outputs[0].nodes)
-        size, count = max(CHUNK // columns, 64), len(self._numbers)
+        size, count = max(NUMBERS_AT_A_TIME // columns, 64), len(self._numbers)
         return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
     # what rows give ------------------------------------------------------------------------------

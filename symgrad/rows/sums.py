@@ -18,7 +18,7 @@ from symgrad.rows.parts import Part, Variables, Wants, again
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Scalar, scipy_sparse
 
-ORDER = 2
+LEAST_ORDER_PER_ROW = 2
 """From which order on derivatives for what rows look up are not summed by the reduction."""
 
 
@@ -186,7 +186,7 @@ def place_of(part: Part, key: tuple[int, ...], variables: Variables) -> int:
     """Where a number stands in its array, whose variables are parameters that all rows read."""
     if not part.order:
         return key[0]
-    first = variables.places[key[0]] if part.order == ORDER else key[0]
+    first = variables.places[key[0]] if part.order == LEAST_ORDER_PER_ROW else key[0]
     return first * variables.total + variables.places[key[1]]
 
 

@@ -14,7 +14,7 @@ from symgrad.values.arrays import real_numbers
 
 DAY: Final = np.timedelta64(1, "D")
 
-SHOWN: Final = 5
+MOST_LABELS_LISTED: Final = 5
 """Labels that an error lists, at most."""
 
 
@@ -83,7 +83,9 @@ class Codes:
         used = set(labels[np.unique(codes[codes >= 0])].tolist())
         if used & set(new):
             label = next(label for label in new if label in used)
-            some = ", ".join(map(repr, [*known][:SHOWN])) + ", ..." * (len(known) > SHOWN)
+            some = ", ".join(map(repr, [*known][:MOST_LABELS_LISTED])) + ", ..." * (
+                len(known) > MOST_LABELS_LISTED
+            )
             raise InputError(
                 f"{name} holds {label!r}, which is none of the labels so far, {some}: name them "
                 f"all beforehand, by columns={{{name!r}: [...]}} with None for other columns"

@@ -8,18 +8,18 @@ import numpy as np
 
 from symgrad.errors import PrecisionWarning, warn
 
-SAMPLE: Final = 2**11
+SAMPLED_VALUES: Final = 2**11
 """Values of a column that are looked at: so many at its start, and so many spread over it."""
 
-OFFSET: Final = 4.0
+LEAST_OFFSET_IN_RANGES: Final = 4.0
 """How many times its range the values of a column are, at least, if an offset takes its digits."""
 
-NOISE: Final = 2.0**-44
+RELATIVE_NOISE: Final = 2.0**-44
 """Differences, relative to the values, up to which float64's own rounding may have made them."""
 
 LARGEST: Final = float(np.finfo(np.float32).max)
 
-SHARE: Final = 1.0 / 3.0
+MOST_EQUAL_SHARE: Final = 1.0 / 3.0
 """Of neighbours that differ, in order of size, the share that may be equal in float32.
 
 It is exceeded by evenly spaced values 1.5 times as close as float32's, and by a long column in no
@@ -46,16 +46,18 @@ def is_collapsed(values: np.ndarray) -> bool:
     So it is if the values are larger than their range, and of neighbours in order of size that
     differ by more than float64's rounding more than a third are equal once rounded to float32.
     """
-    step = max(values.size // SAMPLE, 1)
-    some = np.concatenate([values.flat[:SAMPLE], values.flat[SAMPLE::step]]).astype(np.float64)
+    step = max(values.size // SAMPLED_VALUES, 1)
+    some = np.concatenate([values.flat[:SAMPLED_VALUES], values.flat[SAMPLED_VALUES::step]]).astype(
+        np.float64
+    )
     some = some[np.isfinite(some)]
     if not some.size:
         return False
     low, high = float(some.min()), float(some.max())
     size = max(-low, high)
-    if OFFSET * (high - low) >= size or size > LARGEST:
+    if LEAST_OFFSET_IN_RANGES * (high - low) >= size or size > LARGEST:
         return False
     ordered = np.sort(some)
-    apart = np.diff(ordered) > NOISE * size
+    apart = np.diff(ordered) > RELATIVE_NOISE * size
     equal = np.diff(ordered.astype(np.float32)) == 0.0
-    return bool(np.sum(apart & equal) > SHARE * np.sum(apart))
+    return bool(np.sum(apart & equal) > MOST_EQUAL_SHARE * np.sum(apart))

@@ -14,7 +14,7 @@ from typing import Final
 
 from symgrad.expr.node import Op
 from symgrad.kernel.plan import Reduction
-from symgrad.kernel.products import ALONE, products_of
+from symgrad.kernel.products import NO_FACTOR, products_of
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.lookup import COMPONENTS
@@ -61,7 +61,7 @@ class Products:
     def __init__(self, tile: Tile) -> None:
         self.tile = tile
         terms = products_of(tile.reduction, tile.split.each, most=1).terms
-        self.pairs = [(tile.roots[k], ALONE) for k in tile.summed]
+        self.pairs = [(tile.roots[k], NO_FACTOR) for k in tile.summed]
         places = {k: c for c, k in enumerate(tile.summed)}
         for k, ((a, b),) in terms.items():
             if (place := places.get(tile.results.start + k)) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr.node import INPUT, Op, reachable
-from symgrad.kernel.products import ALONE
+from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import COMPONENTS, PADDED, column_of, find_line, place_of
@@ -214,10 +214,10 @@ class Factors(Rows):
     def __init__(
         self, once: Once, calls: Mapping[Op, str], style: Style, kept: Sequence[int]
     ) -> None:
-        """``kept`` are the factors; `ALONE` stands for 1."""
-        wanted = [i for i in dict.fromkeys(kept) if i != ALONE]
+        """``kept`` are the factors; `NO_FACTOR` stands for 1."""
+        wanted = [i for i in dict.fromkeys(kept) if i != NO_FACTOR]
         self.kept = {i: f"kept{n}" for n, i in enumerate(wanted)}
-        self.factors = {ALONE: "1.0f"} | self.kept
+        self.factors = {NO_FACTOR: "1.0f"} | self.kept
         """What the factors are called."""
         each, graph = set(once.tile.split.each), once.tile.reduction.graph
         order = [i for i in reachable(graph, wanted) if i in each]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr.compensate import COMPENSATED
+from symgrad.expr.compensate import LEAST_TURNS
 from symgrad.expr.control import fori_loop
 from symgrad.expr.differentiate import vjp
 from symgrad.expr.evaluate import evaluate_graph
@@ -76,13 +76,13 @@ def test_loops_that_begin_anew_are_as_long_as_they_are() -> None:
 
 
 def test_sums_without_end_are_infinite() -> None:
-    made = trace(lambda v: fori_loop(0, COMPENSATED, lambda _, x: x + v[0], v[0]), 1)
+    made = trace(lambda v: fori_loop(0, LEAST_TURNS, lambda _, x: x + v[0], v[0]), 1)
     at = {made.inputs[0]: np.array([1e305, -np.inf, np.nan])}
     got = evaluate_graph(made.graph, made.outputs, at)[0]
     np.testing.assert_array_equal(got, [np.inf, -np.inf, np.nan])
 
 
-@pytest.mark.parametrize(("turns", "carries"), [(COMPENSATED - 1, 3), (COMPENSATED, 4)])
+@pytest.mark.parametrize(("turns", "carries"), [(LEAST_TURNS - 1, 3), (LEAST_TURNS, 4)])
 def test_what_is_compensated(turns: int, carries: int) -> None:
     """Neither what is multiplied, nor what is counted; nor a loop of fewer turns."""
 

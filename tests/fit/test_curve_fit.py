@@ -157,7 +157,7 @@ def test_results_are_no_arrays_of_the_users() -> None:
 
 
 def test_many_rows_are_summed_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MANY", 10)
+    monkeypatch.setattr(model, "ROWS_SUMMED_FIRST", 10)
     monkeypatch.setattr(model, "JACOBIAN_ROWS", 7)
     agree(decay, X, noisy())
     agree(decay, X, noisy(), sigma=np.linspace(0.05, 0.5, X.size))

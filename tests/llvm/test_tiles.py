@@ -12,7 +12,7 @@ from kernel.test_stage import reduction
 from symgrad.expr.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
-from symgrad.kernel.products import ALONE, Terms, products_of
+from symgrad.kernel.products import NO_FACTOR, Terms, products_of
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm import dispatch, reduce, threads
 from symgrad.llvm.dispatch import Sums
@@ -59,7 +59,7 @@ def test_a_layer_leaves_its_inputs_and_slopes_behind() -> None:
 
 
 def test_what_is_a_factor_is_added_alone() -> None:
-    assert sum(pair[0][1] == ALONE for pair in products(network).values()) >= 8
+    assert sum(pair[0][1] == NO_FACTOR for pair in products(network).values()) >= 8
 
 
 @pytest.mark.parametrize("f", [network, recurrent, alike])
@@ -69,7 +69,7 @@ def test_what_is_kept_is_not_taken_apart(f: Any) -> None:
     kept = products_of(found, stages(found).each)
     results = [i for output in found.summed for i in output.nodes]
     for k, terms in kept.terms.items():
-        assert (results[k] in kept.kept) == (terms == ((results[k], ALONE),))
+        assert (results[k] in kept.kept) == (terms == ((results[k], NO_FACTOR),))
     assert CONST not in {found.graph.nodes[i][0] for i in kept.kept}
 
 

@@ -302,7 +302,7 @@ def test_no_starts_have_no_best_one() -> None:
 def test_progress_counts_the_steps_that_were_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr("symgrad.report.progress.FIRST", 0.0)
+    monkeypatch.setattr("symgrad.report.progress.SILENT_SECONDS", 0.0)
     sg.minimize_from(rosenbrock, 2, STARTS, sg.LBFGS(), 200, progress=True, device="cpu")
     sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(), 200, progress=True, device="cpu")
     shown = capsys.readouterr()

@@ -159,7 +159,7 @@ def test_the_best_is_finite(values: list[float]) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpu)])
 def test_progress_is_shown(device: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("symgrad.report.progress.FIRST", 0.0)
+    monkeypatch.setattr("symgrad.report.progress.SILENT_SECONDS", 0.0)
     options: dict[str, Any] = {"device": device}
     quiet = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, **options)
     shown = capsys.readouterr()

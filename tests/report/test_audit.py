@@ -204,7 +204,7 @@ def test_many_points_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
         return sg.log(1 + sg.exp(3 * v[0]))
 
     whole = audit(f, points)
-    monkeypatch.setattr("symgrad.report.audit.CHUNK", 40)
+    monkeypatch.setattr("symgrad.report.audit.VALUES_AT_A_TIME", 40)
     parts = audit(f, points)
     assert [(s.kind, s.operation) for s in parts.suspects] == [
         (s.kind, s.operation) for s in whole.suspects

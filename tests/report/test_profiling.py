@@ -85,8 +85,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that are measured in no time."""
     small = limits._Work(2**12, 2**8, 4)
     monkeypatch.setattr(limits, "WORK", dict.fromkeys(limits.WORK, small))
-    monkeypatch.setattr(limits, "MEASURED", 1e-4)
-    monkeypatch.setattr("symgrad.report.profiling.REPEATED", 1e-3)
+    monkeypatch.setattr(limits, "LEAST_SECONDS", 1e-4)
+    monkeypatch.setattr("symgrad.report.profiling.REPEAT_SECONDS", 1e-3)
 
 
 def leaves(found: Any) -> list[np.ndarray]:

@@ -36,7 +36,7 @@ class Time:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports begin at once, and all are told."""
-    for name in ("FIRST", "APART", "SHARE"):
+    for name in ("SILENT_SECONDS", "LEAST_SECONDS_APART", "LEAST_REPORT_TIMES_APART"):
         monkeypatch.setattr(progress, name, 0.0)
 
 
@@ -108,7 +108,7 @@ def test_calls_report_and_give_what_they_always_do(name: str) -> None:
 def test_short_calls_say_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "FIRST", 60.0)
+    monkeypatch.setattr(progress, "SILENT_SECONDS", 60.0)
     told: list[Progress] = []
     CALLS[name][1](told.append)
     CALLS[name][1](True)
@@ -287,7 +287,7 @@ def test_what_is_no_progress_is_refused(wrong: Any) -> None:
 def test_the_screen_shows_that_time_goes_by(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("FIRST", "APART", "IDLE"):
+    for name in ("SILENT_SECONDS", "LEAST_SECONDS_APART", "IDLE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.001)
     waiting = progress.threading.Event()
     with reporting(True, "steps", 10):
@@ -302,7 +302,7 @@ def test_the_screen_shows_that_time_goes_by(
 def test_short_calls_share_a_thread_that_ends_when_there_are_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("APART", 0.001), ("LINGER", 20)):
+    for name, value in (("LEAST_SECONDS_APART", 0.001), ("MOST_IDLE_LOOKS", 20)):
         monkeypatch.setattr(progress, name, value)
     ticker, calls, seen = progress.Ticker(), [0, 0], set[Any]()
 

@@ -121,7 +121,7 @@ def test_tables_are_streamed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = kernel.run(P, rows)
     blocks = (rows[k : k + 77] for k in range(0, 1000, 77))
     agree(kernel.run(P, blocks), whole, 1e-6)
-    monkeypatch.setattr("symgrad.rows.kernel.TABLE_ROWS", 100)
+    monkeypatch.setattr("symgrad.rows.kernel.ROWS_AT_A_TIME", 100)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
         np.save(path, rows.astype(np.float32))
@@ -147,7 +147,7 @@ def test_what_is_bound_is_no_longer_the_users(device: Any, tmp_path: Path) -> No
 def test_progress_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("symgrad.report.progress.FIRST", 0.0)
+    monkeypatch.setattr("symgrad.report.progress.SILENT_SECONDS", 0.0)
     kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
     kernel.run(P, iter([table(3), table(4)]), progress=True)
     assert "7 rows" in capsys.readouterr().err

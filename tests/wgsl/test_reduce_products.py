@@ -15,7 +15,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Output, Reduction
-from symgrad.kernel.products import ALONE
+from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl import reduce_dispatch, reduce_products
@@ -143,7 +143,7 @@ def test_results_without_common_factors_are_left_alone() -> None:
 
 def test_the_loss_and_what_is_a_factor_are_multiplied_by_1() -> None:
     (products,) = in_products(MADE["outer"]())
-    assert sum(ALONE in pair for pair in products.pairs) == 13
+    assert sum(NO_FACTOR in pair for pair in products.pairs) == 13
     assert sum(a == b for a, b in products.pairs) == 13
 
 
