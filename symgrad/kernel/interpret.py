@@ -122,11 +122,11 @@ def _product(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def _solution(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """See `Call`; the right side is the last row of the factor."""
     count, n, _ = matrix.shape
-    right, diagonal, floors, *held = vectors.transpose(1, 0, 2)
+    right, diagonal, floors, *active = vectors.transpose(1, 0, 2)
     a = np.zeros((count, n + 1, n), matrix.dtype)
     a[:, :n], a[:, n] = matrix, right
-    for h in held:
-        a[:, :n] *= (h[:, :, None] == 0) & (h[:, None, :] == 0)
+    for bound in active:
+        a[:, :n] *= (bound[:, :, None] == 0) & (bound[:, None, :] == 0)
     a[:, range(n), range(n)] = diagonal
     inverse = np.zeros_like(right)
     for j in range(n):

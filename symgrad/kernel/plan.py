@@ -137,9 +137,9 @@ class Call:
 
     - "keep", of a number c: M becomes the matrix of the sums if c is not 0.
     - "product", of v (n,): M v.
-    - "solve", of a right side, a diagonal and floors, each (n,), and optionally of who is held:
+    - "solve", of a right side, a diagonal and floors, each (n,), and optionally active bounds:
       the solution x of A x = right by A = L D Lᵀ, no number of D less than its floor. A is M with
-      that diagonal, and with zeros beside it in the rows and columns of those that are held.
+      that diagonal, and with zeros beside it in the rows and columns where a bound is active.
 
     ``results`` are the numbers of the update's inputs that take the answer.
     """

@@ -74,7 +74,7 @@ class LBFGS(Descent):
         return functions.where(scale > 0.0, scale, 1.0)
 
     def direct(
-        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+        self, at: Evaluation, gradient: Any, active: Any, judged: Judged, memory: Memory
     ) -> Any:
         """The direction of the two loops over the steps remembered."""
         point, old, where = memory[0], memory[1], functions.where
@@ -97,7 +97,7 @@ class LBFGS(Descent):
         direction = _two_loops(gradient, steps, changes, inverses, known)
         length = 1.0 / functions.maximum(np.sum(abs(gradient)), 1.0)
         first = where(scale > 0.0, 1.0, length)
-        free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in held)
+        free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in active)
         needed = where(judged.accepted, functions.minimum(free, float(self.history)), needed)
         own = steps, changes, inverses, scale, flattest, turns, before, needed
         return direction, first, own

@@ -26,7 +26,7 @@ from symgrad.optimize.method import (
     Move,
     Tolerances,
     choose,
-    released,
+    where_free,
 )
 from symgrad.optimize.normal import Normal, kept
 
@@ -121,8 +121,8 @@ class LevenbergMarquardt(Method):
         known, whole = TERM_ROUNDINGS * at.eps * spread <= promised, True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
-        held = at.bounds.held(point, gradient)
-        left = released(gradient, held) * (1.0 / _gradient_unit(at.eps))
+        active = at.bounds.active(point, gradient)
+        left = where_free(gradient, active) * (1.0 / _gradient_unit(at.eps))
         squares = [g * g for g in left]
         unit = functions.where(first, functions.minimum(at.loss, 1.0), unit)
         gone = loss <= at.eps**1.5 * unit  # less of the residuals is rounding of their terms
@@ -139,7 +139,7 @@ class LevenbergMarquardt(Method):
             settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
             slight=_slight(squares, diagonal, loss, size, at.eps, told), solved=lambda _: gone,
             stuck=lost | (damping > 1.0 / at.eps**2), worn=worn & near,
-            flat=_flat(diagonal, scales, point, loss, held, at.eps),
+            flat=_flat(diagonal, scales, point, loss, active, at.eps),
             onward=(promised > 0.0) & hidden(promised) & known,
         )  # fmt: skip
 
@@ -155,15 +155,15 @@ class LevenbergMarquardt(Method):
         the others are solved for again; the last result says where that is, None without bounds.
         """
         diagonal = matrix.diagonal()
-        held = at.bounds.held(point, gradient)
-        back = matrix.solve(gradient, added, held, floors)
+        active = at.bounds.active(point, gradient)
+        back = matrix.solve(gradient, added, active, floors)
         if not at.bounds.finite:  # back solves (JᵀJ + damping D) back = gradient
             promised = 0.5 * (back @ (added * back + gradient))
             return point - back, promised, back @ (diagonal * back), None
         over, ahead = at.bounds.crossed(point - back), at.bounds.project(point - back)
-        edge = released(ahead - point, [_not(c) for c in over])
+        edge = where_free(ahead - point, [_not(c) for c in over])
         pulled = gradient + matrix @ edge
-        both = [_either(a, b) for a, b in zip(held, over, strict=True)]
+        both = [_either(a, b) for a, b in zip(active, over, strict=True)]
         inside = point - matrix.solve(pulled, added, both, floors)
         ends = zip(inside, ahead, over, strict=True)  # exactly there: point + edge may be rounded
         trial = [p if c is None else functions.where(c, e, p) for p, e, c in ends]
@@ -258,13 +258,13 @@ def _close(promised: Any, ratio: Any, loss: Any, good: Any) -> Callable[[float],
 
 
 def _flat(
-    diagonal: Any, scales: Any, x: Any, loss: Any, held: Sequence[Condition | None], eps: float
+    diagonal: Any, scales: Any, x: Any, loss: Any, active: Sequence[Condition | None], eps: float
 ) -> Any:
     """Whether the model has all but ceased to depend on some variable, where it cannot matter.
 
     Its column of the Jacobian has shrunk to the rounding of what it was, and all of the variable
     moves the residuals by less than theirs; a column that was 0 from the start tells of a variable
-    that is not used. Where a variable is held at a bound, others may well be without effect: what
+    that is not used. Where a bound is active, others may well be without effect: what
     a weight of 0 multiplies.
     """
     least, floor = eps * eps, _least_scale(eps)
@@ -272,7 +272,7 @@ def _flat(
         (d < least * (s - floor)) & (d * v * v <= 2.0 * least * loss)
         for d, s, v in zip(diagonal, scales, x, strict=True)
     ]
-    free = [~h for h in held if h is not None]
+    free = [~h for h in active if h is not None]
     return functools.reduce(operator.and_, free, functools.reduce(operator.or_, tests) & (loss > 0))
 
 

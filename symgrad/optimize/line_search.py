@@ -18,7 +18,7 @@ from symgrad.optimize.method import (
     Tolerances,
     choose,
     largest,
-    released,
+    where_free,
 )
 
 CHANGE_ROUNDINGS = 8.0
@@ -121,11 +121,11 @@ class Descent(Method):
 
     @abstractmethod
     def direct(
-        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+        self, at: Evaluation, gradient: Any, active: Any, judged: Judged, memory: Memory
     ) -> Any:
         """The direction from the point, the first length, and the next memory of its own.
 
-        ``gradient`` is that of free variables, 0 for those that are ``held``; ``memory`` is all of
+        ``gradient`` is that of free variables, 0 where a bound is ``active``; ``memory`` is all of
         the old one. The direction and the memory are used where the trial is accepted.
         """
 
@@ -149,11 +149,11 @@ class Descent(Method):
         """The move: along the new direction if the trial is accepted, else back or further."""
         point, gradient, direction, loss, _, _, _, unit, still = memory[:DESCENT_PARTS]
         judged, first = self._judge(at, memory), at.step == 0.0
-        held = at.bounds.held(at.x, at.gradient, self._slack(at, memory))
-        free = released(at.gradient, held)
-        new, begun, own = self.direct(at, free, held, judged, memory)
-        new = released(new, held)
-        new = _ending(at, choose(new @ free <= 0.0, new, -free), held)
+        active = at.bounds.active(at.x, at.gradient, self._slack(at, memory))
+        free = where_free(at.gradient, active)
+        new, begun, own = self.direct(at, free, active, judged, memory)
+        new = where_free(new, active)
+        new = _ending(at, choose(new @ free <= 0.0, new, -free), active)
         took = judged.accepted
         point, direction = choose(took, at.x, point), choose(took, new, direction)
         gradient, loss = choose(took, at.gradient, gradient), functions.where(took, at.loss, loss)
@@ -230,9 +230,9 @@ class Descent(Method):
         return steep & functions.where(open_end, length < 1e10, high - low > 0.1 * high)
 
 
-def _ending(at: Evaluation, direction: Any, held: Any) -> Any:
-    """The direction, with those variables that are held going to their bounds."""
-    ends = zip(direction, held, at.bounds.edges(at.gradient), at.x, strict=True)
+def _ending(at: Evaluation, direction: Any, active: Any) -> Any:
+    """The direction, with variables at active bounds going to them."""
+    ends = zip(direction, active, at.bounds.edges(at.gradient), at.x, strict=True)
     return array([d if h is None else functions.where(h, e - v, d) for d, h, e, v in ends])
 
 

@@ -82,16 +82,16 @@ class Bounds:
             found.append(sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None)
         return found
 
-    def held(self, x: Any, gradient: Any, slack: Any = 0.0) -> list[Condition | None]:
+    def active(self, x: Any, gradient: Any, slack: Any = 0.0) -> list[Condition | None]:
         """Where a variable is at a bound that the gradient pushes it against.
 
         With ``slack`` also where it is nearer to that bound than this many of its `units`.
         """
         return [
-            self._held(v, g, k, slack) for k, (v, g) in enumerate(zip(x, gradient, strict=True))
+            self._active(v, g, k, slack) for k, (v, g) in enumerate(zip(x, gradient, strict=True))
         ]
 
-    def _held(self, v: Any, g: Any, k: int, slack: Any) -> Condition | None:
+    def _active(self, v: Any, g: Any, k: int, slack: Any) -> Condition | None:
         sides, room = [], slack * self.units[k]
         if self.low[k] > -np.inf:
             sides.append((v - self.low[k] <= room) & (g > 0.0))
@@ -130,9 +130,9 @@ class Bounds:
         return low if np.isfinite(low) else high if np.isfinite(high) else 0.0
 
 
-def released(values: Any, held: Sequence[Condition | None]) -> ExprArray:
-    """The values, 0 for variables that are held."""
-    pairs = zip(values, held, strict=True)
+def where_free(values: Any, active: Sequence[Condition | None]) -> ExprArray:
+    """The values, 0 where a bound is active."""
+    pairs = zip(values, active, strict=True)
     return array([v if h is None else functions.where(h, 0.0, v) for v, h in pairs])
 
 

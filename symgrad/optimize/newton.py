@@ -19,7 +19,7 @@ from symgrad.optimize.line_search import (
     Descent,
     Judged,
 )
-from symgrad.optimize.method import Evaluation, Memory, released
+from symgrad.optimize.method import Evaluation, Memory, where_free
 
 SADDLE_STEP: Final = 0.01
 """How far a step from a saddle goes, relative to a variable or to 1."""
@@ -60,11 +60,11 @@ class Newton(Descent):
         return array([1.0 / functions.where(size > 0.0, size, 1.0) for size in sizes])
 
     def direct(
-        self, at: Evaluation, gradient: Any, held: Any, judged: Judged, memory: Memory
+        self, at: Evaluation, gradient: Any, active: Any, judged: Judged, memory: Memory
     ) -> Any:
         """Newton's direction among the variables that are free, with a first length of 1."""
         size, indefinite = memory[DESCENT_PARTS:]
-        step, bends = self._step(at, restricted(at.hessian, held), gradient)
+        step, bends = self._step(at, restricted(at.hessian, active), gradient)
         parts = [abs(at.hessian[k, k]) * x * x for k, x in enumerate(at.x)]
         size = functions.where(judged.accepted, np.sum(array(parts)), size)
         if bends is not False:
@@ -118,13 +118,13 @@ class GaussNewton(Newton):
         return False
 
 
-def restricted(matrix: Any, held: list[Condition | None]) -> Any:
-    """The matrix with rows and columns of held variables as those of the identity."""
-    if not any(h is not None for h in held):
+def restricted(matrix: Any, active: list[Condition | None]) -> Any:
+    """The matrix with rows and columns at active bounds as those of the identity."""
+    if not any(h is not None for h in active):
         return matrix
-    rows = np.asarray([released(row, held) for row in matrix])
-    columns = np.asarray([released(column, held) for column in rows.T]).T
-    for k, h in enumerate(held):
+    rows = np.asarray([where_free(row, active) for row in matrix])
+    columns = np.asarray([where_free(column, active) for column in rows.T]).T
+    for k, h in enumerate(active):
         if h is not None:
             columns[k, k] = columns[k, k] + array(h)[()] * 1.0
     return array(columns)

@@ -19,10 +19,10 @@ from symgrad.expr.node import Graph
 from symgrad.expr.trace import variables
 from symgrad.kernel.plan import Call
 from symgrad.optimize.factor import solve_positive
-from symgrad.optimize.method import choose, released
+from symgrad.optimize.method import choose, where_free
 from symgrad.optimize.newton import restricted
 
-Held = list[Condition | None]
+Active = list[Condition | None]
 
 
 class Normal(Protocol):
@@ -38,8 +38,8 @@ class Normal(Protocol):
         """The product with a vector (n,)."""
         ...
 
-    def solve(self, right: Any, added: Any, held: Held, floors: Any) -> Any:
-        """The solution of the system with ``added`` on the diagonal, 0 for who is held."""
+    def solve(self, right: Any, added: Any, active: Active, floors: Any) -> Any:
+        """The solution of the system with ``added`` on the diagonal, 0 where a bound is active."""
         ...
 
 
@@ -63,12 +63,12 @@ class Unrolled:
     def __matmul__(self, v: Any) -> Any:
         return self._matrix @ v
 
-    def solve(self, right: Any, added: Any, held: Held, floors: Any) -> Any:
+    def solve(self, right: Any, added: Any, active: Active, floors: Any) -> Any:
         """See `Normal`."""
-        matrix = np.array(restricted(self._matrix, held))
+        matrix = np.array(restricted(self._matrix, active))
         for k in range(len(floors)):
             matrix[k, k] = matrix[k, k] + added[k]
-        return solve_positive(matrix, released(right, held), floors)
+        return solve_positive(matrix, where_free(right, active), floors)
 
 
 class Calls:
@@ -112,14 +112,14 @@ class Stored:
     def __matmul__(self, v: Any) -> Any:
         return self._calls.call("product", len(self._diagonal), v)
 
-    def solve(self, right: Any, added: Any, held: Held, floors: Any) -> Any:
+    def solve(self, right: Any, added: Any, active: Active, floors: Any) -> Any:
         """See `Normal`."""
-        where, pairs = functions.where, [*zip(self._diagonal, held, strict=True)]
+        where, pairs = functions.where, [*zip(self._diagonal, active, strict=True)]
         diagonal = [d if h is None else where(h, 1.0, d) for d, h in pairs]
         diagonal = [d + a for d, a in zip(diagonal, added, strict=True)]
-        masks = [0.0 if h is None else where(h, 1.0, 0.0) for h in held]
-        some = [masks] if any(h is not None for h in held) else []
-        right = released(right, held)
+        masks = [0.0 if h is None else where(h, 1.0, 0.0) for h in active]
+        some = [masks] if any(h is not None for h in active) else []
+        right = where_free(right, active)
         return self._calls.call("solve", len(floors), right, diagonal, floors, *some)
 
 

@@ -94,7 +94,7 @@ class Box:
         return not self.bounded or bool(((p > self.low) & (p < self.high)).all())
 
     def free(self, point: Point) -> np.ndarray:
-        """Which parameters are not held at a bound by the gradient."""
+        """Which parameters have no active bound."""
         gradient = np.dot(point.z, point.T)
         down, up = (point.p <= self.low) & (gradient > 0), (point.p >= self.high) & (gradient < 0)
         return ~(down | up)

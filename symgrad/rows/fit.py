@@ -116,9 +116,9 @@ class Task:
     def _errors(self, end: Ending, count: int) -> np.ndarray:
         """Standard errors (n,): infinite where rows tell nothing, 0 where a bound holds."""
         free, normal = end.state.free, end.state.normal
-        held = normal.held(free)
-        found = variances(held)
-        left = count - np.count_nonzero(held.squares)
+        fixed = normal.fixed(free)
+        found = variances(fixed)
+        left = count - np.count_nonzero(fixed.squares)
         if found is None or left <= 0:
             warn(
                 "errors of the parameters could not be estimated: some are not determined",

@@ -250,7 +250,7 @@ def _linked(coupling: Coupling, inverse: np.ndarray) -> Coupling:
 
 def _subtract_squares(blocks: np.ndarray, link: Coupling) -> None:
     """Subtract the products of a link's blocks with themselves from blocks of its second lines."""
-    order = link.pattern.turned
+    order = link.pattern.transposed
     squares = np.einsum("nev,new->nvw", link.blocks, link.blocks)[order]
     lines, starts = np.unique(link.pattern.second[order], return_index=True)
     blocks[lines] -= np.add.reduceat(squares, starts, axis=0)

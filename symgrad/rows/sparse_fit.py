@@ -75,7 +75,7 @@ class State:
         """
         normal = self.normal
         if self.box.bounded:
-            normal = normal.held(self.free)
+            normal = normal.fixed(self.free)
         scales = np.where(self.scales > 0.0, self.scales, 1.0)
         try:
             h = solve(normal, self.damping * scales)

@@ -27,7 +27,7 @@ class Pattern:
     second: np.ndarray
 
     @cached_property
-    def turned(self) -> np.ndarray:
+    def transposed(self) -> np.ndarray:
         """The order of the pairs by the second line."""
         return np.argsort(self.second, kind="stable")
 
@@ -56,7 +56,7 @@ class Coupling:
     @cached_property
     def transposed(self) -> Any:
         """Lines of the second family by those of the first."""
-        order, (count, m, n) = self.pattern.turned, self.blocks.shape
+        order, (count, m, n) = self.pattern.transposed, self.blocks.shape
         blocks = np.empty((count, n, m))
 
         def turn(a: int, b: int) -> None:
@@ -148,8 +148,8 @@ class Normal:
         first, second = (f.places[:k].ravel() for f, k in zip(families, counts, strict=True))
         return first, second
 
-    def held(self, free: np.ndarray) -> Normal:
-        """The same with the parameters outside ``free`` (n,) held: their rows and columns are 0."""
+    def fixed(self, free: np.ndarray) -> Normal:
+        """The same with the parameters outside ``free`` (n,) fixed: rows and columns of 0."""
         keep = free.astype(float)
         diagonal = [
             blocks * keep[f.places][:, :, None] * keep[f.places][:, None, :]

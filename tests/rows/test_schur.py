@@ -69,9 +69,9 @@ def test_products(kind: str) -> None:
     np.testing.assert_allclose(normal @ x, matrix @ x, atol=1e-9)
     assert normal.square(x) == pytest.approx(x @ matrix @ x)
     free = np.arange(len(x)) % 3 > 0
-    held = normal.held(free)
-    np.testing.assert_allclose(jtj(held), matrix * free * free[:, None])
-    np.testing.assert_allclose(held.gradient, normal.gradient * free)
+    fixed = normal.fixed(free)
+    np.testing.assert_allclose(jtj(fixed), matrix * free * free[:, None])
+    np.testing.assert_allclose(fixed.gradient, normal.gradient * free)
 
 
 def test_which_family_is_eliminated() -> None:
