@@ -121,8 +121,7 @@ def build(
             wanted = _differentiated(traced, derivation, clock)
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
-        built = _kept.get((key, derivation, options), make, weight(traced.graph))
-        return Built(built.traced.copied(), built.wanted, built.computation, built.seconds)
+        return _kept.get((key, derivation, options), make, weight(traced.graph))
 
 
 def _differentiated(traced: Trace, derivation: Derivation, clock: Clock) -> tuple[Wanted, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
-from symgrad.expr.control import cond, fori_loop, tracing, while_loop
+from symgrad.expr.control import Tracing, cond, fori_loop, while_loop
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Handle, Op
 from symgrad.expr.versions import Array, array_of
@@ -86,7 +86,7 @@ def random_program(seed: int, inputs: int = 3, kinds: Kinds = Kinds()) -> Drawn:
     graph = Graph()
     graph.tracing = False
     variables = [Expr(graph, graph.input(f"x{k}")) for k in range(inputs)]
-    with tracing(graph):
+    with Tracing(graph):
         return Drawn(graph, variables, program(seed, kinds)(variables))
 
 

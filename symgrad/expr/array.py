@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,20 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     arrays = [plain(a) for a in arguments]
     if not any(a.ndim for a in arrays):
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
-    broadcast = np.broadcast_arrays(*[a.astype(object) for a in arrays])
-    result = np.empty(broadcast[0].shape, dtype=object)
-    flat = zip(*[b.flat for b in broadcast], strict=True)
-    with OnePlace(_graph_of(broadcast)):
-        result.reshape(-1)[:] = [function(*elements) for elements in flat]
+    shape, rows = _broadcast([a.astype(object) for a in arrays])
+    result = np.empty(shape, dtype=object)
+    with OnePlace(_graph_of(arrays)):
+        result.reshape(-1)[:] = [function(*elements) for elements in zip(*rows, strict=False)]
     return result.view(ExprArray)
+
+
+def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iterable[Any]]]:
+    """The shape of the broadcast arrays, and the elements of each: one for all without an end."""
+    shapes = {a.shape for a in arrays if a.ndim}
+    if len(shapes) > 1:
+        arrays = np.broadcast_arrays(*arrays)
+        shapes = {arrays[0].shape}
+    return shapes.pop(), [a.flat if a.ndim else itertools.repeat(a[()]) for a in arrays]
 
 
 def _graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -30,14 +29,19 @@ MOST_TURNS: Final = 2**32 - 1
 """Turns of a loop of which nobody knows how many it takes."""
 
 
-@contextmanager
-def tracing(graph: Graph) -> Generator[None]:
-    """A context in which a function is traced into this graph."""
-    token = _traced.set(graph)
-    try:
-        yield
-    finally:
-        _traced.reset(token)
+class Tracing:
+    """A context in which a function is traced into a graph."""
+
+    __slots__ = ("_graph", "_token")
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        self._token = _traced.set(self._graph)
+
+    def __exit__(self, *_: object) -> None:
+        _traced.reset(self._token)
 
 
 def require_closed(graph: Graph, roots: Iterable[int]) -> None:

@@ -16,13 +16,13 @@ import numpy as np
 from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.array import ExprArray
 from symgrad.expr.blocks import Blocks
-from symgrad.expr.control import require_closed, tracing
+from symgrad.expr.control import Tracing, require_closed
 from symgrad.expr.expression import Expr
-from symgrad.expr.misuse import explaining
+from symgrad.expr.misuse import Explaining
 from symgrad.expr.node import Graph
 from symgrad.expr.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.place import describe, resolve_places
-from symgrad.expr.randomness import watching_random_numbers
+from symgrad.expr.randomness import WatchingRandomNumbers
 from symgrad.expr.region import has_holes
 from symgrad.expr.trace import flatten_result, require_feasible
 from symgrad.expr.tree import Block, Tree
@@ -230,7 +230,7 @@ def trace_row(
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
-    with watching_random_numbers(f), explaining(), tracing(graph):
+    with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(p, Row(values, names) if names else values)
     outputs, structure = flatten_result(graph, result, f)
     if has_holes(graph):

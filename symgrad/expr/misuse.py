@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final, NoReturn
 
 from symgrad.errors import TraceError
@@ -39,29 +37,29 @@ def located(message: str) -> str:
     return f"{message}{place}{_INSTEAD.format(name) if name else ''}"
 
 
-@contextmanager
-def explaining() -> Generator[None]:
+class Explaining:
     """A context in which complaints that expressions are no numbers say what to write.
 
     Those are of SciPy's functions, and of NumPy's arrays of numbers that are indexed.
     """
-    try:
-        yield
-    except IndexError as error:
-        place = raised_at(error)
-        if "valid indices" not in str(error) or not place:
-            raise
-        raise TraceError(
-            "an element of an array of numbers is taken by an integer, not by an expression such "
-            f"as the counter of a loop\n  at {place}"
-        ) from error
-    except TypeError as error:
-        found = scipy_call(error)
-        if not found:
-            raise
-        name, place = found
-        message = f"scipy.special.{name} takes no expressions\n  at {place}"
-        raise TraceError(f"{message}{_INSTEAD.format(name)}") from error
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, IndexError):
+            place = raised_at(error)
+            if "valid indices" in str(error) and place:
+                raise TraceError(
+                    "an element of an array of numbers is taken by an integer, not by an "
+                    f"expression such as the counter of a loop\n  at {place}"
+                ) from error
+        elif isinstance(error, TypeError) and (found := scipy_call(error)):
+            name, place = found
+            message = f"scipy.special.{name} takes no expressions\n  at {place}"
+            raise TraceError(f"{message}{_INSTEAD.format(name)}") from error
 
 
 def refuse_bool() -> NoReturn:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import numbers
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -407,16 +407,19 @@ def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:
     return (i for i in order if not graph.nodes[i][0].arity)
 
 
-@contextmanager
-def paused_gc() -> Generator[None]:
+class paused_gc(ContextDecorator):
     """No garbage collection within, or in a function that this decorates.
 
     Graphs have no cycles, and walking them is most of its cost.
     """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
+
+    def _recreate_cm(self) -> paused_gc:
+        return paused_gc()
+
+    def __enter__(self) -> None:
+        self._enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._enabled:
             gc.enable()

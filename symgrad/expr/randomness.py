@@ -6,12 +6,12 @@ import functools
 import inspect
 import pickle
 import random
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -40,37 +40,50 @@ _span: ContextVar[Span | None] = ContextVar("_span", default=None)
 """None outside of `frozen_for`: a kernel is made, and the numbers are the same at every run."""
 
 
-@contextmanager
-def frozen_for(words: str) -> Generator[None]:
+class frozen_for(ContextDecorator):
     """Say so of the random numbers that are drawn within, or in the function that it decorates."""
-    token = _span.set(Span(words))
-    try:
-        yield
-    finally:
-        _span.reset(token)
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def _recreate_cm(self) -> frozen_for:
+        return frozen_for(self._words)
+
+    def __enter__(self) -> None:
+        self._token = _span.set(Span(self._words))
+
+    def __exit__(self, *_: object) -> None:
+        _span.reset(self._token)
 
 
-@contextmanager
-def watching_random_numbers(f: Callable[..., Any]) -> Generator[None]:
-    """Warn at the end if a generator that f names has drawn a number meanwhile."""
-    functions = list(_functions(f))
-    watched = dict(_generators(functions))
-    before = {name: state() for name, state in watched.items()}
-    yield
-    span = _span.get() or Span(EVERY_RUN)
-    for name, state in watched.items():
-        if state() != before[name] and name not in span.told:
-            span.told.add(name)
-            warn(
-                f"{name} drew random numbers while {describe(_users(functions))} was traced: "
-                f"{span.words}; draw them before, and give them to it as variables or as a column "
-                "of data",
-                FrozenRandomWarning,
-            )
+class WatchingRandomNumbers:
+    """A context that warns at its end if a generator that f names has drawn a number meanwhile."""
+
+    __slots__ = ("_functions", "_watched")
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self._functions = list(_functions(f))
+
+    def __enter__(self) -> None:
+        found = dict(_generators(self._functions))
+        self._watched = {name: (state, state()) for name, state in found.items()}
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None or not self._watched:
+            return
+        span = _span.get() or Span(EVERY_RUN)
+        for name, (state, before) in self._watched.items():
+            if state() != before and name not in span.told:
+                span.told.add(name)
+                warn(
+                    f"{name} drew random numbers while {describe(_users(self._functions))} was "
+                    f"traced: {span.words}; draw them before, and give them to it as variables or "
+                    "as a column of data",
+                    FrozenRandomWarning,
+                )
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """A function, all names in it, and what those stand for that are not its own variables.
 
     Closure cells and attributes of a method's object are ``near``; globals, which come last, not.
@@ -129,6 +142,8 @@ def _generators(functions: Sequence[Named]) -> Iterator[tuple[str, State]]:
 
 def _state_of(value: Any, names: Sequence[str]) -> State | None:
     """How to read the state of a generator of random numbers; None for anything else."""
+    if isinstance(value, (FunctionType, float, int)):  # as most are
+        return None
     if isinstance(value, np.random.Generator):
         return lambda: pickle.dumps(value.bit_generator.state)
     if isinstance(value, np.random.RandomState):

@@ -12,12 +12,12 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.array import ExprArray, plain
 from symgrad.expr.arrays import ArrayOp
-from symgrad.expr.control import require_closed, tracing
+from symgrad.expr.control import Tracing, require_closed
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
-from symgrad.expr.misuse import explaining
+from symgrad.expr.misuse import Explaining
 from symgrad.expr.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.place import describe, resolve_places
-from symgrad.expr.randomness import watching_random_numbers
+from symgrad.expr.randomness import WatchingRandomNumbers
 from symgrad.expr.region import Choice, Loop, Pick, Regional, has_holes
 from symgrad.expr.tree import Tree, flatten
 
@@ -107,7 +107,7 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     """
     graph, count = Graph(), checked_count(n)
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
-    with watching_random_numbers(f), explaining(), tracing(graph):
+    with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(variables(graph, inputs))
     outputs, structure = flatten_result(graph, result, f)
     if has_holes(graph):

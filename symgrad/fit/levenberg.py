@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from symgrad.optimize.point import Box, Frame, Point, offset
+from symgrad.llvm import dense
+from symgrad.optimize.point import TINY, Box, Frame, Point, offset
 
 Measure = Callable[[np.ndarray], Point]
 
@@ -95,15 +96,12 @@ def projecting(measure: Measure, box: Box, linear: Sequence[int]) -> Measure:
 def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: int) -> Point:
     """Levenberg and Marquardt's method with Nielsen's damping; see `LevenbergMarquardt`."""
     damping, growth = strategy.damping, 2.0
-    frame = at.frame
+    scales = at.lengths
     for _ in range(limit):
-        trial_p = box.clip(at.p + step(at, box, frame, damping))
-        h = trial_p - at.p
-        if negligible(h, at.p):
+        p, promised, size = step(at, box, scales, damping)
+        if size <= LEAST_RELATIVE_STEP:
             break
-        left = np.dot(at.T, h) + at.z
-        promised = float(np.dot(at.z, at.z) - np.dot(left, left))
-        trial = measure(trial_p)
+        trial = measure(p)
         quality = (at.cost - trial.cost) / promised if promised > 0 else -1.0
         if trial.cost < at.cost:
             gain, at = (at.cost - trial.cost) / at.cost, trial
@@ -111,7 +109,7 @@ def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: in
             growth = 2.0
             if gain < 1e-14 or (gain < 1e-8 and offset(at, box) < CONVERGED_PART):
                 break
-            frame = at.frame if strategy.local else at.widened(frame.scales)
+            scales = at.lengths if strategy.local else np.maximum(scales, at.lengths)
         else:
             damping, growth = damping * growth, 2.0 * growth
             if damping > 1e30:
@@ -119,17 +117,29 @@ def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: in
     return at
 
 
-def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
-    """The damped step of the free parameters; ``frame`` is that of the point, with any scales.
+def step(
+    at: Point, box: Box, scales: np.ndarray, damping: float
+) -> tuple[np.ndarray, float, float]:
+    """The parameters after the damped step of the free ones, what it promises, and its size.
 
-    Parameters that it would take out of the box go to the bound, and the others are solved again.
+    That is the largest change of a parameter, relative to it. Parameters that the step would take
+    out of the box go to the bound, and the others are solved again.
     """
-    h = frame.step(at.z, damping)
-    if box.around(at.p) and box.around(at.p + h):
-        return h
+    if box.around(at.p):
+        found = dense.step(at.row, scales, damping, at.p)
+        if box.around(found[0]):
+            return found
+    p = box.clip(at.p + _held_step(at, box, scales, damping))
+    h = p - at.p
+    left = np.dot(at.T, h) + at.z
+    promised = float(np.dot(at.z, at.z) - np.dot(left, left))
+    return p, promised, float(np.max(np.abs(h) / np.maximum(np.abs(at.p), TINY), initial=0.0))
+
+
+def _held_step(at: Point, box: Box, scales: np.ndarray, damping: float) -> np.ndarray:
     free, h = box.free(at), np.zeros(len(at.p))
     while free.any():
-        part = Frame.of(at.T[:, free], frame.scales[free])
+        part = Frame.of(at.T[:, free], scales[free])
         h[free] = part.step(at.z + np.dot(at.T[:, ~free], h[~free]), damping)
         moved = box.clip(at.p + h)
         over = free & (moved != at.p + h)
@@ -140,19 +150,14 @@ def step(at: Point, box: Box, frame: Frame, damping: float) -> np.ndarray:
     return h
 
 
-def negligible(h: np.ndarray, p: np.ndarray) -> bool:
-    """Whether a step changes no parameter."""
-    return bool((np.abs(h) <= LEAST_RELATIVE_STEP * np.abs(p)).all())
-
-
 def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     """Gauss-Newton steps while they shrink the offset; the loss itself has too few digits left."""
     now = offset(at, box)
     for _ in range(min(30, limit)):
         if now == 0.0 or at.condition > 1e15:
             break
-        p = box.clip(at.p + step(at, box, at.frame, 0.0))
-        if negligible(p - at.p, at.p):
+        p, _, size = step(at, box, at.lengths, 0.0)
+        if size <= LEAST_RELATIVE_STEP:
             break
         trial = measure(p)
         after = offset(trial, box) if np.isfinite(trial.cost) else np.inf
@@ -172,7 +177,7 @@ def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     if at.condition > 1e7 or offset(at, box) <= CONVERGED_PART:
         return at
     for _ in range(min(18, limit)):
-        here = measure(box.clip(here.p + step(here, box, here.frame, 0.0)))
+        here = measure(step(here, box, here.lengths, 0.0)[0])
         if not here.cost <= 1.01 * at.cost:
             return at
         seen.append(here.p)

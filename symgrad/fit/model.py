@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from symgrad.expr.verbs import jacobian
 from symgrad.front.deriving import gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared
+from symgrad.llvm.dense import Triangle
 from symgrad.llvm.dispatch import Sums
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
@@ -32,6 +34,9 @@ JACOBIAN_ROWS: Final = 2**16
 
 ROWS_SUMMED_FIRST: Final = 2**17
 """Rows from which sums over them come first, and the Jacobian only at the end."""
+
+MOST_LOOPED_PRODUCTS: Final = 2**14
+"""Products in a triangle up to which loops of our own make it: LAPACK takes as long to begin."""
 
 MOST_ROWS_TRACED: Final = 20_000
 """Rows up to which a model that needs all of them at once is traced."""
@@ -155,7 +160,9 @@ class Rows:
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
-        room = points, (np.empty(len(points)), np.empty((len(points), self.n)))
+        made, count = self._looped, len(points)
+        out = (made.values, made.slopes) if made else (np.empty(count), np.empty((count, self.n)))
+        room = points, out
         if len(self.y) <= JACOBIAN_ROWS:
             self._room = room
         return room
@@ -211,6 +218,8 @@ class Rows:
         NumPy is not to warn of what is not finite, here and in `quick`: that is a point too.
         """
         self.calls += 1
+        if self._looped is not None:
+            return self._at_once(self._looped, p)
         cost, triangle = 0.0, np.zeros((0, self.n + 1))
         for block in self._blocks(p):
             r = block[:, self.n]
@@ -221,6 +230,22 @@ class Rows:
         if len(triangle) <= self.n:  # fewer rows than parameters
             triangle = np.pad(triangle, ((0, self.n + 1 - len(triangle)), (0, 0)))
         return Point(p, cost, triangle[: self.n, : self.n], triangle[: self.n, self.n])
+
+    @cached_property
+    def _looped(self) -> Triangle | None:
+        """What makes the triangle where there are few rows."""
+        plain = self.scale is None or self.scale.ndim == 1
+        if not plain or len(self.y) * (self.n + 1) ** 2 > MOST_LOOPED_PRODUCTS:
+            return None
+        weights = np.ones(len(self.y)) if self.scale is None else 1.0 / self.scale
+        return Triangle(self.y, weights, self.n)
+
+    def _at_once(self, triangle: Triangle, p: np.ndarray) -> Point:
+        values, slopes = self._evaluate(p, slice(None))
+        if values is not triangle.values:
+            triangle.values[:], triangle.slopes[:] = values, slopes
+        found = triangle()
+        return Point.of_row(p, found) if math.isfinite(found[-2]) else self._nowhere(p)
 
     def quick(self, p: np.ndarray) -> Point:
         """The point, by sums over the rows: JᵀJ has half the digits, and takes no memory."""

@@ -405,7 +405,10 @@ def assemble(
     built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
 ) -> Kernel:
     """The kernel of what the pipeline built."""
-    expressions = Expressions(built.traced.graph, tuple(w.nodes for w in built.wanted))
+    graph = (
+        built.traced.copied().graph
+    )  # others share the trace, and who asks for them builds on it
+    expressions = Expressions(graph, tuple(w.nodes for w in built.wanted))
     return Kernel(
         Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
         inputs, expressions, targets.choose(device), built.seconds, single, built.mode,

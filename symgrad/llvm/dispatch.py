@@ -188,7 +188,10 @@ class Program:
         def work(first: int, end: int) -> None:
             call(scratch(), first, end, stream)
 
-        share_out(work, whole, lanes, threads)
+        if threads == 1:
+            call(scratch(), 0, whole, stream)
+        else:
+            share_out(work, whole, lanes, threads)
         if whole < count:
             call(scratch(), count - lanes, count, False)
 

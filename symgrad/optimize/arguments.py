@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, Final
 
 import numpy as np
@@ -207,6 +208,10 @@ def takes_result(callback: Callable[..., Any]) -> bool:
 
 def parameters_of(f: Callable[..., Any]) -> int:
     """The parameters that a model names after x; those of keywords alone are no parameters."""
+    if type(f) is FunctionType and not vars(f) and not f.__code__.co_flags & inspect.CO_VARARGS:
+        named = f.__code__.co_argcount  # a signature takes as long as a trace
+        if named > 1:
+            return named - 1
     kinds = [p.kind for p in inspect.signature(f).parameters.values()]
     named = [k for k in kinds if k not in (inspect.Parameter.KEYWORD_ONLY, VAR_KEYWORD)]
     if inspect.Parameter.VAR_POSITIONAL in named or len(named) < 2:

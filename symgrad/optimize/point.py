@@ -13,6 +13,9 @@ LEAST_SINGULAR_VALUE: Final = 1e-14
 
 TINY: Final = 1e-300
 
+CLEAR: Final = 1e6
+"""The condition up to which a bound on it, which is at most n times too large, is enough."""
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
@@ -53,6 +56,21 @@ class Point:
     T: np.ndarray
     z: np.ndarray
 
+    @classmethod
+    def of_row(cls, p: np.ndarray, found: np.ndarray) -> Point:
+        """The point of what `symgrad.llvm.dense.Triangle` found."""
+        n = len(p)
+        square, end = n * n, n * (n + 1)
+        *_, cost, inverse = found[end:].tolist()
+        point = cls(p, cost, found[:square].reshape(n, n), found[square:end])
+        vars(point).update(row=found[:end], lengths=found[end : end + n], inverse=inverse)
+        return point
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """T and z in a row."""
+        return np.concatenate([self.T.ravel(), self.z])
+
     @cached_property
     def lengths(self) -> np.ndarray:
         """The lengths of the Jacobian's columns, 1 for those that vanish."""
@@ -60,21 +78,37 @@ class Point:
         return found if found.all() else np.where(found > 0.0, found, 1.0)
 
     @cached_property
+    def inverse(self) -> float:
+        """The Frobenius norm of the inverse of T with columns of length 1; infinite without one."""
+        try:
+            return float(np.linalg.norm(np.linalg.inv(self.T / self.lengths)))
+        except np.linalg.LinAlgError:
+            return np.inf
+
+    @cached_property
+    def is_clear(self) -> bool:
+        """Whether the Jacobian with columns of length 1 is well conditioned."""
+        return self.inverse * len(self.p) ** 0.5 < CLEAR
+
+    @cached_property
     def frame(self) -> Frame:
         """The frame of the Jacobian with columns of length 1."""
         return Frame.of(self.T, self.lengths)
 
-    def widened(self, scales: np.ndarray) -> Frame:
-        """The frame of the Jacobian with columns of length 1, or less where scales are larger."""
-        return Frame.of(self.T, np.maximum(scales, self.lengths))
-
     @cached_property
     def condition(self) -> float:
-        """The condition number of the Jacobian with columns of length 1."""
+        """The condition of the Jacobian with columns of length 1, or a bound if that is small."""
+        if self.is_clear:
+            return self.inverse * len(self.p) ** 0.5
         if not self.T.any(axis=0).all():
             return np.inf
         values = self.frame.values
         return float(values[0] / values[-1]) if values[-1] > 0.0 else np.inf
+
+    @cached_property
+    def spanned(self) -> float:
+        """The length of the residuals' part that the Jacobian's columns span."""
+        return float(np.dot(self.z, self.z)) ** 0.5 if self.is_clear else self.frame.spanned(self.z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +147,7 @@ def offset(point: Point, box: Box) -> float:
     if point.cost == 0.0:
         return 0.0
     if box.around(point.p):
-        return point.frame.spanned(point.z) / point.cost**0.5
+        return point.spanned / point.cost**0.5
     free = box.free(point)
     if not free.any():
         return 0.0
