@@ -19,7 +19,8 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
-from symgrad.expr.region import regions
+from symgrad.expr.region import has_regions, regions
+from symgrad.expr.roll import rolled
 from symgrad.expr.simplify import Level, simplify
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.within import in_regions
@@ -52,6 +53,13 @@ class Options:
     dtype: DTypeName = "float32"
     simplify: Level = True
     comments: bool = True
+    roll: bool = True
+    """Whether what Python loops have written out becomes loops."""
+
+    @property
+    def rounding(self) -> float:
+        """By how much constants may be off, relatively: a part of what the dtype rounds by."""
+        return 2.0 ** (-51 if self.dtype == "float64" else -28)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,16 @@ class Built:
     wanted: tuple[Wanted, ...]
     computation: Computation
     seconds: dict[str, float] = field(compare=False)
+    written: Trace = field(compare=False)
+    """What the function did, before loops were found in it."""
+
+    @property
+    def first(self) -> tuple[Graph, tuple[int, ...]] | None:
+        """The first result before loops were found, if they were, and it is of the function."""
+        ids, traced = self.wanted[0].nodes, self.traced
+        if ids != traced.outputs[: len(ids)] or not has_regions(traced.graph):
+            return None
+        return self.written.graph, self.written.outputs[: len(ids)]
 
     @property
     def mode(self) -> str | None:
@@ -115,13 +133,21 @@ def build(
     require_options(options)
     clock, wanted = Clock(), None
     with paused_gc():
-        traced = clock.time("trace", lambda: trace(f, n, names))
+        traced = written = clock.time("trace", lambda: trace(f, n, names))
         key = traced.key
         if key is None:  # what derivatives of the user's own compute is in their results
+            traced = _rolled(traced, options, clock)
             wanted = _differentiated(traced, derivation, clock)
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
-        return _kept.get((key, derivation, options), make, weight(traced.graph))
+        built = _kept.get((key, derivation, options), make, weight(traced.graph))
+        return replace(built, written=written)
+
+
+def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
+    if not options.roll:
+        return traced
+    return clock.time("roll", lambda: rolled(traced, options.rounding))
 
 
 def _differentiated(traced: Trace, derivation: Derivation, clock: Clock) -> tuple[Wanted, ...]:
@@ -133,12 +159,14 @@ def _derived(
     clock: Clock,
 ) -> Built:  # fmt: skip
     """All that follows from a trace, of which the derivatives may be there."""
-    wanted = wanted or _differentiated(traced, derivation, clock)
+    if wanted is None:
+        traced = _rolled(traced, options, clock)
+        wanted = _differentiated(traced, derivation, clock)
     require_range(traced, wanted, options.dtype)
     traced.graph.release()
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
-    return Built(traced, wanted, computation, clock.seconds)
+    return Built(traced, wanted, computation, clock.seconds, traced)
 
 
 class Shaders:

@@ -215,6 +215,7 @@ class Graph:
         "nodes",
         "place",
         "places",
+        "repeats",
         "sources",
         "strips",
         "tracing",
@@ -232,6 +233,9 @@ class Graph:
         """For results of loops, those of loops in strips that do the same, and are transposed."""
         self.derived: list[range] = []
         """The nodes that differentiation made, and nobody wrote."""
+        self.repeats: list[tuple[int, int, int]] | None = None
+        """If they are noted, nodes that were there when they were made once more: how many nodes
+        there were then, which node it is, and the place."""
         self.place = 0
         """The place that new nodes get."""
         self.tracing = True
@@ -270,6 +274,8 @@ class Graph:
         if found == new:
             self.nodes.append(node)
             self.places.append(self.place)
+        elif self.repeats is not None:
+            self.repeats.append((new, found, self.place))
         return found
 
     def __getattr__(self, name: str) -> Any:
@@ -353,7 +359,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
-        self.strips = {}
+        self.strips, self.repeats = {}, None
 
 
 def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:

@@ -106,6 +106,7 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
     graph, count = Graph(), checked_count(n)
+    graph.repeats = []
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(variables(graph, inputs))

@@ -33,13 +33,14 @@ Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
 
 
 def options_of(
-    f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool
-) -> Options:
+    f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool,
+    roll: bool = True,
+) -> Options:  # fmt: skip
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
     title = name or getattr(f, "__name__", "f")
-    return Options(title, math, dtype_name(dtype), simplify, comments)
+    return Options(title, math, dtype_name(dtype), simplify, comments, roll)
 
 
 def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Kernel:

@@ -103,7 +103,7 @@ def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, progress: Asked = False,
+    simplify: Level = True, roll: bool = True, progress: Asked = False,
 ) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
@@ -139,7 +139,7 @@ def value_and_grad(
         >>> value, float(grad["w"])
         (34.0, 26.0)
     """
-    options = options_of(f, None, math, dtype, simplify, comments=True)
+    options = options_of(f, None, math, dtype, simplify, comments=True, roll=roll)
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))

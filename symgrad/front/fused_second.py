@@ -62,7 +62,8 @@ def fused_hessian(
     weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
     regularizer: Function | None = None, device: DeviceChoice = None, math: Math = "accurate",
     dtype: DType = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True, progress: Asked = False,
+    names: Sequence[str] | None = None, comments: bool = True, roll: bool = True,
+    progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
@@ -77,7 +78,7 @@ def fused_hessian(
         [[6.0, 4.0], [4.0, 0.0]]
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments)
+        options = options_of(f, name, math, dtype, simplify, comments, roll)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
         if over is not None:
             penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
@@ -127,7 +128,8 @@ def fused_hvp(
     reduce: Reduce | None = "sum", weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, comments: bool = True, progress: Asked = False,
+    simplify: Level = True, name: str | None = None, comments: bool = True, roll: bool = True,
+    progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
 
@@ -142,7 +144,7 @@ def fused_hvp(
         [4.0, 0.0]
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments)
+        options = options_of(f, name, math, dtype, simplify, comments, roll)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, None, regularizer)
         if over is not None:
             penalty = penalty_of(fused_hvp, n, regularizer, options)

@@ -14,6 +14,7 @@ from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.expression import Expr
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.front.column_results import ColumnResults, column_results
@@ -338,6 +339,11 @@ class Kernel:
         return parts[0] if self._single else parts
 
     @property
+    def written(self) -> tuple[Expr, ...]:
+        """The numbers of the first result, as the function has written its loops."""
+        return self._expressions.first()
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the arrays that ``run`` returns."""
         return tuple(o.name for o in self._computation.outputs)
@@ -405,10 +411,9 @@ def assemble(
     built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
 ) -> Kernel:
     """The kernel of what the pipeline built."""
-    graph = (
-        built.traced.copied().graph
-    )  # others share the trace, and who asks for them builds on it
-    expressions = Expressions(graph, tuple(w.nodes for w in built.wanted))
+    # others share the trace, and who asks for its expressions builds on it
+    graph, groups = built.traced.copied().graph, tuple(w.nodes for w in built.wanted)
+    expressions = Expressions(graph, groups, built.first)
     return Kernel(
         Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
         inputs, expressions, targets.choose(device), built.seconds, single, built.mode,

@@ -29,6 +29,7 @@ class Common(TypedDict, total=False):
     simplify: Level
     name: str | None
     comments: bool
+    roll: bool
     progress: Asked
 
 

@@ -44,9 +44,8 @@ def minimize_kernel(
 
 def retraced(kernel: Any) -> Callable[[Any], Any]:
     """The first result of a kernel as a function, of its variables, that can be traced again."""
-    found = kernel.expr
+    found, roots = kernel.expr, kernel.written
     first = found if len(kernel.outputs) == 1 else found[0]
-    roots = [first] if isinstance(first, Expr) else list(first)
     graph = roots[0].graph
 
     def replay(x: Any, *rows: Any) -> Any:
@@ -54,7 +53,7 @@ def retraced(kernel: Any) -> Callable[[Any], Any]:
         copy = Copy(v[0].graph, {i: v[graph.nodes[i][1]].id for i in inputs_of(graph)})
         rebuild(graph, reachable(graph, [r.id for r in roots]), copy)
         values = [Expr(copy.graph, copy.ids[r.id]) for r in roots]
-        return values[0] if first is roots[0] else values
+        return values[0] if isinstance(first, Expr) else values
 
     replay.__name__ = kernel.name
     return replay

@@ -34,6 +34,7 @@ LEAST_FRACTION_OF_LIMIT: Final = 0.1
 MEANING: Final = {
     "host": "Python, and arrays that are converted",
     "trace": "calls of your function, and of the step of a method",
+    "roll": "loops that the function has written out",
     "differentiate": "derivatives as expressions",
     "simplify": "laws, and functions as operations",
     "schedule": "the order of operations",

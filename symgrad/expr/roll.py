@@ -1,0 +1,107 @@
+"""Rolling: what a Python loop has written out, turn by turn, becomes a loop again.
+
+A trace stands in the order in which the function did it, and each operation knows its line: the
+turns of a loop are a stretch in which every event is like the one a period later. What a turn takes
+of those before it is carried; other arguments are the same in all turns, numbers in a row, or
+elements of an array. What is used after the loop is what it carries in the end, or all turns of it
+in an array. Turns that are not like the others stay outside, and so does what is not worth a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from symgrad.expr.node import Graph, inputs_of
+from symgrad.expr.region import close
+from symgrad.expr.repeats import Ints, events_of, stretches
+from symgrad.expr.rolled_loop import Use, rolled_loop
+from symgrad.expr.trace import Trace
+from symgrad.expr.turns import Turns, turns_of
+
+LEAST_SAVED: Final = 2**10
+"""Operations by which a loop is shorter than what it stands for, at least."""
+
+LEVELS: Final = 4
+"""How often what has been rolled is looked at once more, for loops around it."""
+
+
+def rolled(traced: Trace, rounding: float) -> Trace:
+    """The trace with loops in place of turns; constants may move by ``rounding``, relatively.
+
+    Nearly linear in the number of nodes.
+    """
+    graph, roots = _rolled(traced.graph, traced.outputs, rounding)
+    if graph is traced.graph:
+        return traced
+    return replace(traced, graph=graph, inputs=tuple(inputs_of(graph)), outputs=tuple(roots))
+
+
+def _rolled(graph: Graph, roots: Sequence[int], rounding: float) -> tuple[Graph, Sequence[int]]:
+    for _ in range(LEVELS):
+        found = list(_repeated(graph, roots))
+        if not found:
+            break
+        work = graph.copy()
+        stand = _Rolling(work, roots, rounding).rolled(found)
+        if not stand:
+            break
+        region, _ = close(work, inputs_of(work), roots, stand)
+        graph, roots = region.graph, region.yields
+    return graph, roots
+
+
+def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]]:
+    """Turns that may be worth a loop, and which of them made each node; none within another."""
+    if len(graph) < LEAST_SAVED:
+        return
+    events = events_of(graph, roots)
+    first = np.full(len(graph), -1)
+    first[events.ids[::-1]] = np.arange(len(events))[::-1]
+    free = np.ones(len(events), np.bool_)
+    for stretch in stretches(events):
+        if stretch.saved < LEAST_SAVED:
+            return
+        if free[stretch.start : stretch.stop].all():
+            turns = turns_of(graph, events, first, stretch)
+            if turns is not None and turns.saved >= LEAST_SAVED:
+                free[turns.start : turns.start + turns.events] = False
+                yield turns, turns.made(first)
+
+
+class _Rolling:
+    """A graph in which turns become loops; ``stand`` is what stands for nodes that they made."""
+
+    def __init__(self, graph: Graph, roots: Sequence[int], rounding: float) -> None:
+        self._graph, self._roots, self._rounding = graph, roots, rounding
+        self._operations = [i for i in range(len(graph)) if graph.nodes[i][0].arity]
+        self._stand: dict[int, int] = {}
+
+    def rolled(self, found: Sequence[tuple[Turns, Ints]]) -> dict[int, int]:
+        """What stands for nodes that these turns made, as far as a loop is worth it."""
+        for turns, made in sorted(found, key=lambda item: item[0].start):
+            self._roll(turns, made)
+        return self._stand
+
+    def _roll(self, turns: Turns, made: Ints) -> None:
+        start = len(self._graph)
+        uses = list(self._uses(turns, made))
+        ends = rolled_loop(self._graph, turns, uses, self._stand, self._rounding)
+        added = len(self._graph) - start
+        if ends is not None and added + LEAST_SAVED <= turns.events and 2 * added <= turns.events:
+            self._stand |= ends
+
+    def _uses(self, turns: Turns, made: Ints) -> Iterator[Use]:
+        """Which results of which turns are used elsewhere."""
+        wanted = {r for r in self._roots if made[r] >= 0}
+        for i in self._operations:
+            if made[i] < 0:
+                wanted.update(a for a in self._graph.args(i) if made[a] >= 0)
+        if wanted:
+            for column, c in enumerate(turns.columns):
+                if not c.is_fixed:
+                    for turn in np.flatnonzero(np.isin(c.results, list(wanted))).tolist():
+                        yield Use(int(c.results[turn]), turn, column)
