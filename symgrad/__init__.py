@@ -25,7 +25,7 @@ from symgrad.errors import (
     UnsupportedError,
 )
 from symgrad.expr import numpy_calls
-from symgrad.expr.array import ExprArray, array
+from symgrad.expr.array import ExprArray, TracedArray, array
 from symgrad.expr.expression import Condition, Expr
 from symgrad.expr.functions import (
     abs,
@@ -128,7 +128,7 @@ from symgrad.expr.verbs import (
 
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
-    from symgrad.expr.control import fori_loop
+    from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
@@ -216,6 +216,7 @@ __all__ = [
     "SymgradError",
     "Tolerances",
     "TraceError",
+    "TracedArray",
     "UnsupportedError",
     "abs",
     "acos",
@@ -233,6 +234,7 @@ __all__ = [
     "ceil",
     "check",
     "clip",
+    "cond",
     "copysign",
     "cos",
     "cosh",
@@ -317,6 +319,7 @@ __all__ = [
     "remainder",
     "round",
     "rsqrt",
+    "scan",
     "schedules",
     "sigmoid",
     "sign",
@@ -328,6 +331,7 @@ __all__ = [
     "softplus",
     "sqrt",
     "stop_gradient",
+    "switch",
     "symbols",
     "table",
     "tan",
@@ -339,6 +343,7 @@ __all__ = [
     "var",
     "vjp",
     "where",
+    "while_loop",
     "xlog1py",
     "xlogy",
 ]
@@ -348,7 +353,7 @@ _LATER = {
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
-    "symgrad.expr.control": "fori_loop",
+    "symgrad.expr.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "

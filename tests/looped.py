@@ -175,13 +175,13 @@ def newton(v: Any) -> Any:
         return y, y * y * y - v[1]
 
     start = (v[0] + 0.5, (v[0] + 0.5) ** 3 - v[1])
-    return while_loop(lambda c: abs(c[1]) > 1e-12, step, start, most=60)[0]
+    return while_loop(lambda c: abs(c[1]) > 1e-12, step, start, max_steps=60)[0]
 
 
 @sample(2)
 def while_in_for(v: Any) -> Any:
     def body(k: Any, s: Any) -> Any:
-        y = while_loop(lambda y: y > 1.0, lambda y: y * v[1], s + v[0] + k, most=60)
+        y = while_loop(lambda y: y > 1.0, lambda y: y * v[1], s + v[0] + k, max_steps=60)
         return s * 0.5 + y
 
     return fori_loop(0, 5, body, v[0])
@@ -192,7 +192,7 @@ def do_while(v: Any) -> Any:
     def body(c: Any) -> Any:
         return c[0] * v[0] + 0.05, 0.0 * c[0] + c[0]
 
-    y, before = while_loop(lambda c: c[1] > 0.6, body, (v[1], 1.0 + v[1]), most=40)
+    y, before = while_loop(lambda c: c[1] > 0.6, body, (v[1], 1.0 + v[1]), max_steps=40)
     return y * before
 
 
@@ -312,7 +312,7 @@ def while_that_writes_in_for(v: Any) -> Any:
         def turn(a: Any) -> Any:
             return a.put(k, a[k] * v[0] * a[1]).put(3, a[k] + 0.5 * a[3])
 
-        return while_loop(lambda a: a[k] > 0.3, turn, a, most=40)
+        return while_loop(lambda a: a[k] > 0.3, turn, a, max_steps=40)
 
     a = fori_loop(0, 3, body, array(list(v)))
     return a[0] * a[1] + a[2] * a[3]

@@ -198,7 +198,7 @@ def _while(random: Random, known: _Known, kinds: Kinds) -> None:
         _steps(seed, inner, replace(kinds.inner(), arrays=False))
         return _limited(inner.values[-1]), steps + 1.0
 
-    known.values.append(while_loop(going, body, (_any(random, known), 0.0), most=5)[0])
+    known.values.append(while_loop(going, body, (_any(random, known), 0.0), max_steps=5)[0])
 
 
 def _choice(random: Random, known: _Known, kinds: Kinds) -> None:

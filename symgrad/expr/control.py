@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.expr.array import TracedArray
 from symgrad.expr.carry import Nest, flattened
 from symgrad.expr.counter import bound, word
 from symgrad.expr.expression import Expr, operand
+from symgrad.expr.in_python import counted, repeated, scanned
 from symgrad.expr.misuse import located
 from symgrad.expr.node import HOLES, Graph, Handle, reachable
 from symgrad.expr.open_loop import OpenLoop, Turns, nan_where, require_lengths
 from symgrad.expr.place import OnePlace, describe, resolve_places
 from symgrad.expr.region import choice_op, close, pick
+from symgrad.expr.stacks import Kept, Rows, paired
 from symgrad.expr.tree import apart
-from symgrad.expr.versions import Array, array_of, zeros
+
+Carry = TypeVar("Carry")
+"""What a loop carries: numbers, and arrays of them, nested."""
 
 _traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
 """The graph of the function that is being traced."""
@@ -68,13 +74,14 @@ def require_closed(graph: Graph, roots: Iterable[int]) -> None:
 
 
 def fori_loop(
-    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
-) -> Any:
+    lo: Any, hi: Any, body: Callable[[Any, Carry], Carry], init: Carry, most: int | None = None
+) -> Carry:
     """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
 
     The loop is one operation of the kernel, however many turns it takes: ``body`` is called once,
-    with expressions, where Python's own ``for`` would write it out turn by turn. Of numbers alone,
-    outside of a traced function, it is Python's. Provisional: this function may still change.
+    with expressions, where Python's own ``for`` would write it out turn by turn; twice, if it
+    writes to an array that it carries at an index that is an expression, so that the array is kept
+    in memory. Of numbers alone, outside of a traced function, it is Python's.
 
     Args:
         lo: The first k: a whole number, or an expression.
@@ -89,7 +96,7 @@ def fori_loop(
             NaN.
 
     Returns:
-        The last carry, nested as ``init``.
+        The last carry, nested as ``init``; ``init`` itself where there is no turn.
 
     Raises:
         InputError: for a bound that is no whole number, and for ``most`` < 0.
@@ -107,124 +114,169 @@ def fori_loop(
     graph = _graph_of(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
-        return _counted(range(int(start), int(end)), body, init)
-    inits, nest = flattened(graph, init, "the first carry")
+        return counted(range(int(start), int(end)), body, init, most)
     turns = Turns.between(graph, start, end, most)
     if turns.most == 0:
+        inits, nest = flattened(graph, init, "the first carry")
         return nest.wrap(graph, turns.ended(graph, inits))
-    loop = OpenLoop(graph, turns, _names(body))
-    carries = loop.carries(inits, nest)
-    result = body(loop.counter, nest.wrap(graph, carries))
-    yields = nest.ids(graph, result, f"what {describe(body)} returns")
-    return nest.wrap(graph, loop.closed(yields))
+
+    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, None]:
+        return body(loop.counter, carry), None
+
+    traced = _traced_loop(graph, turns, body, init, turn)
+    return traced.nest.wrap(graph, traced.loop.closed(traced.yields))
 
 
 def while_loop(
-    going: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, most: int | None = None
-) -> Any:
-    """``while going(carry): carry = body(carry)``, which begins with ``carry = init``.
+    cond: Callable[[Carry], Any], body: Callable[[Carry], Carry], init: Carry,
+    max_steps: int | None = None,
+) -> Carry:  # fmt: skip
+    """``while cond(carry): carry = body(carry)``, which begins with ``carry = init``.
 
-    Where it would take more turns than ``most``, if that is given, the numbers of the result are
-    NaN. See `fori_loop` for carries and errors.
+    Each point takes its own number of turns. Derivatives in reverse mode, and some devices, need to
+    know how many there are at most. See `fori_loop` for carries and errors.
+
+    Args:
+        cond: Whether there is another turn: a condition of the carry.
+        body: Gives the next carry, nested as the last one.
+        init: The first carry.
+        max_steps: The most turns there may be. Where ``cond`` still holds after so many, the
+            numbers of the result are NaN, and their derivatives too.
+
+    Returns:
+        The first carry for which ``cond`` does not hold, nested as ``init``.
 
     Example:
         >>> import symgrad as sg
-        >>> from symgrad.expr.control import while_loop
         >>> x = sg.var("x")
-        >>> sg.evaluate(while_loop(lambda y: y > 1, lambda y: y / 2, x), {x: 10.0})
+        >>> sg.evaluate(sg.while_loop(lambda y: y > 1, lambda y: y / 2, x), {x: 10.0})
         0.625
     """
-    most = _checked(most)
-    _require_functions(going, body)
+    most = _checked(max_steps)
+    _require_functions(cond, body)
     graph = _graph_of(init)
     if graph is None:
-        return _repeated(going, body, init)
-    inits, nest = flattened(graph, init, "the first carry")
+        return repeated(cond, body, init, most)
     last = MOST_TURNS if most is None else most
-    loop = OpenLoop(graph, Turns(word(graph, 0), word(graph, last), most), ("k", *_names(body)))
-    carries = loop.carries(inits, nest)
-    test = _condition(graph, going(nest.wrap(graph, carries)), going)
-    result = body(nest.wrap(graph, carries))
-    yields = nest.ids(graph, result, f"what {describe(body)} returns")
-    ends = loop.closed(yields, test)
+    turns = Turns(word(graph, 0), word(graph, last), most)
+
+    def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:
+        return body(carry), _condition(graph, cond(carry), cond)
+
+    traced = _traced_loop(graph, turns, body, init, turn)
+    nest, ends = traced.nest, traced.loop.closed(traced.yields, traced.more)
     if most is not None:
-        again = _condition(graph, going(nest.wrap(graph, ends)), going)
+        again = _condition(graph, cond(nest.wrap(graph, ends)), cond)
         ends = nan_where(graph, again, ends)
     return nest.wrap(graph, ends)
 
 
 def scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
-    length: int | None = None,
-) -> tuple[Any, Any]:  # fmt: skip
-    """``carry, y = step(carry, x)`` for each x: the last carry, and all y, each number an `Array`.
+    step: Callable[[Carry, Any], tuple[Carry, Any]], init: Carry, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Carry, Any]:  # fmt: skip
+    """``carry, y = step(carry, x)`` for each x in turn: the last carry, and all y, stacked.
 
-    ``xs`` is an `Array`, or a sequence of numbers; None gives None to each of ``length`` steps. See
-    `fori_loop` for carries and errors.
+    Args:
+        step: Gives the next carry, nested as the last one, and a y: numbers and arrays, nested, or
+            None.
+        init: The first carry: see `fori_loop`.
+        xs: Arrays whose first axes are of the same length, nested; x are their elements, or rows,
+            in the same nest. None gives None to each of ``length`` steps.
+        length: The number of steps, if ``xs`` does not say it.
+        reverse: Whether to begin with the last x. The y of each stands where its x does.
+
+    Returns:
+        The last carry, and the y, nested as they are, each with another axis before its own: in
+        memory, so that an index may be an expression.
 
     Raises:
-        InputError: if there are no steps, or ``length`` is another than that of ``xs``.
+        InputError: if ``length`` is missing, or another than that of ``xs``, or theirs differ.
+        TraceError: if the step gives another kind of carry than it gets, or no pair.
 
     Example:
         >>> import symgrad as sg
-        >>> from symgrad.expr.control import scan
         >>> x = sg.var("x")
-        >>> total, sums = scan(lambda s, y: (s + y, s), x, [1.0, 2.0, 3.0])
+        >>> total, sums = sg.scan(lambda s, y: (s + y, s), x, [1.0, 2.0, 3.0])
         >>> sg.evaluate(total + sums[1], {x: 0.0})
         7.0
     """
     _require_functions(step)
-    graph = _graph_of(init, xs)
+    rows = Rows.of(xs, _checked(length))
+    graph = _graph_of(init, *rows.arrays)
     if graph is None:
-        raise TraceError(located("scan is for functions that are traced: it makes arrays of them"))
-    count = len(xs) if xs is not None else _checked(length)
-    if not count or length not in (None, count):
-        raise InputError(located(f"scan over {count or 0} numbers, with length={length}"))
-    given = xs if xs is None or isinstance(xs, Array) else array_of(graph, list(xs))
+        return scanned(step, init, rows, reverse)
+    given = rows.in_memory(graph)
+    if not rows.count:
+        _, y = paired(step(init, given.blank()), step)
+        return init, rows.stacked([], y)
+    turns = Turns.between(graph, 0, rows.count, None)
+
+    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
+        return paired(step(carry, given[loop.counter]), step)
+
+    traced = _traced_loop(graph, turns, step, init, turn)
+    kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
+    puts = kept.written(traced.loop)
+    ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
+    n = len(traced.yields)
+    return traced.nest.wrap(graph, ends[:n]), kept.wrap(ends[n:])
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A loop whose body has been traced: its next carries, and what the body gives besides."""
+
+    loop: OpenLoop
+    nest: Nest
+    yields: list[int]
+    more: Any
+
+
+def _traced_loop(
+    graph: Graph, turns: Turns, body: Callable[..., Any], init: Any,
+    turn: Callable[[OpenLoop, Any], tuple[Any, Any]],
+) -> _Traced:  # fmt: skip
+    """A loop that carries arrays in memory where its body makes such of them.
+
+    Whether it does is seen when the body has been traced: then it is traced again.
+    """
     inits, nest = flattened(graph, init, "the first carry")
-    loop = OpenLoop(graph, Turns.between(graph, 0, count, None), ("k", *_names(step)))
-    carries = loop.carries(inits, nest)
-    x = None if given is None else given[loop.counter]
-    result = step(nest.wrap(graph, carries), x)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TraceError(
-            located(f"{describe(step)} returns the next carry and a y, not {result!r}")
-        )
-    yields = nest.ids(graph, result[0], f"the carry that {describe(step)} returns")
-    ys, outer = flattened(graph, result[1], f"the y that {describe(step)} returns")
-    kept = [loop.carry(zeros(graph, count).id, f"y{j}") for j in range(len(ys))]
-    puts = [
-        Array(graph, a).put(loop.counter, Expr(graph, y)).id for a, y in zip(kept, ys, strict=True)
-    ]
-    ends = loop.closed([*yields, *puts])
-    arrays = Nest(outer.tree, "F" * len(ys))
-    return nest.wrap(graph, ends[: len(inits)]), arrays.wrap(graph, ends[len(inits) :])
+    what = f"what {describe(body)} returns"
+    while True:
+        loop = OpenLoop(graph, turns, _names(body))
+        result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
+        found = nest.in_memory(flattened(graph, result, what)[1])
+        if found == nest:
+            return _Traced(loop, nest, nest.ids(graph, result, what), more)
+        inits, nest = found.ids(graph, init, "the first carry"), found
 
 
-def cond(
-    condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
-) -> Any:
-    """``then(*operands) if condition else otherwise(*operands)``, of which one side is computed.
+# --- choices --------------------------------------------------------------------------------------
+
+
+def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """``then(*operands) if pred else otherwise(*operands)``, of which one side is computed.
 
     Unlike ``sg.where``, which computes both, the side not taken may divide by 0 or take long. Both
-    give numbers nested in the same way.
+    give numbers nested in the same way. Where points part, a device computes both sides for those
+    that share its registers; what is short is quicker with ``sg.where``.
 
     Raises:
         TraceError: if the sides give different kinds of results, or anything but numbers.
 
     Example:
         >>> import symgrad as sg
-        >>> from symgrad.expr.control import cond
         >>> x = sg.var("x")
-        >>> y = cond(x > 0, lambda: 1 / x, lambda: x)
+        >>> y = sg.cond(x > 0, lambda: 1 / x, lambda: x)
         >>> sg.evaluate(y, {x: 0.0})
         0.0
     """
     _require_functions(then, otherwise)
-    graph = _graph_of(condition)
+    graph = _graph_of(pred)
     if graph is None:
-        return (then if condition else otherwise)(*operands)
-    chosen = _condition(graph, condition, then)
+        return (then if pred else otherwise)(*operands)
+    chosen = _condition(graph, pred, then)
     mark = len(graph)
     given = [side(*operands) for side in (then, otherwise)]
     whats = [f"what {describe(side)} returns" for side in (then, otherwise)]
@@ -237,6 +289,41 @@ def cond(
         made = graph.add(choice_op(region, len(first)), chosen, *captured)
         results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
     return nest.wrap(graph, results)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """``branches[index](*operands)``, of which one is computed.
+
+    ``index`` is the nearest whole number of an expression, or an integer; below 0 it is the first
+    branch, and past the end the last one. See `cond`.
+
+    Raises:
+        InputError: if there is no branch.
+        TraceError: if the branches give different kinds of results, or anything but numbers.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, k = sg.symbols("x k")
+        >>> y = sg.switch(k, [lambda x: x, lambda x: x * x, sg.exp], x)
+        >>> sg.evaluate(y, {x: 3.0, k: [0.0, 1.0, -5.0]})
+        array([3., 9., 3.])
+    """
+    _require_functions(*branches)
+    if not branches:
+        raise InputError(located("sg.switch needs at least one branch"))
+    at = bound(_graph_of(index), index, "the index")
+    if isinstance(at, int):
+        return branches[min(max(at, 0), len(branches) - 1)](*operands)
+
+    def among(first: int, end: int) -> Any:
+        if end - first == 1:
+            return branches[first](*operands)
+        middle = (first + end) // 2
+        return cond(
+            at >= middle - 0.5, lambda: among(middle, end), lambda: among(first, middle)
+        )  # fmt: skip
+
+    return among(0, len(branches))
 
 
 # --- what they are given --------------------------------------------------------------------------
@@ -284,7 +371,7 @@ def _graph_of(*values: Any) -> Graph | None:
     stack = list(values)
     while stack:
         value = stack.pop()
-        if isinstance(value, Handle):
+        if isinstance(value, (Handle, TracedArray)):
             return value.graph
         if isinstance(value, np.ndarray):
             stack += list(value.flat) if value.dtype == object else []
@@ -292,16 +379,3 @@ def _graph_of(*values: Any) -> Graph | None:
             outer = apart(value)
             stack += [] if outer is None else outer[1]
     return _traced.get()
-
-
-def _counted(turns: range, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-    """The loop on numbers alone, which Python runs."""
-    for k in turns:
-        carry = body(k, carry)
-    return carry
-
-
-def _repeated(going: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any) -> Any:
-    while going(carry):
-        carry = body(carry)
-    return carry

@@ -176,6 +176,33 @@ _BETWEEN: Final[dict[Op, Callable[..., tuple[float, float]]]] = {
 """Between which numbers results lie, of the floats that a row takes."""
 
 
+def within(graph: Graph, value: Any, n: int) -> tuple[Any, int | None]:
+    """An index of n elements, and the condition that it is in range; None where that is known.
+
+    It is an integer, or a word for what is known at run time, then at most the last one. Negative
+    ones count from the end.
+
+    Raises:
+        InputError: for an integer that is out of range, or a number that is none.
+    """
+    is_word = isinstance(value, Handle) and not isinstance(value, Expr)
+    found = Expr(graph, graph.add(ops.word_float, value.id)) if is_word else (
+        bound(graph, value, "an index")
+    )  # fmt: skip
+    if isinstance(found, int):
+        if not -n <= found < n:
+            raise InputError(located(f"index {found} is out of range: there are {n} elements"))
+        return found % n, None
+    low, high = _between(graph, found.id)
+    found = found if low >= 0 else ops.where(found < -0.5, found + float(n), found)
+    known = whole(graph, found)
+    i = index(graph, found) if known is None else known
+    if known is not None and high < n:
+        return Word(graph, i), None
+    last = Word(graph, graph.add(ops.word_min, i, word(graph, n - 1)))
+    return last, ((found > -0.5) & (found < n - 0.5)).id
+
+
 def index(graph: Graph, value: Any) -> int:
     """An index as a word: an integer, a word, or an expression, whose nearest integer it is."""
     if isinstance(value, Handle) and not isinstance(value, Expr):

@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr.array import (
-    add_elements,
-    array,
-    map_elements,
-    matmul,
-    multiply_elements,
-    plain,
-    reduce,
-)
+from symgrad.expr.along import add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.array import array, map_elements, plain
 from symgrad.expr.misuse import located
 
 Term = tuple[str, np.ndarray]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad.errors import ForeignExpressionError, TraceError
 from symgrad.expr import ops
@@ -327,6 +328,8 @@ def lift(graph: Graph, value: Any) -> Any:
     if isinstance(value, Expr):
         require_graph(graph, value)
         return as_float(value)
+    if isinstance(value, NDArrayOperatorsMixin):
+        return NotImplemented
     if isinstance(value, np.ndarray) and (value.ndim or value.dtype == object):
         return NotImplemented
     return Expr(graph, graph.constant(real_number(value)))

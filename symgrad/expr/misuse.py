@@ -53,8 +53,9 @@ class Explaining:
             place = raised_at(error)
             if "valid indices" in str(error) and place:
                 raise TraceError(
-                    "an element of an array of numbers is taken by an integer, not by an "
-                    f"expression such as the counter of a loop\n  at {place}"
+                    "an element of NumPy's array of numbers is taken by an integer, not by an "
+                    "expression such as the counter of a loop: use sg.array(a)[k]"
+                    f"\n  at {place}"
                 ) from error
         elif isinstance(error, TypeError) and (found := scipy_call(error)):
             name, place = found

@@ -18,20 +18,15 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import (
-    ExprArray,
+from symgrad.expr.along import (
     accumulate,
     add_elements,
-    array,
-    holds_expressions,
-    map_elements,
     matmul,
     multiply_elements,
-    plain,
     reduce,
     subtract_elements,
-    unknown,
 )
+from symgrad.expr.array import ExprArray, array, holds_expressions, map_elements, plain, unknown
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, real_number

@@ -13,7 +13,8 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import array, call, holds_expressions, map_elements, plain, reduce
+from symgrad.expr.along import reduce
+from symgrad.expr.array import array, call, holds_expressions, map_elements, plain
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 

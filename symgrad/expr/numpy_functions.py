@@ -17,17 +17,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import numpy_choices as choices
 from symgrad.expr import numpy_linear as linear
 from symgrad.expr import ops
-from symgrad.expr.array import (
-    accumulate,
-    add_elements,
-    array,
-    call,
-    map_elements,
-    matmul,
-    multiply_elements,
-    plain,
-    reduce,
-)
+from symgrad.expr.along import accumulate, add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.array import array, call, map_elements, plain
 from symgrad.expr.einsum import einsum, tensordot
 from symgrad.expr.misuse import located
 

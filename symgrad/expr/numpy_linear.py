@@ -15,19 +15,15 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import (
-    ExprArray,
+from symgrad.expr.along import (
     add_elements,
-    array,
-    call,
     is_zero,
-    map_elements,
     matmul,
     multiply_elements,
-    plain,
     reduce,
     subtract_elements,
 )
+from symgrad.expr.array import ExprArray, array, call, map_elements, plain
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 

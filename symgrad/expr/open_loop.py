@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.arrays import size_of
+from symgrad.expr.arrays import GET, PUT, length, size_of
 from symgrad.expr.carry import Nest
 from symgrad.expr.compensate import compensated
 from symgrad.expr.counter import ceiling, largest, limit, whole, word
@@ -18,7 +18,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
 from symgrad.expr.node import WORD, Graph, reachable
 from symgrad.expr.place import OnePlace
-from symgrad.expr.region import close, hole, loop_op, pick
+from symgrad.expr.region import choice_op, close, hole, loop_op, pick
 
 _runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
 """How often a loop that begins as this carry of one around it runs at most, in all."""
@@ -66,11 +66,11 @@ class OpenLoop:
         self._inits: list[int] = []
         self._holes: list[int] = []
         with OnePlace(graph):
-            self._k = hole(graph, "u", name=names[0])
-            self.counter: Any = Expr(graph, graph.add(ops.word_float, self._k))
+            self.index = hole(graph, "u", name=names[0])
+            self.counter: Any = Expr(graph, graph.add(ops.word_float, self.index))
             if turns.shift is not None:
                 self.counter = self.counter + turns.shift
-        limit(graph, self._k, self._largest())
+        limit(graph, self.index, self._largest())
 
     def _largest(self) -> int | None:
         """What the counter does not exceed, if that is known."""
@@ -96,16 +96,18 @@ class OpenLoop:
         """Holes for all numbers of a nest."""
         return [self.carry(i, n) for i, n in zip(inits, nest.names(self._name), strict=True)]
 
-    def closed(self, yields: Sequence[int], test: int | None = None) -> list[int]:
+    def closed(
+        self, yields: Sequence[int], test: int | None = None, down: bool = False
+    ) -> list[int]:
         """What is carried in the end, when these are the next carries."""
         graph, turns = self._graph, self._turns
         require_lengths(graph, self._inits, yields, "an array that a loop carries")
         roots = [*yields] if test is None else [*yields, test]
         inner = self._inner(roots)
-        params = [self._k, *self._holes]
+        params = [self.index, *self._holes]
         with OnePlace(graph):
             region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
-            op = loop_op(region, len(yields), test is not None, most=turns.most)
+            op = loop_op(region, len(yields), test is not None, down, turns.most)
             runs = _runs.get(graph, {})
             op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
             inits = [*self._inits, *[graph.constant(0.0)] * errors]
@@ -116,8 +118,8 @@ class OpenLoop:
     def _inner(self, roots: Sequence[int]) -> set[int]:
         """What changes from turn to turn; the rest is computed before the loop."""
         graph = self._graph
-        inner = {self._k, *self._holes}
-        for i in reachable(graph, roots, self._k):
+        inner = {self.index, *self._holes}
+        for i in reachable(graph, roots, self.index):
             if not inner.isdisjoint(graph.args(i)):
                 inner.add(i)
         return inner
@@ -127,7 +129,24 @@ def nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
     """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
     with OnePlace(graph):
         factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
-        return [graph.add(ops.mul, i, factor) if graph.type(i) == "f" else i for i in ids]
+        spoilt = {"f": lambda i: graph.add(ops.mul, i, factor), "F": _all_nan(graph, exceeded)}
+        return [spoilt[graph.type(i)](i) if graph.type(i) in spoilt else i for i in ids]
+
+
+def _all_nan(graph: Graph, exceeded: int) -> Callable[[int], int]:
+    """What makes all numbers of an array NaN, and their slopes, where a condition holds."""
+
+    def spoilt(i: int) -> int:
+        n, turn, side = length(graph, i), Graph(), Graph()
+        turn.tracing = side.tracing = False
+        k, a, given = hole(turn, "u", name="k"), hole(turn, "F", n), hole(side, "F", n)
+        nan = turn.add(ops.mul, turn.add(GET, a, k), turn.constant(math.nan))
+        body, _ = close(turn, [k, a], [turn.add(PUT, a, k, nan)])
+        looped = side.add(loop_op(body, 1, most=n), word(side, 0), word(side, n), given)
+        sides, _ = close(side, [given], [pick(side, looped, 0, "F"), given])
+        return pick(graph, graph.add(choice_op(sides, 1), exceeded, i), 0, "F")
+
+    return spoilt
 
 
 def require_lengths(graph: Graph, a: Sequence[int], b: Sequence[int], what: str) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import functions, ops
-from symgrad.expr.array import ExprArray, balanced, call, holds_expressions, map_elements, plain
+from symgrad.expr.along import balanced
+from symgrad.expr.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located

@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.array import ExprArray, plain
+from symgrad.expr.array import ExprArray, TracedArray, plain
 from symgrad.expr.arrays import ArrayOp
 from symgrad.expr.control import Tracing, require_closed
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
@@ -184,7 +184,7 @@ def _leaf(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree] | None:
         return [_output(graph, result)], Tree("condition")
     if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Tree()
-    if isinstance(result, np.ndarray):
+    if isinstance(result, (np.ndarray, TracedArray)):
         if result.ndim == 0:
             return _leaf(graph, result.item(), f)
         return [_output(graph, r) for r in plain(result).flat], Tree("array", result.shape)

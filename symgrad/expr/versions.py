@@ -61,6 +61,8 @@ def zeros(graph: Graph, n: int) -> Array:
 def array_of(graph: Graph, values: Sequence[Any]) -> Array:
     """The array of these numbers."""
     made = zeros(graph, len(values))
+    nothing = graph.constant(0.0)
     for i, value in enumerate(values):
-        made = made.put(i, Expr(graph, operand(graph, value, "f")))
+        element = operand(graph, value, "f")
+        made = made if element == nothing else made.put(i, Expr(graph, element))
     return made

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.array import balanced
+from symgrad.expr.along import balanced
 from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib import gamma
 from symgrad.mathlib.bits import keep_nan, polynomial

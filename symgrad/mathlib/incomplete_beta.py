@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.array import balanced
+from symgrad.expr.along import balanced
 from symgrad.expr.expression import Condition, Expr
 from symgrad.mathlib.beta_share import Place, choose, lessened, share_of
 from symgrad.mathlib.bits import keep_nan, polynomial

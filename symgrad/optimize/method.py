@@ -11,7 +11,8 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import functions, ops
-from symgrad.expr.array import ExprArray, array, balanced
+from symgrad.expr.along import balanced
+from symgrad.expr.array import ExprArray, array
 from symgrad.expr.expression import Condition, Expr
 
 Memory = tuple[Any, ...]

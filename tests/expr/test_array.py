@@ -11,7 +11,8 @@ import pytest
 
 from symgrad.errors import SymgradError, TraceError
 from symgrad.expr import functions, verbs
-from symgrad.expr.array import ExprArray, array, balanced
+from symgrad.expr.along import balanced
+from symgrad.expr.array import ExprArray, array
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
 from symgrad.expr.node import Graph, Handle, reachable

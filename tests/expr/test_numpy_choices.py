@@ -228,7 +228,6 @@ def test_choose_by_an_expression() -> None:
         lambda v: np.repeat(v, v[0]),
         lambda v: np.put(v, v[0], 1.0),
         lambda v: np.delete(v, v[0]),
-        lambda v: v[v[0]],
         lambda v: v.__setitem__(v[0], 1.0),
     ],
 )

@@ -182,7 +182,7 @@ def test_nested_loops_that_share_carries_are_one_at_each_level() -> None:
         lambda v: fori_loop(0, 8, step, v[0]),
         lambda v: fori_loop(0, 9, step, v[1]),
         lambda v: fori_loop(0, 9, lambda k, x: step(k, x) - 1.0, v[0]),
-        lambda v: while_loop(lambda x: x > 1.0, lambda x: step(0, x) * 0.1, v[0], most=9),
+        lambda v: while_loop(lambda x: x > 1.0, lambda x: step(0, x) * 0.1, v[0], max_steps=9),
         lambda v: fori_loop(0, 9, step, fori_loop(0, 9, step, v[0])),
     ],
 )

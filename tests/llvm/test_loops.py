@@ -49,7 +49,7 @@ def triangular_by_hand(x: float, y: float) -> float:
 
 
 def halved(v: Any) -> Any:
-    return while_loop(lambda c: c > v[1], lambda c: 0.5 * c, 20.0 * v[0], most=30)
+    return while_loop(lambda c: c > v[1], lambda c: 0.5 * c, 20.0 * v[0], max_steps=30)
 
 
 def halved_by_hand(x: float, y: float) -> float:
