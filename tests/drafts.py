@@ -284,7 +284,27 @@ def group_sums() -> Kernel:
     return d.store(results[0], k.target.sum_group(k, [mine[0]])[0])
 
 
+def quads() -> Kernel:
+    """Numbers in fours that a group shares: all of one, single ones, some after others changed."""
+    d = Draft(6).named("a", "b", "c")
+    k, (a, b, c) = d.k, d.x
+    tile = k.buffer("tile", "group", size=4 * 64, quads=True)
+    said = k.buffer("said", "group", size=1)
+    for place, value in enumerate((a, b, c, k.add(ops.mul, a, b))):
+        k.store(tile, k.offset(k.local, 4, place), value)
+    k.when(k.add(ops.word_lt, k.local, k.word(1)), lambda: k.store(said, k.word(0), a))
+    k.barrier()
+    other = k.add(ops.word_xor, k.local, k.word(1))
+    four = [k.load(tile, k.offset(other, 4, place)) for place in range(4)]
+    k.barrier()
+    k.store(tile, k.offset(k.local, 4, 1), c, add=True)
+    k.barrier()
+    second = k.load(tile, k.offset(other, 4, 1))
+    first = k.agreed(said, k.word(0))
+    return d.store(*four, second, k.add(ops.sub, first, a))
+
+
 KERNELS: Final[tuple[Callable[[], Kernel], ...]] = (
     swap, made_of_each_other, own_turns, tested, tape(5), tape(200), words(4), words(100),
-    cleared(5), cleared(80), choices, hoisted, hostile_names, group_sums,
+    cleared(5), cleared(80), choices, hoisted, hostile_names, group_sums, quads,
 )  # fmt: skip

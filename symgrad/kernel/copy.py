@@ -55,6 +55,7 @@ class Copy:
                 strict=True,
             )
         )
+        self.known |= {i: made.length(b) for b, i in source.lengths.items()}
 
     def value(self, i: int) -> int:
         """What a value has become."""
@@ -89,7 +90,8 @@ class Copy:
                 k.graph.place = self.source.graph.places[item]
                 self.know([item], [k.add(op, *self.values(args))])
             case Load():
-                self.know([item.result], [k.load(item.buffer, self.value(item.index))])
+                load = k.agreed if item.agreed else k.load
+                self.know([item.result], [load(item.buffer, self.value(item.index))])
             case Store():
                 k.store(item.buffer, self.value(item.index), self.value(item.value), item.add)
             case Fill(buffer=buffer):

@@ -56,8 +56,8 @@ def execute(
 class _Shared:
     """An array that several invocations see, and which of them have been where."""
 
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        self.name, self.array = name, array
+    def __init__(self, buffer: Buffer, array: np.ndarray) -> None:
+        self.name, self.atomic, self.array = buffer.name, buffer.atomic, array
         self.forget()
 
     def forget(self) -> None:
@@ -73,6 +73,9 @@ class _Shared:
         return self.array[at]
 
     def store(self, at: np.ndarray, cells: np.ndarray, values: np.ndarray, add: bool) -> None:
+        if self.atomic:
+            np.add.at(self.array, at, values)
+            return
         self._require(self.writers[at], cells)
         self._require(self.readers[at], cells)
         self.writers[at] = cells
@@ -101,10 +104,12 @@ class _Run:
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
         self.read = {b: arrays[b.name].reshape(-1) for b in kernel.buffers if b.space == "read"}
         self.shared = {
-            b: _Shared(b.name, self._memory(b, arrays)) for b in kernel.buffers
+            b: _Shared(b, self._memory(b, arrays)) for b in kernel.buffers
             if b.space in ("write", "group")
         }  # fmt: skip
         self.own = {b: self._memory(b, arrays) for b in kernel.buffers if b.space == "own"}
+        sizes = {b: np.uint32(arrays[b.name].size) for b in kernel.lengths}
+        self.values |= {i: sizes[b] for b, i in kernel.lengths.items()}
 
     def _memory(self, b: Buffer, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The array of a buffer: the host's, one that outlasts the kernel, or one of poison."""
@@ -153,9 +158,12 @@ class _Run:
             case Fill():
                 self.own[item.buffer].reshape(-1, self.n)[:, mask] = 0
             case Barrier():
-                assert self._whole(mask), "a barrier that not all invocations of a group reach"
-                for shared in self.shared.values():
-                    shared.forget()
+                self._wait(mask)
+
+    def _wait(self, mask: np.ndarray) -> None:
+        assert self._whole(mask), "a barrier that not all invocations of a group reach"
+        for shared in self.shared.values():
+            shared.forget()
 
     def _whole(self, mask: np.ndarray) -> bool:
         """Whether all invocations of each group are there, or none."""
@@ -191,7 +199,13 @@ class _Run:
             self._set(s.result, self.own[s.buffer][at], mask)
             return
         found = np.zeros(self.n, self.dtypes[s.buffer.kind])
+        if s.agreed:
+            self._wait(mask)
         found[mask] = self.shared[s.buffer].load(at[mask], self.cells[mask].astype(np.int64))
+        if s.agreed:
+            self._wait(mask)
+            each = at.reshape(-1, self.width)[mask.reshape(-1, self.width).any(1)]
+            assert (each == each[:, :1]).all(), "invocations of a group ask for different numbers"
         self._set(s.result, found, mask)
 
     def _store(self, s: Store, mask: np.ndarray) -> None:

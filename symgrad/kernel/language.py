@@ -57,12 +57,18 @@ class Read(Op):
 
 @dataclass(eq=False)
 class Buffer:
-    """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it."""
+    """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
+
+    Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
+    numbers of one q together. Of one that is ``atomic``, several groups add to the same numbers.
+    """
 
     name: str
     space: Space
     kind: str = "f"
     size: int = 0
+    quads: bool = False
+    atomic: bool = False
     read: Read = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -131,11 +137,16 @@ class If:
 
 @dataclass(eq=False)
 class Load:
-    """``result = buffer[index]`` of a buffer that somebody writes to."""
+    """``result = buffer[index]`` of a buffer that somebody writes to.
+
+    Where it is ``agreed``, all invocations of a group read the same number, and wait for each other
+    before that and behind it.
+    """
 
     result: int
     buffer: Buffer
     index: int
+    agreed: bool = False
 
 
 @dataclass(eq=False)
@@ -172,6 +183,16 @@ class Target(Protocol):
         ...
 
     @property
+    def team(self) -> int:
+        """The invocations that share a problem, where there is much to do for each: 1 is alone."""
+        ...
+
+    @property
+    def grid(self) -> bool:
+        """Whether groups stand in several rows, as many of them as the host likes."""
+        ...
+
+    @property
     def whole(self) -> bool:
         """Whether the host runs whole groups only: every invocation has a point of its own."""
         ...
@@ -197,6 +218,10 @@ class Target(Protocol):
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The parts of wide sums in a row, those of each sum together."""
+        ...
+
+    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+        """A wide sum of nothing."""
         ...
 
     def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
@@ -240,6 +265,8 @@ class Kernel:
         """The invocation's number, and how many there are to do."""
         self.local, self.group, self.groups = self.value("u"), self.value("u"), self.value("u")
         """Its number in its group; the group's number, and how many of them there are."""
+        self.lengths: dict[Buffer, int] = {}
+        """How long some of the host's buffers are."""
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}: {len(self.graph)} nodes, {len(self.buffers)} buffers>"
@@ -322,12 +349,22 @@ class Kernel:
 
     # buffers -------------------------------------------------------------------------------------
 
-    def buffer(self, name: str, space: Space, kind: str = "f", size: int = 0) -> Buffer:
+    def buffer(
+        self, name: str, space: Space, kind: str = "f", size: int = 0, *,
+        quads: bool = False, atomic: bool = False,
+    ) -> Buffer:  # fmt: skip
         """A new buffer; no two of a kernel have one name."""
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND, f"{name} is the kernel's own, but of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size))
+        self.buffers.append(Buffer(name, space, kind, size, quads, atomic))
         return self.buffers[-1]
+
+    def length(self, buffer: Buffer) -> int:
+        """How many numbers of a buffer the host has bound: a value that is known from the start."""
+        if buffer not in self.lengths:
+            with self.inside(self.main):
+                self.lengths[buffer] = self.value("u")
+        return self.lengths[buffer]
 
     def load(self, buffer: Buffer, index: int) -> int:
         """The number at an index of a buffer."""
@@ -335,6 +372,12 @@ class Kernel:
             return self.add(buffer.read, index)
         result = self.value(buffer.kind)
         self.at.items.append(Load(result, buffer, index))
+        return result
+
+    def agreed(self, buffer: Buffer, index: int) -> int:
+        """The number at an index of a group's buffer that is the same for all: see `Load`."""
+        result = self.value(buffer.kind)
+        self.at.items.append(Load(result, buffer, index, agreed=True))
         return result
 
     def store(self, buffer: Buffer, index: int, value: int, add: bool = False) -> None:

@@ -70,7 +70,8 @@ class _Listing:
             case int():
                 yield f"{self._name(item)} = {self._operation(item)}"
             case Load(result=result, buffer=buffer, index=index):
-                yield f"{self._name(result)} = {buffer.name}[{self._name(index)}]"
+                agreed = "agreed " * item.agreed
+                yield f"{self._name(result)} = {agreed}{buffer.name}[{self._name(index)}]"
             case Store(buffer=buffer, index=index, value=value):
                 sign = "+=" if item.add else "="
                 yield f"{buffer.name}[{self._name(index)}] {sign} {self._name(value)}"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, widen
+
+INFINITE: Final = 0x7F800000
+"""The exponent of floats that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class InStep:
     block: int = 8
     wide: str = "d"
     chunks: bool = True
+    team: int = 1
+    grid: bool = False
 
     def point(self, k: Kernel) -> int:
         """The number of the invocation's point: see `Target`."""
@@ -30,6 +36,10 @@ class InStep:
     def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A sum in float64: see `Target`."""
         return (k.add(wide_add, total[0], k.add(widen, x)),)
+
+    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+        """Zero in float64: see `Target`."""
+        return (k.add(widen, k.constant(0.0)),)
 
     def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
         """A wide sum as a float: see `Target`."""
@@ -44,7 +54,8 @@ class InStep:
 class InGroups:
     """Invocations that share arrays, and wait for each other at barriers. See `Target`.
 
-    There is no float64: a wide sum is a pair of floats, the second what rounding took.
+    There is no float64: a wide sum is a pair of floats, the second what rounding took. In a
+    ``grid``, groups stand in several rows, as many of them as the host likes.
     """
 
     width: int = 64
@@ -52,6 +63,12 @@ class InGroups:
     block: int = 16
     wide: str = "ff"
     chunks: bool = False
+    grid: bool = False
+
+    @property
+    def team(self) -> int:
+        """A group: see `Target`."""
+        return self.width
 
     def point(self, k: Kernel) -> int:
         """The invocation's point, or past the end the last one again: see `Target`."""
@@ -72,9 +89,16 @@ class InGroups:
         error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
         return after, k.add(ops.add, low, error)
 
+    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+        """Two zeros: see `Target`."""
+        return (k.constant(0.0),) * 2
+
     def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
-        """A wide sum as a float: see `Target`."""
-        return k.add(ops.add, *total)
+        """A wide sum as a float; where it is infinite, what was lost is no number: see `Target`."""
+        high, low = total
+        exponent = k.add(ops.word_and, k.add(ops.float_bits, low), k.word(INFINITE))
+        lost = k.add(ops.word_lt, exponent, k.word(INFINITE))
+        return k.add(ops.where, lost, k.add(ops.add, high, low), high)
 
     def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
         """Halves are added to halves in an array of the group: see `Target`."""

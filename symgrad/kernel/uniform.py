@@ -23,7 +23,8 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
                 for a in nodes[item][1:]:
                     users[a].append(item)
             continue
-        if isinstance(item, Load) and (memory or item.buffer.space == "own"):
+        alone = memory or (isinstance(item, Load) and item.buffer.space == "own")
+        if isinstance(item, Load) and not item.agreed and alone:
             found.append(item.result)
         for source, value in _flows(item):
             users[source].append(value)
@@ -45,7 +46,7 @@ def diverges(statement: For | If, varying: frozenset[int]) -> bool:
 def _flows(item: Statement) -> Iterator[tuple[int, int]]:
     """Pairs of values, of which the second may vary if the first does."""
     match item:
-        case Load(result=result, index=index):
+        case Load(result=result, index=index, agreed=False):
             yield index, result
         case If(condition=condition, yields=yields, results=results):
             for result, *values in zip(results, *yields, strict=False):

@@ -22,6 +22,7 @@ from symgrad.kernel.language import (
     operands,
     results_of,
 )
+from symgrad.kernel.quads import quad_of
 from symgrad.kernel.uniform import diverges, varying
 
 
@@ -42,6 +43,7 @@ class _Check:
         self.varying = varying(kernel, memory=True)
         self.buffers = set(map(id, kernel.buffers))
         self.known = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
+        self.known |= {*kernel.lengths.values()}
         """The values that are known at the place that is looked at."""
         self.loops: dict[int, For] = {}
         """The loops by their counters."""
@@ -78,7 +80,7 @@ class _Check:
 
     def _inner(self, item: int | Statement, uniform: bool) -> Iterator[str]:
         """The faults of what stands within an item, and of what needs all invocations."""
-        if not uniform and (isinstance(item, Barrier) or self._is(item, lane_sum)):
+        if not uniform and self._waits(item):
             yield f"{self.shown(item)} stands where control flow may vary within a group"
         if isinstance(item, If):
             here = uniform and not diverges(item, self.varying)
@@ -150,6 +152,12 @@ class _Check:
             yield f"{shown}: {buffer.name} is of the space {buffer.space!r}"
         if isinstance(item, Fill) and buffer.space != "own":
             yield f"{shown}: {buffer.name} is not the invocation's own"
+        if isinstance(item, Load) and item.agreed and (buffer.space != "group" or buffer.quads):
+            yield f"{shown}: {buffer.name} is not a group's, of numbers by themselves"
+        if buffer.atomic and isinstance(item, Store) and not item.add:
+            yield f"{shown}: several groups write to {buffer.name} at the same time"
+        if buffer.quads and index is not None and quad_of(self.kernel.graph, index) is None:
+            yield f"{shown}: {buffer.name} has quads, and this is no number of a known one"
         if index is not None and buffer.size and self._least(index) >= buffer.size:
             yield f"{shown} is beyond the {buffer.size} numbers of {buffer.name}"
 
@@ -161,6 +169,11 @@ class _Check:
         return payload[0] if op is WORD else 0
 
     # in words ------------------------------------------------------------------------------------
+
+    def _waits(self, item: int | Statement) -> bool:
+        """Whether all invocations of a group have to be there."""
+        agreed = isinstance(item, Load) and item.agreed
+        return agreed or isinstance(item, Barrier) or self._is(item, lane_sum)
 
     def _is(self, item: int | Statement, op: Op) -> bool:
         return isinstance(item, int) and self.nodes[item][0] is op

@@ -68,17 +68,25 @@ class Own:
         for b in self.private:
             yield f"var {self.names[b]}: array<{TYPES[b.kind]}, {b.size}>;"
 
-    def place(self, b: Buffer, index: Text) -> str:
-        """What is at an index of an array, or of any other buffer, to be assigned to."""
+    def place(self, b: Buffer, index: Text, component: str = "") -> str:
+        """What is at an index of an array, or of any other buffer, to be assigned to.
+
+        Of quads it is all of one, or a ``component``.
+        """
         name = self.names[b]
         if b not in self.starts:
-            return f"{name}[{index[0]}]"
+            return f"{name}[{index[0]}]{component}"
         slot = name if index[0] == "0u" else f"({name} + {wrapped(index, PRODUCT)})"
         return f"scratch[{slot} * stride + cell]"
 
-    def loaded(self, b: Buffer, index: Text) -> str:
-        """The number at an index."""
-        return self._as(_LOADED, b).format(self.place(b, index))
+    def loaded(self, b: Buffer, index: Text, component: str = "", *, agreed: bool = False) -> str:
+        """The number at an index; the same for all of a group, if it is ``agreed``."""
+        place = self.place(b, index, component)
+        if b.atomic:
+            return f"atomicLoad(&{place})"
+        if agreed:
+            return f"workgroupUniformLoad(&{place})"
+        return self._as(_LOADED, b).format(place)
 
     def stored(self, b: Buffer, value: str) -> str:
         """A number as the array has it."""

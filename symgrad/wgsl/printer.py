@@ -137,13 +137,18 @@ def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
 
 def _array(b: Buffer, own: Own) -> str:
     """The name of a buffer and its type."""
-    length = f", {b.size}" if b.space == "group" else ""
-    return f"{own.names[b]}: array<{TYPES[b.kind]}{length}>"
+    kind, size = TYPES[b.kind], b.size
+    if b.quads:
+        kind, size = f"vec4<{kind}>", b.size // 4
+    if b.atomic:
+        kind = f"atomic<{kind}>"
+    return f"{own.names[b]}: array<{kind}{f', {size}' if b.space == 'group' else ''}>"
 
 
 def _signature(kernel: Kernel, uses: Uses) -> Iterator[str]:
     yield f"@compute @workgroup_size({kernel.target.width})"
-    groups = "@builtin(num_workgroups) groups: vec3<u32>, " * (kernel.groups in uses.counts)
+    asked = kernel.groups in uses.counts or kernel.target.grid
+    groups = "@builtin(num_workgroups) groups: vec3<u32>, " * asked
     yield (
         f"fn main(@builtin(workgroup_id) group: vec3<u32>, {groups}"
         "@builtin(local_invocation_index) local: u32) {"
@@ -151,11 +156,14 @@ def _signature(kernel: Kernel, uses: Uses) -> Iterator[str]:
 
 
 def _cell(body: Body) -> Iterator[str]:
-    width = body.kernel.target.width
+    kernel, width, group = body.kernel, body.kernel.target.width, "group.x"
+    if kernel.target.grid:
+        yield "  let group_number = group.y * groups.x + group.x;"
+        group = "group_number"
     if body.stores.rounds:
-        yield f"  let first = group.x * {width}u;"
+        yield f"  let first = {group} * {width}u;"
         yield "  let cell = first + local;"
-    else:
-        yield f"  let cell = group.x * {width}u + local;"
+    elif kernel.cell in body.uses.counts or body.own.slots:
+        yield f"  let cell = {group} * {width}u + local;"
     if body.own.slots:
         yield f"  let stride = (params.count + {width - 1}u) / {width}u * {width}u;"

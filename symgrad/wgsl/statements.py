@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from symgrad.expr import ops
@@ -21,12 +23,15 @@ from symgrad.kernel.language import (
     Scope,
     Statement,
     Store,
+    accesses,
 )
+from symgrad.kernel.quads import Quad
 from symgrad.kernel.uses import Uses
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
+from symgrad.wgsl.quads import Quads, Together
 from symgrad.wgsl.stores import Stores
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
@@ -46,6 +51,7 @@ OURS: Final = frozenset(
         "stride",
         "group",
         "groups",
+        "group_number",
         "local",
         "first",
         "rows",
@@ -107,12 +113,17 @@ class Body(Writer):
         self.uses = Uses(kernel)
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
+        self.quads = Quads(kernel, self.uses)
         self.stores = _stores(last_stores(kernel) if staged else {}, own, self.text)
         self._taken = {*OURS, *own.names.values()}
         self._names = dict(kernel.names)
         self._numbered = 0
+        self._vectors: dict[int, str] = {}
+        """What the vectors of numbers that are read together are called."""
         here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
-        here |= {kernel.group: "group.x", kernel.groups: "groups.x"}
+        here |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
+        here |= {kernel.groups: "groups.x"}
+        here |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
         self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
         self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self._numbers()}
 
@@ -149,14 +160,16 @@ class Body(Writer):
     def lines(self) -> Iterator[str]:
         """The statements of the kernel; ``stores`` are the last."""
         items = self.kernel.main.items
-        for item in items[:-1] if self.stores.stores else items:
-            yield from self.item(item)
+        yield from self.items(items[:-1] if self.stores.stores else items)
         yield from self.stores.lines()
 
-    def scope(self, scope: Scope) -> Iterator[str]:
-        """The lines of a scope."""
-        for item in scope.items:
-            yield from self.item(item)
+    def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
+        """The lines of some items, which stand one behind the other."""
+        for item in self.quads.joined(items):
+            if isinstance(item, Together):
+                yield from self._store_quad(item)
+            else:
+                yield from self.item(item)
 
     def within(self, lines: Iterator[str]) -> Iterator[str]:
         """Lines that stand within braces; what is named there has no name outside."""
@@ -173,7 +186,7 @@ class Body(Writer):
                 yield from self._node(item)
             case Load(result=result):
                 if result in self.uses.counts:
-                    yield self._load(item)
+                    yield from self._load(item)
             case Store():
                 yield self._store(item)
             case Fill(buffer=buffer):
@@ -186,8 +199,10 @@ class Body(Writer):
                 yield from self._for(item)
 
     def _node(self, i: int) -> Iterator[str]:
-        if i in self.uses.indices:
+        if i in self.uses.indices or i in self.quads.indices:
             self.texts[i] = self.expression(i)
+        elif i in self.quads.first:
+            yield from self._component(i, *accesses(self.kernel, i))
         elif i in self.uses.counts and (line := self.write(i)):
             yield line
 
@@ -195,28 +210,64 @@ class Body(Writer):
         """An operation, or what a buffer has."""
         op, *args = self.graph.nodes[i]
         if isinstance(op, Read):
-            return self.own.loaded(op.buffer, self._index(args[0])), PRIMARY
+            return self.own.loaded(op.buffer, *self._index(op.buffer, args[0])), PRIMARY
         return super().expression(i)
 
-    def _load(self, s: Load) -> str:
-        """What a loop has kept of a carry is called as the carry."""
-        text = self.own.loaded(s.buffer, self._index(s.index))
-        if kept := _KEPT.match(s.buffer.name):
-            self._names.setdefault(s.result, kept[1])
-        return self.line(f"{self.declare(s.result)} = {text};", s.result)
+    # memory --------------------------------------------------------------------------------------
 
-    def _index(self, i: int) -> Text:
+    def _index(self, buffer: Buffer, i: int) -> tuple[Text, str]:
+        """An index of a buffer, and the component of what stands there."""
+        if not buffer.quads:
+            return self._word(i), ""
+        quad, component = self.quads.of(i)
+        return self._quad(quad), f".{component}"
+
+    def _word(self, i: int) -> Text:
         text = self.text(i)
         return self.texts.get(i, (text, PRIMARY))
 
+    def _quad(self, quad: Quad) -> Text:
+        return (f"{quad.number}u", PRIMARY) if quad.node is None else self._word(quad.node)
+
+    def _load(self, s: Load) -> Iterator[str]:
+        """What a loop has kept of a carry is called as the carry."""
+        if s.result in self.quads.first:
+            yield from self._component(s.result, (s.buffer, s.index))
+            return
+        text = self.own.loaded(s.buffer, *self._index(s.buffer, s.index), agreed=s.agreed)
+        if kept := _KEPT.match(s.buffer.name):
+            self._names.setdefault(s.result, kept[1])
+        yield self.line(f"{self.declare(s.result)} = {text};", s.result)
+
+    def _component(self, i: int, access: tuple[Buffer, int | None]) -> Iterator[str]:
+        """One of the numbers that are read as a vector, with the vector itself for the first."""
+        (buffer, index), first = access, self.quads.first[i]
+        assert index is not None, "all of a buffer is no quad"
+        quad, component = self.quads.of(index)
+        if first == i:
+            self._vectors[i] = self.named(i, f"{self.own.names[buffer]}_quad")
+            text = self.own.place(buffer, self._quad(quad))
+            yield self.line(f"let {self._vectors[i]} = {text};", i)
+        self.texts[i] = f"{self._vectors[first]}.{component}", PRIMARY
+
     def _store(self, s: Store) -> str:
-        value, index = self.text(s.value), self._index(s.index)
-        place = self.own.place(s.buffer, index)
+        value, index = self.text(s.value), self._index(s.buffer, s.index)
+        place = self.own.place(s.buffer, *index)
+        if s.buffer.atomic:
+            return self.assigned(f"atomicAdd(&{place}, {value});", s.value)
         if s.add and self.own.stored(s.buffer, "") == "":
             return self.assigned(f"{place} += {value};", s.value)
         if s.add:
-            value = f"{self.own.loaded(s.buffer, index)} + {value}"
+            value = f"{self.own.loaded(s.buffer, *index)} + {value}"
         return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
+
+    def _store_quad(self, s: Together) -> Iterator[str]:
+        values = [self.text(v) for v in s.values]
+        kind = TYPES[s.buffer.kind]
+        four = "" if set(values) == {"0.0f"} else ", ".join(values)
+        yield f"{self.indent}{self.own.place(s.buffer, self._quad(s.quad))} = vec4<{kind}>({four});"
+
+    # branches ------------------------------------------------------------------------------------
 
     def assigned(self, text: str, i: int) -> str:
         """A line that gives a value to something: the user's is behind what computes it."""
@@ -236,7 +287,7 @@ class Body(Writer):
         self.texts |= {r: (name, PRIMARY) for r, name in zip(s.results, variables, strict=True)}
 
     def _side(self, scope: Scope, variables: Sequence[str], ends: Sequence[int]) -> Iterator[str]:
-        yield from self.scope(scope)
+        yield from self.items(scope.items)
         for name, end in zip(variables, ends, strict=True):
             yield self.assigned(f"{name} = {self.text(end)};", end)
 
@@ -270,12 +321,9 @@ class Body(Writer):
     def _turn(self, s: For, k: str) -> Iterator[str]:
         if s.down:
             yield f"{self.indent}{k} -= 1u;"
-        for n, item in enumerate(s.scope.items):
-            if n == s.test_at:
-                yield from self._break(s)
-            yield from self.item(item)
-        if len(s.scope.items) == s.test_at:
-            yield from self._break(s)
+        yield from self.items(s.scope.items[: s.test_at])
+        yield from self._break(s)
+        yield from self.items(s.scope.items[s.test_at :])
         yield from self._next(s)
 
     def _break(self, s: For) -> Iterator[str]:
@@ -285,18 +333,23 @@ class Body(Writer):
     def _next(self, s: For) -> Iterator[str]:
         """The carries of the next turn, each set when no other is made of what it was any more."""
         ends = {p: y for p, y in zip(s.params, s.yields, strict=True) if p != y}
-        asked = {p: self._carries_in(y, ends) for p, y in ends.items()}
-        texts = {p: self.text(y) for p, y in ends.items()}
+        asked = {p: self._carries_in(y, ends) - {p} for p, y in ends.items()}
+        waits = Counter(a for others in asked.values() for a in others)
+        texts, places = {p: self.text(y) for p, y in ends.items()}, list(ends)
+        free = [n for n, p in enumerate(places) if not waits[p]]
+        number = {p: n for n, p in enumerate(places)}
         while texts:
-            free = [p for p in texts if not any(p in asked[q] for q in texts if q != p)]
-            if not free:
+            if free:
+                p = places[heappop(free)]
+                yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
+            else:
                 p, init = next(iter(texts.items()))
-                name = self._free(f"next_{self.texts[p][0]}")
-                yield self.assigned(f"let {name} = {init};", ends[p])
-                texts[p], asked[p] = name, set()
-                continue
-            p = free[0]
-            yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
+                texts[p] = self._free(f"next_{self.texts[p][0]}")
+                yield self.assigned(f"let {texts[p]} = {init};", ends[p])
+            for a in asked.pop(p, ()):
+                waits[a] -= 1
+                if not waits[a]:
+                    heappush(free, number[a])
 
     def _carries_in(self, i: int, carries: Collection[int]) -> set[int]:
         """The carries in the text of a value."""

@@ -201,6 +201,40 @@ def test_a_missing_barrier_is_found() -> None:
             run(wrong)
 
 
+def test_all_of_a_group_agree() -> None:
+    k = Kernel(InGroups(4))
+    x, place = own_number(k), k.buffer("place", "group", size=4)
+    k.store(place, k.local, x)
+    first = k.agreed(place, k.word(0))
+    k.store(place, k.local, first)
+    assert run(written(k, first))[:, 0].tolist() == [X[0]] * 4 + [X[4]] * 4
+
+    k = Kernel(InGroups(4))
+    x, place = own_number(k), k.buffer("place", "group", size=4)
+    k.store(place, k.local, x)
+    found = k.agreed(place, k.local)
+    with pytest.raises(AssertionError, match="ask for different numbers"):
+        run(written(k, found))
+
+
+def test_groups_that_add_to_one_number() -> None:
+    k = Kernel(InGroups(4))
+    own_number(k)
+    total = k.buffer("total", "write", "u", atomic=True)
+    k.store(total, k.word(1), k.add(ops.word_add, k.local, k.word(1)), add=True)
+    y, found = np.zeros((8, 1)), np.zeros(2, np.uint32)
+    execute(written(k, k.constant(0.0)), {"x": X, "y": y, "total": found}, len(X))
+    assert found.tolist() == [0, 20]
+
+
+def test_the_length_of_a_buffer() -> None:
+    k = Kernel(InGroups(4))
+    own_number(k)
+    length = k.length(k.buffers[0])
+    assert length == k.length(k.buffers[0])
+    assert (run(written(k, k.add(ops.word_float, length))) == len(X)).all()
+
+
 def test_two_writers_of_one_place_are_found() -> None:
     k = Kernel(InStep(4))
     own_number(k)

@@ -220,3 +220,35 @@ def test_sums_over_a_group_are_reached_by_all() -> None:
     positive = k.add(ops.lt, k.constant(1.0), mine)
     k.when(positive, lambda: k.store(y, k.cell, k.add(lane_sum, mine)))
     refused(k, "lane_sum")
+
+
+def test_what_a_group_agrees_on() -> None:
+    k = kernel()
+    place = k.buffer("place", "group", "u", 1)
+    going = k.add(ops.word_lt, k.word(0), k.agreed(place, k.word(0)))
+    k.when(going, k.barrier)
+    verify(k)
+    own = k.add(ops.word_lt, k.word(0), k.load(place, k.word(0)))
+    k.when(own, k.barrier)
+    refused(k, "stands where control flow may vary")
+    k = kernel()
+    own = k.add(ops.word_lt, k.local, k.word(1))
+    place = k.buffer("place", "group", "u", 1)
+    k.when(own, lambda: k.names.update({k.agreed(place, k.word(0)): "first"}))
+    refused(k, "stands where control flow may vary")
+    k = kernel()
+    k.agreed(k.buffer("y", "write"), k.word(0))
+    refused(k, "y is not a group's")
+
+
+def test_quads_and_numbers_that_groups_add_to() -> None:
+    k = kernel()
+    tile = k.buffer("tile", "group", size=16, quads=True)
+    k.store(tile, k.offset(k.local, 4, 3), k.constant(0.0))
+    k.load(tile, k.word(9))
+    verify(k)
+    k.load(tile, k.local)
+    refused(k, "tile has quads")
+    k = kernel()
+    k.store(k.buffer("total", "write", "u", atomic=True), k.word(0), k.local)
+    refused(k, "several groups write to total")

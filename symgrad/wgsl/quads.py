@@ -1,0 +1,117 @@
+"""Numbers that stand in fours: those of one quad are read, and written, as one vector."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from symgrad.expr.node import Graph
+from symgrad.kernel.language import (
+    Buffer,
+    Kernel,
+    Load,
+    Scope,
+    Statement,
+    Store,
+    accesses,
+    scopes_of,
+)
+from symgrad.kernel.quads import Quad, quad_of
+from symgrad.kernel.uses import Uses
+
+COMPONENTS = "xyzw"
+
+
+@dataclass(frozen=True)
+class Together:
+    """The stores of all numbers of a quad, in their order."""
+
+    buffer: Buffer
+    quad: Quad
+    values: tuple[int, ...]
+
+
+class Quads:
+    """The accesses of a kernel to buffers of quads.
+
+    ``first`` says of each number that is read together with others which of them is read first.
+    """
+
+    def __init__(self, kernel: Kernel, uses: Uses) -> None:
+        self._kernel, self._uses = kernel, uses
+        self.indices: set[int] = set()
+        """Indices of these buffers, and four times the quad: nobody needs their values."""
+        self.first: dict[int, int] = {}
+        if any(b.quads for b in kernel.buffers):
+            self._scope(kernel.main)
+
+    def of(self, index: int) -> tuple[Quad, str]:
+        """The quad of an index, and which component of it."""
+        found = quad_of(self._kernel.graph, index)
+        assert found is not None, f"the index {index} is of no known number of a quad"
+        return found[0], COMPONENTS[found[1]]
+
+    def joined(self, items: Iterable[int | Statement]) -> Iterator[int | Statement | Together]:
+        """The items, stores of all numbers of a quad as one."""
+        waiting: list[Store] = []
+        for item in items:
+            if isinstance(item, int):
+                yield item
+                continue
+            if not self._goes_on(waiting, item):
+                yield from waiting
+                waiting = []
+            if isinstance(item, Store) and self._goes_on(waiting, item):
+                waiting.append(item)
+                if len(waiting) == 4:
+                    quad, _ = self.of(item.index)
+                    yield Together(item.buffer, quad, tuple(s.value for s in waiting))
+                    waiting = []
+            else:
+                yield item
+        yield from waiting
+
+    def _goes_on(self, waiting: Sequence[Store], item: Statement) -> bool:
+        """Whether a store is that of the next number of a quad."""
+        if not isinstance(item, Store) or item.add or not item.buffer.quads:
+            return False
+        quad, component = self.of(item.index)
+        same = [s.buffer is item.buffer and self.of(s.index)[0] == quad for s in waiting]
+        return all(same) and component == COMPONENTS[len(waiting)]
+
+    def _scope(self, scope: Scope) -> None:
+        """Find what is read together: nodes of a scope, or loads with no other statement between.
+
+        A run of loads ends where something else than a load stands.
+        """
+        loads, reads = defaultdict[object, list[int]](list), defaultdict[object, list[int]](list)
+        for item in scope.items:
+            for buffer, index in accesses(self._kernel, item):
+                if buffer.quads and index is not None:
+                    self._note(buffer, index, item, reads if isinstance(item, int) else loads)
+            if not isinstance(item, int | Load) or (isinstance(item, Load) and item.agreed):
+                self._join(loads.values())
+                loads.clear()
+                for inner in scopes_of(item):
+                    self._scope(inner)
+        self._join([*loads.values(), *reads.values()])
+
+    def _note(
+        self, buffer: Buffer, index: int, item: int | Statement, found: dict[object, list[int]]
+    ) -> None:
+        graph = self._kernel.graph
+        self.indices |= {index, *_fourfold(graph, index)}
+        result = item if isinstance(item, int) else item.result if isinstance(item, Load) else None
+        if result is not None and result in self._uses.counts:
+            found[buffer, self.of(index)[0]].append(result)
+
+    def _join(self, found: Iterable[Sequence[int]]) -> None:
+        for together in found:
+            if len(together) > 1:
+                self.first.update((i, together[0]) for i in together)
+
+
+def _fourfold(graph: Graph, index: int) -> Iterator[int]:
+    """The arguments of an index that are operations: four times its quad."""
+    return (a for a in graph.args(index) if graph.args(a) and quad_of(graph, a) is not None)
