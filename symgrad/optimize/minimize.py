@@ -40,7 +40,7 @@ from symgrad.values.tables import Reduce
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.solve import fits
+from symgrad.wgsl.matrix import fits
 from symgrad.wgsl.transfer import by_threads
 
 MOST_STEPS: Final = 2**24

@@ -6,10 +6,10 @@ its invocations share the rows out, add up their sums in workgroup memory, and a
 update. Either way, sums of `BLOCK` rows are added with their rounding errors kept.
 
 Bindings: 0 is the uniform block (count, zero, infinity, nan), whose count is that of the steps; 1
-the own data, (R, own, S) for invocations and (S, R, own) for workgroups; 2 the states, (state, S)
-for invocations and (S, state) for workgroups; 3 the `PROGRESS` words: steps done, problems that are
-still active, rows; 4 the shared data (R, shared). Data that an iteration does not have are an array
-of one number.
+the own data, (R, own, S) for invocations and (S, R, own) for workgroups; 2 the shared data
+(R, shared); 3 the states, (state, S) for invocations and (S, state) for workgroups; 4 the
+`PROGRESS` words: steps done, problems that are still active, rows. Data that an iteration does not
+have are an array of one number.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ BINDINGS: Final = (
     "",
     "@group(0) @binding(0) var<uniform> params: Params;  // count: the steps to do",
     "@group(0) @binding(1) var<storage, read> own: array<f32>;",
-    "@group(0) @binding(2) var<storage, read_write> states: array<f32>;",
-    "@group(0) @binding(3) var<storage, read_write> progress: array<atomic<u32>>;  "
+    "@group(0) @binding(2) var<storage, read> table: array<f32>;",
+    "@group(0) @binding(3) var<storage, read_write> states: array<f32>;",
+    "@group(0) @binding(4) var<storage, read_write> progress: array<atomic<u32>>;  "
     "// steps done, active, rows",
-    "@group(0) @binding(4) var<storage, read_write> table: array<f32>;",
 )
 """What every kernel of an iteration begins with."""
 

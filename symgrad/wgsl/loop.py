@@ -26,9 +26,8 @@ from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
-from symgrad.wgsl.matrix import emit_with_matrix
+from symgrad.wgsl.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.solve import lanes, turns
 
 TURNS: Final = 60_000
 """Turns of all loops of an invocation in one dispatch, at most."""
@@ -143,7 +142,7 @@ class Loop:
         iteration, style = self.iteration, Style(self._math)
         with watch.stage("emit"):
             if iteration.matrix:
-                return emit_with_matrix(iteration, functions(self._math), style)
+                return with_matrix(iteration, functions(self._math), style)
             return emit_iteration(iteration, functions(self._math), form, style)
 
     # data -----------------------------------------------------------------------------------------
@@ -333,7 +332,7 @@ class Loop:
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
         progress = (self._progress.buffer, 0, 4 * PROGRESS)
-        bindings = gpu.bind(steps, [chunk.own, states, progress, shared])
+        bindings = gpu.bind(steps, [chunk.own, shared, states, progress], 2)
         groups = -(-chunk.count // data.form.lanes)
         return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
 
@@ -361,7 +360,7 @@ class Loop:
         """The compiled kernel of a form."""
         if form not in self._pipelines:
             start = time.perf_counter()
-            self._pipelines[form] = self.gpu.pipeline(self.source(form), 3)
+            self._pipelines[form] = self.gpu.pipeline(self.source(form), 2, 2)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
 

@@ -11,17 +11,23 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import InputError
+from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems
+from symgrad.kernel.programs.products import shares
 from symgrad.mathlib.define import functions
 from symgrad.wgsl import loop as running
 from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.emit import Style
 from symgrad.wgsl.iterate import Form
 from symgrad.wgsl.loop import Loop
-from symgrad.wgsl.matrix import emit_with_matrix
-from symgrad.wgsl.solve import fits, lanes, teams, turns
+from symgrad.wgsl.matrix import fits, lanes, turns, with_matrix
 
 BOXES = [(-np.inf, np.inf), (0.3, 0.8)]
 LARGEST = 37
+
+
+def module(iteration: Iteration) -> str:
+    return with_matrix(iteration, functions("accurate"), Style())
 
 
 def run(gpu: Gpu, case: Waves, steps: int) -> tuple[np.ndarray, Loop]:
@@ -62,7 +68,7 @@ def test_steps(gpu: Gpu, n: int, bounds: tuple[float, float]) -> None:
 
 
 def test_workgroups_and_teams_are_of_all_sizes() -> None:
-    sizes = [(lanes(n), teams(n)) for n in (3, 17, 27, 28)]
+    sizes = [(lanes(n), shares(n, lanes(n))) for n in (3, 17, 27, 28)]
     assert sizes == [(32, 4), (32, 2), (32, 1), (64, 1)]
 
 
@@ -124,19 +130,18 @@ def test_turns_are_bounded(gpu: Gpu) -> None:
 def test_what_fits_in_a_workgroup() -> None:
     assert [n for n in range(1, 100) if fits(n)] == [*range(1, LARGEST + 1)]
     with pytest.raises(InputError, match="a matrix of 38 variables"):
-        emit_with_matrix(Waves(LARGEST + 1, 1, 1).made(), functions("accurate"))
+        module(Waves(LARGEST + 1, 1, 1).made())
 
 
 def test_code_grows_with_the_variables_alone() -> None:
-    lengths = [len(emit_with_matrix(Waves(n, 1, 1).made(), functions("accurate")).splitlines())
-               for n in (10, 20, 30)]  # fmt: skip
+    lengths = [len(module(Waves(n, 1, 1).made()).splitlines()) for n in (10, 20, 30)]
     assert abs(lengths[2] - 2 * lengths[1] + lengths[0]) <= 0.02 * lengths[2]
 
 
 @needs_tint
 def test_tint_takes_them() -> None:
     cases = [Waves(n, 1, 1, box, 0.3, r) for n in (3, LARGEST) for box in BOXES for r in (1, 2)]
-    sources = [emit_with_matrix(case.made(), functions("accurate")) for case in cases]
+    sources = [module(case.made()) for case in cases]
     assert check_with_tint(sources) == [None] * len(sources)
 
 

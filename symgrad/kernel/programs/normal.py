@@ -1,0 +1,236 @@
+"""Iterations with the matrix of normal equations, kept in an array: a team does each problem.
+
+Code grows with the number of variables alone; what grows with its square or its cube are loops that
+a team shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from symgrad.expr import ops
+from symgrad.expr.node import INPUT, Graph, paused_gc, reachable
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.lower import inline
+from symgrad.kernel.plan import Call, Iteration, Output
+from symgrad.kernel.programs.products import SIDE, Row, products_of, room
+from symgrad.kernel.programs.solve import HELD, RIGHT, System, half, multiply
+from symgrad.kernel.team import Team
+
+DONE, ACTIVE, COUNT = range(3)
+"""Words of progress: the steps of all problems, problems that are active, and rows."""
+
+
+@paused_gc()
+def normal_program(iteration: Iteration, target: Target) -> Kernel:
+    """The kernel that does steps of an iteration with a matrix, ``count`` of them at most.
+
+    Its buffers are ``own`` (S, R, own) and ``table`` (R, shared), which are read, and ``states``
+    (S, state) and the words of ``progress``.
+    """
+    return _Program(iteration, target).k
+
+
+class _Program:
+    """The parts of the kernel."""
+
+    def __init__(self, iteration: Iteration, target: Target) -> None:
+        assert iteration.matrix and iteration.rows, "there is a matrix, of sums over rows"
+        self.iteration, self.data, self.matrix = iteration, iteration.rows, iteration.matrix
+        self.k = k = Kernel(target, iteration.update.name)
+        self.own, self.table = k.buffer("own", "read"), k.buffer("table", "read")
+        self.states = k.buffer("states", "write")
+        self.progress = k.buffer("progress", "write", "u", atomic=True)
+        self.team, self.n, self.size = Team(k), self.matrix.n, self.matrix.size
+        self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
+        length = max(SIDE * len(self.numbers), room(self.n))
+        self.tile = self.team.array("factors", length, quads=True)
+        self.work = self.team.array("work", half(self.n + 1))
+        self.kept = self.team.array("matrix", self.size)
+        self.products = products_of(self.team, self.n, self.tile, self.work)
+        self.exists, self.problem = self._problem()
+        self.rows = self.team.agreed("count_of_rows", lambda: k.load(self.progress, k.word(COUNT)))
+        k.names |= {self.rows: "row_count", self.problem: "problem"}
+        self._write()
+
+    def _problem(self) -> tuple[int, int]:
+        """Whether the team has a problem, and its number; past the end it is the last one again."""
+        k, number = self.k, self.team.number
+        if k.target.whole:
+            return k.truth(True), number
+        count = k.add(ops.word_div, k.length(self.states), k.word(self.iteration.state))
+        last = k.add(ops.word_sub, count, k.word(1))
+        return k.add(ops.word_lt, number, count), k.add(ops.word_min, number, last)
+
+    def _write(self) -> None:
+        k = self.k
+        first = self._load()
+        state, done = k.loop(
+            k.word(0), k.count, first, lambda _, state: self._step(state),
+            test=lambda _, state: self._goes_on(state),
+        )  # fmt: skip
+        self._store(state)
+        if not k.target.whole:
+            self.team.first(lambda: k.when(self.exists, lambda: self._report(state, done)))
+
+    def _report(self, state: Sequence[int], done: int) -> None:
+        k = self.k
+        k.store(self.progress, k.word(DONE), done, add=True)
+        active = k.add(ops.word_where, self._is_active(state), k.word(1), k.word(0))
+        k.store(self.progress, k.word(ACTIVE), active, add=True)
+
+    def _is_active(self, state: Sequence[int]) -> int:
+        return self.k.add(ops.ne, state[-1], self.k.constant(0.0))
+
+    def _goes_on(self, state: Sequence[int]) -> int:
+        """Whether there is a step to do: all of a team agree."""
+        k = self.k
+
+        def word() -> int:
+            going = k.add(ops.logical_and, self._is_active(state), self.exists)
+            return k.add(ops.word_where, going, k.word(1), k.word(0))
+
+        return k.add(ops.word_lt, k.word(0), self.team.agreed("going", word))
+
+    # the state -----------------------------------------------------------------------------------
+
+    def _load(self) -> list[int]:
+        """The numbers of the state that are not in its matrix, by way of the tile."""
+        k = self.k
+
+        def number(i: int) -> None:
+            k.store(self.tile, k.offset(i, SIDE, 0), k.load(self.states, self._number(i)))
+
+        self.team.share(k.word(len(self.numbers)), number)
+        self.team.share(k.word(self.size), lambda i: k.store(
+            self.kept, i, k.load(self.states, self._element(i))))  # fmt: skip
+        self.team.wait()
+        return [k.load(self.tile, k.word(SIDE * i)) for i in range(len(self.numbers))]
+
+    def _store(self, state: Sequence[int]) -> None:
+        k = self.k
+        self.team.wait()
+        self.team.first(lambda: self._stage(state))
+        self.team.wait()
+
+        def number(i: int) -> None:
+            k.store(self.states, self._number(i), k.load(self.tile, k.offset(i, SIDE, 0)))
+
+        def store() -> None:
+            self.team.share(k.word(len(self.numbers)), number)
+            self.team.share(k.word(self.size), lambda i: k.store(
+                self.states, self._element(i), k.load(self.kept, i)))  # fmt: skip
+
+        store() if k.target.whole else k.when(self.exists, store)
+
+    def _stage(self, state: Sequence[int]) -> None:
+        for i, value in enumerate(state):
+            self.k.store(self.tile, self.k.word(SIDE * i), value)
+
+    def _number(self, i: int) -> int:
+        """Where the i-th number stands that is not in the matrix."""
+        k = self.k
+        before = k.add(ops.word_lt, i, k.word(self.matrix.first))
+        skipped = k.add(ops.word_where, before, i, k.add(ops.word_add, i, k.word(self.size)))
+        return k.add(ops.word_add, self._start(), skipped)
+
+    def _element(self, i: int) -> int:
+        """Where the i-th number of the matrix stands."""
+        k = self.k
+        first = k.add(ops.word_add, self._start(), k.word(self.matrix.first))
+        return k.add(ops.word_add, first, i)
+
+    def _start(self) -> int:
+        return self.k.add(ops.word_mul, self.problem, self.k.word(self.iteration.state))
+
+    # a step --------------------------------------------------------------------------------------
+
+    def _step(self, state: Sequence[int]) -> list[int]:
+        """The next state."""
+        k, update = self.k, self.iteration.update
+        k.names |= {v: f"s{i}" for v, i in zip(state, self.numbers, strict=True)}
+        here = dict(zip(self.numbers, state, strict=True))
+        self.products.add_up(self.rows, self._fillers(here), self.matrix.weight)
+        inputs = _inputs(update.graph, update.outputs)
+        known = {i: self._known(number, here) for number, i in inputs.items()
+                 if number < self.iteration.state + 1 + self.n + self.size}  # fmt: skip
+        for call, output in zip(self.matrix.calls, update.outputs[1:], strict=True):
+            found = self._call(call, inline(k, update.graph, output.nodes, known))
+            known |= {inputs[i]: v for i, v in found.items() if i in inputs}
+        after = [update.outputs[0].nodes[i] for i in self.numbers]
+        return inline(k, update.graph, after, known)
+
+    def _fillers(self, state: dict[int, int]) -> list[Row]:
+        """What computes the derivatives and the residual of a row, for each residual."""
+        data = self.data
+        inputs = [_inputs(data.graph, [o]) for o in data.outputs]
+        return [
+            partial(self._row, state, known, o)
+            for known, o in zip(inputs, data.outputs, strict=True)
+        ]
+
+    def _row(
+        self, state: dict[int, int], inputs: dict[int, int], output: Output, row: int
+    ) -> list[int]:
+        known = {i: state[n] if n < self.data.parameters else self._column(row, n)
+                 for n, i in inputs.items()}  # fmt: skip
+        return inline(self.k, self.data.graph, output.nodes, known)
+
+    def _column(self, row: int, number: int) -> int:
+        """A column of a row: what is shared comes first."""
+        k, it = self.k, self.iteration
+        c = number - self.data.parameters
+        if c < it.shared:
+            return k.load(self.table, k.offset(row, it.shared, c))
+        before = k.add(ops.word_mul, self.problem, self.rows)
+        return k.load(self.own, k.offset(k.add(ops.word_add, before, row), it.own, c - it.shared))
+
+    def _known(self, number: int, state: dict[int, int]) -> int:
+        """An input of the update: a number of the state, or a sum."""
+        k = self.k
+        if number < self.iteration.state:
+            if number in state:
+                return state[number]
+            return k.load(self.kept, k.word(number - self.matrix.first))
+        sum_ = number - self.iteration.state
+        if sum_ == 0:
+            loss = k.load(self.work, k.word(self.size + self.n))
+            return k.add(ops.mul, k.constant(0.5), loss)
+        return k.load(self.work, k.word(self.size + sum_ - 1 if sum_ <= self.n else
+                                        sum_ - self.n - 1))  # fmt: skip
+
+    def _call(self, call: Call, arguments: Sequence[int]) -> dict[int, int]:
+        """Do a call; its results by the numbers of the inputs that they are."""
+        k, team = self.k, self.team
+        team.wait()
+        if call.kind == "keep":
+            k.when(k.add(ops.ne, arguments[0], k.constant(0.0)), lambda: team.share(
+                k.word(self.size), lambda i: k.store(self.kept, i, k.load(self.work, i))
+            ))  # fmt: skip
+            return {}
+        team.first(lambda: self._give(arguments))
+        team.wait()
+        if call.kind == "product":
+            multiply(team, self.n, self.kept, self.tile)
+        else:
+            system = System(team, self.n, self.kept, self.tile, self.work)
+            system.solve(held=len(arguments) > HELD * self.n)
+        team.wait()
+        place_ = 1 if call.kind == "product" else RIGHT
+        return {i: k.load(self.tile, k.word(SIDE * v + place_)) for v, i in enumerate(call.results)}
+
+    def _give(self, arguments: Sequence[int]) -> None:
+        """Write the arguments of a call to quads, one for each variable."""
+        k, zero = self.k, self.k.constant(0.0)
+        for v in range(self.n):
+            given = [*arguments[v :: self.n], *[zero] * SIDE][:SIDE]
+            for c, value in enumerate(given):
+                k.store(self.tile, k.word(SIDE * v + c), value)
+
+
+def _inputs(graph: Graph, outputs: Iterable[Output]) -> dict[int, int]:
+    """The inputs that some outputs need, by their numbers."""
+    nodes = graph.nodes
+    order = reachable(graph, [i for o in outputs for i in o.nodes])
+    return {nodes[i][1]: i for i in order if nodes[i][0] is INPUT}

@@ -1,0 +1,286 @@
+"""Sums over rows of all products of a row's numbers with each other, by a team.
+
+Of `ROWS` rows at a time, the numbers go to the quads of a tile. Then products are added up in
+blocks of `SIDE` by `SIDE`, of which those of the lower half are all there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Buffer
+from symgrad.kernel.programs.solve import half, place
+from symgrad.kernel.team import Team
+
+ROWS: Final = 64
+"""Rows that are worked on at a time."""
+
+LENGTH: Final = ROWS + 1
+"""Quads of the tile for each four numbers of a row: the odd one keeps reads in different banks."""
+
+SIDE: Final = 4
+"""Rows and columns of a block of products: a quad."""
+
+BLOCK: Final = 16
+"""Rows whose products are added up before their sum is added to others."""
+
+UNROLLED: Final = 4
+"""Rows of a block that stand there without a loop."""
+
+Row = Callable[[int], Sequence[int]]
+"""The numbers of a row, n + 1 of them, by its number."""
+
+Place = tuple[int, int]
+"""The row and the column of a block: how many are above it, and before it."""
+
+
+def quads(n: int) -> int:
+    """The quads of a row of n + 1 numbers."""
+    return -(-(n + 1) // SIDE)
+
+
+def blocks(n: int) -> int:
+    """The blocks of products of the lower half."""
+    return quads(n) * (quads(n) + 1) // 2
+
+
+def shares(n: int, team: int) -> int:
+    """How many of a team share the rows of a block: a power of 2, 4 at most."""
+    return max(k for k in (1, 2, 4) if k == 1 or k * blocks(n) <= team)
+
+
+def room(n: int) -> int:
+    """The numbers of the tile."""
+    return SIDE * quads(n) * LENGTH
+
+
+def products_of(team: Team, n: int, tile: Buffer, sums: Buffer) -> Products:
+    """What adds up the products of rows of n + 1 numbers, in the way that suits a team."""
+    enough = blocks(n) <= team.size
+    return (Carried if enough else InMemory)(team, n, tile, sums)
+
+
+class Products:
+    """The lower half of the matrix of sums of products, n + 1 by n + 1, which goes to ``sums``."""
+
+    def __init__(self, team: Team, n: int, tile: Buffer, sums: Buffer) -> None:
+        self.team, self.k, self.n = team, team.k, n
+        self.tile, self.sums = tile, sums
+
+    def add_up(self, rows: int, fill: Sequence[Row], weight: float) -> None:
+        """Write the sums, times their weight, over so many rows, of which each is several."""
+        k = self.k
+        self.team.share(k.word(half(self.n + 1)), self._clear)
+        tiles = k.add(ops.word_div, k.add(ops.word_add, rows, k.word(ROWS - 1)), k.word(ROWS))
+
+        def tile(t: int, totals: list[int]) -> list[int]:
+            start = k.add(ops.word_mul, t, k.word(ROWS))
+            end = k.add(ops.word_min, k.word(ROWS), k.add(ops.word_sub, rows, start))
+            self._call("total", totals)
+            for numbers in fill:
+                self._fill(start, end, numbers)
+                self.team.wait()
+                totals = self._added(totals, end)
+                self.team.wait()
+            return totals
+
+        totals, _ = k.loop(k.word(0), tiles, self._first(), tile)
+        self._finish(totals, weight)
+
+    def _clear(self, i: int) -> None:
+        self.k.store(self.sums, i, self.k.constant(0.0))
+
+    def _first(self) -> list[int]:
+        """What is carried from tile to tile, at first."""
+        raise NotImplementedError
+
+    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+        """Add the tile's products; what is carried to the next."""
+        raise NotImplementedError
+
+    def _finish(self, totals: Sequence[int], weight: float) -> None:
+        """Write the sums."""
+        raise NotImplementedError
+
+    def _fill(self, start: int, end: int, numbers: Row) -> None:
+        """Rows' numbers, and zeros behind the last row up to whole groups of `UNROLLED`."""
+        k, zero = self.k, self.k.constant(0.0)
+        count = SIDE * quads(self.n)
+
+        def row(slot: int) -> None:
+            found = [*numbers(k.add(ops.word_add, start, slot))]
+            self._put(slot, found + [zero] * (count - len(found)))
+
+        self.team.share(end, row)
+        up = k.add(ops.word_div, k.add(ops.word_add, end, k.word(UNROLLED - 1)), k.word(UNROLLED))
+        missing = k.add(ops.word_sub, k.add(ops.word_mul, up, k.word(UNROLLED)), end)
+        self.team.share(missing, lambda i: self._put(k.add(ops.word_add, end, i), [zero] * count))
+
+    def _put(self, slot: int, values: Sequence[int]) -> None:
+        k = self.k
+        for c, value in enumerate(values):
+            quad = k.add(ops.word_add, k.word(c // SIDE * LENGTH), slot)
+            k.store(self.tile, k.offset(quad, SIDE, c % SIDE), value)
+
+    def _summed(self, block: Place, end: int, share: int, shared: int) -> list[int]:
+        """The sums of a block's products over a share of the tile's rows."""
+        k = self.k
+        down, across = (k.add(ops.word_mul, i, k.word(LENGTH)) for i in block)
+        k.names |= {down: "left", across: "right"}
+        step = k.word(BLOCK * shared)
+        skipped = k.add(ops.word_mul, share, k.word(BLOCK))
+        more = k.add(ops.word_sub, k.add(ops.word_add, end, k.word(BLOCK * shared - 1)), skipped)
+        works = k.add(ops.word_lt, share, k.word(shared))
+        turns = k.add(ops.word_where, works, k.add(ops.word_div, more, step), k.word(0))
+        zeros = [k.constant(0.0)] * SIDE**2
+
+        def some(t: int, sums: list[int]) -> list[int]:
+            self._call("sum", sums)
+            first = k.add(ops.word_add, skipped, k.add(ops.word_mul, t, step))
+            left = k.add(ops.word_min, k.word(BLOCK), k.add(ops.word_sub, end, first))
+            fours = k.add(ops.word_div, k.add(ops.word_add, left, k.word(UNROLLED - 1)),
+                          k.word(UNROLLED))  # fmt: skip
+
+            def four(u: int, sums: list[int]) -> list[int]:
+                self._call("part", sums)
+                row = k.add(ops.word_add, first, k.add(ops.word_mul, u, k.word(UNROLLED)))
+                for r in range(UNROLLED):
+                    sums = self._multiplied(down, across, k.add(ops.word_add, row, k.word(r)), sums)
+                return sums
+
+            found, _ = k.loop(k.word(0), fours, zeros, four)
+            return [k.add(ops.add, a, b) for a, b in zip(sums, found, strict=True)]
+
+        return k.loop(k.word(0), turns, zeros, some)[0]
+
+    def _call(self, name: str, values: Sequence[int]) -> None:
+        """Give values a name, and numbers."""
+        self.k.names |= {v: f"{name}{c}" for c, v in enumerate(values)}
+
+    def _multiplied(self, left: int, right: int, row: int, sums: Sequence[int]) -> list[int]:
+        """Sums, with the products of a row of the tile."""
+        k = self.k
+        factors = [
+            [k.load(self.tile, k.offset(k.add(ops.word_add, side, row), SIDE, c))
+             for c in range(SIDE)] for side in (left, right)
+        ]  # fmt: skip
+        return [
+            k.add(ops.add, total, k.add(ops.mul, a, b))
+            for total, (a, b) in zip(sums, product(*factors), strict=True)
+        ]
+
+    def _write(self, block: Place, values: Sequence[int], weight: float) -> None:
+        """Add the sums of a block to what is there: some are not of the lower half."""
+        k = self.k
+        for (i, j), value in zip(product(range(SIDE), repeat=2), values, strict=True):
+            row, column = (k.offset(b, SIDE, c) for b, c in zip(block, (i, j), strict=True))
+            inside = k.add(ops.word_lt, row, k.word(self.n + 1))
+            lower = k.add(ops.word_lt, column, k.add(ops.word_add, row, k.word(1)))
+            found = value if weight == 1.0 else k.add(ops.mul, value, k.constant(weight))
+            k.when(
+                k.add(ops.logical_and, inside, lower),
+                lambda r=row, c=column, v=found: k.store(self.sums, place(k, r, c), v, add=True),
+            )
+
+
+class Carried(Products):
+    """Each of a team has a block, or shares one; its sums are carried from tile to tile."""
+
+    def __init__(self, team: Team, n: int, tile: Buffer, sums: Buffer) -> None:
+        super().__init__(team, n, tile, sums)
+        k, count = self.k, self.k.word(blocks(n))
+        self.shared = shares(n, team.size)
+        self.share = k.add(ops.word_div, team.member, count)
+        number = k.add(ops.word_sub, team.member, k.add(ops.word_mul, self.share, count))
+        self.block = self._place(number)
+        k.names |= {self.share: "share", self.block[0]: "down", self.block[1]: "across"}
+
+    def _place(self, number: int) -> Place:
+        """The block of this number, row by row."""
+        k = self.k
+
+        def next_row(_: int, carries: list[int]) -> list[int]:
+            down, across = carries
+            over, below = k.add(ops.word_lt, down, across), k.add(ops.word_add, down, k.word(1))
+            rest = k.add(ops.word_sub, across, below)
+            return [k.add(ops.word_where, over, a, b) for a, b in ((below, down), (rest, across))]
+
+        (down, across), _ = k.loop(k.word(0), k.word(quads(self.n)), [k.word(0), number], next_row)
+        return down, across
+
+    def _first(self) -> list[int]:
+        return [*self.k.target.wide_zero(self.k)] * SIDE**2
+
+    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+        k, found = self.k, self._summed(self.block, end, self.share, self.shared)
+        parts = zip(k.target.grouped(totals), found, strict=True)
+        return [p for total, x in parts for p in k.target.wide_add(k, total, x)]
+
+    def _finish(self, totals: Sequence[int], weight: float) -> None:
+        """Those who share a block add one after the other."""
+        k = self.k
+        values = [k.target.narrow(k, total) for total in k.target.grouped(totals)]
+
+        def turn(t: int, _: object) -> tuple[()]:
+            mine = k.add(ops.word_lt, k.add(ops.word_xor, self.share, t), k.word(1))
+            k.when(mine, lambda: self._write(self.block, values, weight))
+            self.team.wait()
+            return ()
+
+        k.loop(k.word(0), k.word(self.shared), (), turn)
+
+
+class InMemory(Products):
+    """One does all blocks, whose sums are in memory."""
+
+    def __init__(self, team: Team, n: int, tile: Buffer, sums: Buffer) -> None:
+        super().__init__(team, n, tile, sums)
+        assert team.alone, f"there are {blocks(n)} blocks for a team of {team.size}"
+        size = SIDE**2 * blocks(n)
+        self.wide = [
+            team.array(f"part{c}", size, kind) for c, kind in enumerate(self.k.target.wide)
+        ]
+
+    def _first(self) -> list[int]:
+        for buffer in self.wide:
+            self.k.fill(buffer)
+        return []
+
+    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+        k = self.k
+
+        def add(block: Place, at: list[int]) -> None:
+            found = self._summed(block, end, k.word(0), 1)
+            for i, x in zip(at, found, strict=True):
+                parts = k.target.wide_add(k, self._total(i), x)
+                for buffer, part in zip(self.wide, parts, strict=True):
+                    k.store(buffer, i, part)
+
+        self._each(add)
+        return []
+
+    def _finish(self, totals: Sequence[int], weight: float) -> None:
+        k = self.k
+        self._each(lambda block, at: self._write(
+            block, [k.target.narrow(k, self._total(i)) for i in at], weight))  # fmt: skip
+
+    def _total(self, i: int) -> tuple[int, ...]:
+        return tuple(self.k.load(buffer, i) for buffer in self.wide)
+
+    def _each(self, body: Callable[[Place, list[int]], None]) -> None:
+        """All blocks, with the places of their sums."""
+        k = self.k
+
+        def row(down: int, _: object) -> tuple[()]:
+            def block(across: int, _: object) -> tuple[()]:
+                number = place(k, down, across)
+                body((down, across), [k.offset(number, SIDE**2, c) for c in range(SIDE**2)])
+                return ()
+
+            k.loop(k.word(0), k.add(ops.word_add, down, k.word(1)), (), block)
+            return ()
+
+        k.loop(k.word(0), k.word(quads(self.n)), (), row)

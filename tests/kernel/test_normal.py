@@ -1,0 +1,49 @@
+"""Iterations with a matrix as programs of the kernel language: against their meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matrices import Waves
+
+from symgrad.kernel.execute import execute
+from symgrad.kernel.language import Target
+from symgrad.kernel.programs.normal import ACTIVE, COUNT, DONE, normal_program
+from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.verify import verify
+
+STEPS = 3
+
+
+def run(case: Waves, target: Target) -> tuple[np.ndarray, np.ndarray]:
+    """The states after some steps, and what the kernel tells of them."""
+    kernel = normal_program(case.made(), target)
+    verify(kernel)
+    states, progress = case.states().copy(), np.zeros(3, np.uint32)
+    progress[COUNT] = case.points
+    data = {"own": np.ascontiguousarray(case.y), "table": case.x}
+    groups = case.problems if target.team > 1 else case.problems // target.width
+    execute(kernel, {**data, "states": states, "progress": progress}, STEPS, groups)
+    return states, progress
+
+
+@pytest.mark.parametrize("target", [InGroups(32, grid=True), InStep(2)], ids=["group", "alone"])
+@pytest.mark.parametrize("n", [3, 6])
+def test_steps(n: int, target: Target) -> None:
+    case = Waves(n, 4, 70, (0.3, 0.8), 0.25, residuals=2 if n == 3 else 1)
+    found, progress = run(case, target)
+    want = case.expected(STEPS)
+    np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12 * np.abs(want).max())
+    if target.team > 1:
+        taken = case.layout.split(want)[2][:, 0]
+        assert progress[DONE] >= taken.sum() and progress[ACTIVE] == (want[:, -1] != 0).sum()
+
+
+def test_more_groups_than_problems() -> None:
+    case, target = Waves(3, 2, 5), InGroups(32, grid=True)
+    kernel, states = normal_program(case.made(), target), case.states().copy()
+    progress = np.array([0, 0, case.points], np.uint32)
+    arrays = {"own": np.ascontiguousarray(case.y), "table": case.x}
+    execute(kernel, {**arrays, "states": states, "progress": progress}, 1, groups=5)
+    np.testing.assert_allclose(states, case.expected(1), rtol=1e-9)
+    assert progress[DONE] == 2
