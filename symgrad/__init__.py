@@ -129,6 +129,7 @@ from symgrad.expr.verbs import (
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
     from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
+    from symgrad.expr.implicit import custom_root, fixed_point
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
@@ -240,6 +241,7 @@ __all__ = [
     "cosh",
     "count_ops",
     "curve_fit",
+    "custom_root",
     "custom_vjp",
     "device_array",
     "devices",
@@ -254,6 +256,7 @@ __all__ = [
     "exp2",
     "expm1",
     "fit_many",
+    "fixed_point",
     "floor",
     "floor_divide",
     "fma",
@@ -354,6 +357,7 @@ _LATER = {
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
     "symgrad.expr.control": "cond fori_loop scan switch while_loop",
+    "symgrad.expr.implicit": "custom_root fixed_point",
     "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "

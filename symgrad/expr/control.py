@@ -111,7 +111,7 @@ def fori_loop(
     """
     most = _checked(most)
     _require_functions(body)
-    graph = _graph_of(lo, hi, init)
+    graph = graph_among(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
         return counted(range(int(start), int(end)), body, init, most)
@@ -154,7 +154,7 @@ def while_loop(
     """
     most = _checked(max_steps)
     _require_functions(cond, body)
-    graph = _graph_of(init)
+    graph = graph_among(init)
     if graph is None:
         return repeated(cond, body, init, most)
     last = MOST_TURNS if most is None else most
@@ -203,7 +203,7 @@ def scan(
     """
     _require_functions(step)
     rows = Rows.of(xs, _checked(length))
-    graph = _graph_of(init, *rows.arrays)
+    graph = graph_among(init, *rows.arrays)
     if graph is None:
         return scanned(step, init, rows, reverse)
     given = rows.in_memory(graph)
@@ -273,7 +273,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
         0.0
     """
     _require_functions(then, otherwise)
-    graph = _graph_of(pred)
+    graph = graph_among(pred)
     if graph is None:
         return (then if pred else otherwise)(*operands)
     chosen = _condition(graph, pred, then)
@@ -311,7 +311,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     _require_functions(*branches)
     if not branches:
         raise InputError(located("sg.switch needs at least one branch"))
-    at = bound(_graph_of(index), index, "the index")
+    at = bound(graph_among(index), index, "the index")
     if isinstance(at, int):
         return branches[min(max(at, 0), len(branches) - 1)](*operands)
 
@@ -366,7 +366,7 @@ def _checked(most: Any) -> int | None:
     return int(most)
 
 
-def _graph_of(*values: Any) -> Graph | None:
+def graph_among(*values: Any) -> Graph | None:
     """The graph that expressions in nests are of, or else of the function that is traced."""
     stack = list(values)
     while stack:
