@@ -128,6 +128,7 @@ from symgrad.expr.verbs import (
 
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
+    from symgrad.expr.casts import int32, uint32
     from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.implicit import custom_root, fixed_point
     from symgrad.expr.sympy_bridge import from_sympy, to_sympy
@@ -284,6 +285,7 @@ __all__ = [
     "hypot",
     "i0e",
     "i1e",
+    "int32",
     "interp",
     "isfinite",
     "isinf",
@@ -342,6 +344,7 @@ __all__ = [
     "text",
     "to_sympy",
     "trunc",
+    "uint32",
     "value_and_grad",
     "var",
     "vjp",
@@ -356,6 +359,7 @@ _LATER = {
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
+    "symgrad.expr.casts": "int32 uint32",
     "symgrad.expr.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.implicit": "custom_root fixed_point",
     "symgrad.expr.sympy_bridge": "from_sympy to_sympy",

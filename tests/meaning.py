@@ -42,6 +42,20 @@ def normal_quantile(p: Any) -> Any:
     return mp.findroot(lambda x: mp.log(mp.ncdf(x)) - mp.log(p), start)
 
 
+def _threefry(a: int, b: int, *block: int) -> tuple[int, int]:
+    """Threefry-2x32-20 of Salmon et al. (2011), round by round, on Python's integers."""
+    key, (x, y) = (a, b, a ^ b ^ 0x1BD11BDA), block
+    x, y = (x + a) % 2**32, (y + b) % 2**32
+    for turn in range(20):
+        bits = (13, 15, 26, 6, 17, 29, 16, 24)[turn % 8]
+        x = (x + y) % 2**32
+        y = (y << bits) % 2**32 ^ y >> (32 - bits) ^ x
+        if turn % 4 == 3:
+            s = turn // 4 + 1
+            x, y = (x + key[s % 3]) % 2**32, (y + key[(s + 1) % 3] + s) % 2**32
+    return x, y
+
+
 MEANING: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
@@ -117,6 +131,12 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "word_xor": lambda a, b: int(a) ^ int(b),
     "word_shift_left": lambda a, b: (int(a) << int(b)) % 2**32,
     "word_shift_right": lambda a, b: int(a) >> int(b), "word_lt": lambda a, b: int(a) < int(b),
+    "word_eq": lambda a, b: int(a) == int(b),
+    "uint32": lambda x: min(max(int(x), 0), 2**32 - 1),
+    "int32": lambda x: min(max(int(x), -(2**31)), 2**31 - 1) % 2**32,
+    "uint32_float": lambda w: w, "int32_float": lambda w: w - (2**32 if w >= 2**31 else 0),
+    "threefry_first": lambda *words: _threefry(*map(int, words))[0],
+    "threefry_second": lambda *words: _threefry(*map(int, words))[1],
     "word_min": min, "word_where": lambda c, a, b: a if c else b, "word_float": lambda x: x,
     "signed_float": lambda x: (int(x) + 2**31) % 2**32 - 2**31,
     "nearest_word": lambda x: int(mp.nint(x)) % 2**32,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -10,7 +11,8 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.array import TracedArray, array, in_memory
-from symgrad.expr.expression import WRAP, Condition, Word, operand, require_graph
+from symgrad.expr.expression import WRAP, Condition, operand, require_graph
+from symgrad.expr.integers import SignedWord, Word
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Graph, Handle
 from symgrad.expr.tree import Tree, apart, flatten
@@ -18,9 +20,12 @@ from symgrad.expr.versions import Array
 from symgrad.expr.view import View
 
 _WORDS: Final = {
-    "f": "a number", "b": "a condition", "u": "a word", "F": "an array", "W": "an array of words",
+    "f": "a number", "b": "a condition", "u": "a uint32", "s": "an int32", "F": "an array",
+    "W": "an array of words",
 }  # fmt: skip
-"""What values of each type are called."""
+"""What values of each type are called; signed integers are words in the graph."""
+
+_INTEGERS: Final = {"u": Word, "s": SignedWord}
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class Nest:
 
     def wrap(self, graph: Graph, ids: Sequence[int]) -> Any:
         """The nest of these nodes."""
-        handles = iter([WRAP[t](graph, i) for t, i in zip(self.types, ids, strict=True)])
+        wraps = [_INTEGERS.get(t, WRAP.get(t)) for t in self.types]
+        handles = iter([wrap(graph, i) for wrap, i in zip(wraps, ids, strict=True)])
         blocks = zip(self.tree.blocks, self.kinds, strict=True)
         parts = (_leaf(block.shape, [next(handles) for _ in kind]) for block, kind in blocks)
         return self.tree.nest(parts, None)
@@ -163,7 +169,7 @@ def _type(value: Any) -> str:
     if isinstance(value, (bool, np.bool_, Condition)):
         return "b"
     if isinstance(value, Word):
-        return "u"
+        return "s" if isinstance(value, SignedWord) else "u"
     return value.type if isinstance(value, Array) else "f"
 
 
@@ -172,6 +178,8 @@ def _of_type(graph: Graph, value: Any, wanted: str, what: str) -> int:
     found = _type(value)
     if isinstance(value, Handle):
         require_graph(graph, value)
+    elif wanted in _INTEGERS and isinstance(value, numbers.Integral):
+        return _INTEGERS[wanted].of(graph, int(value)).id
     if found != wanted and (found, wanted) != ("b", "f"):
         raise TraceError(located(f"{what} is {_WORDS[found]} where it has to be {_WORDS[wanted]}"))
-    return operand(graph, value, wanted)
+    return value.id if wanted in _INTEGERS else operand(graph, value, wanted)

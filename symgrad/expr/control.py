@@ -287,7 +287,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     with OnePlace(graph):
         region, captured = close(graph, [], [*first, *second], capture=lambda i: i < mark)
         made = graph.add(choice_op(region, len(first)), chosen, *captured)
-        results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
+        results = [pick(graph, made, j, graph.type(i)) for j, i in enumerate(first)]
     return nest.wrap(graph, results)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr, Word, as_float, require_graph
+from symgrad.expr.expression import WRAP, Expr, Scalar, require_graph
 from symgrad.expr.misuse import located
 from symgrad.expr.node import WORD, Graph, Handle, Op, real_number
 
@@ -43,13 +43,11 @@ def bound(graph: Graph | None, value: Any, what: str) -> int | Expr:
     Raises:
         InputError: if it is a number, but no whole one. InputTypeError: if it is neither.
     """
-    if isinstance(value, Word):
-        return Expr(value.graph, value.graph.add(ops.word_float, value.id))
     if isinstance(value, np.ndarray) and not value.ndim:
         value = value.item()
-    if isinstance(value, Expr):
+    if isinstance(value, Scalar):
         require_graph(graph or value.graph, value)
-        return as_float(value)
+        return value.as_bound()
     if isinstance(value, numbers.Integral):
         return int(value)
     if not real_number(value).is_integer():
@@ -185,10 +183,7 @@ def within(graph: Graph, value: Any, n: int) -> tuple[Any, int | None]:
     Raises:
         InputError: for an integer that is out of range, or a number that is none.
     """
-    is_word = isinstance(value, Handle) and not isinstance(value, Expr)
-    found = Expr(graph, graph.add(ops.word_float, value.id)) if is_word else (
-        bound(graph, value, "an index")
-    )  # fmt: skip
+    found = bound(graph, value, "an index")
     if isinstance(found, int):
         if not -n <= found < n:
             raise InputError(located(f"index {found} is out of range: there are {n} elements"))
@@ -198,8 +193,8 @@ def within(graph: Graph, value: Any, n: int) -> tuple[Any, int | None]:
     known = whole(graph, found)
     i = index(graph, found) if known is None else known
     if known is not None and high < n:
-        return Word(graph, i), None
-    last = Word(graph, graph.add(ops.word_min, i, word(graph, n - 1)))
+        return WRAP["u"](graph, i), None
+    last = WRAP["u"](graph, graph.add(ops.word_min, i, word(graph, n - 1)))
     return last, ((found > -0.5) & (found < n - 0.5)).id
 
 

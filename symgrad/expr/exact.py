@@ -66,7 +66,7 @@ def real_or_nan(function: Function, *arguments: Any) -> Any:
         value = function(*arguments)
     except (ArithmeticError, ValueError, TypeError):
         return mp.nan
-    if isinstance(value, bool):
+    if isinstance(value, int):
         return value
     return mp.nan if isinstance(value, mp.mpc) and value.imag else mp.mpf(mp.re(value))
 
@@ -149,6 +149,7 @@ _STRUCTURE: Final[dict[str, Function]] = {
     "word_or": operator.or_,
     "word_xor": operator.xor,
     "word_lt": operator.lt,
+    "word_eq": operator.eq,
     "word_where": lambda c, a, b: a if c else b,
     "word_float": mpmath.mpf,
     "nearest_word": lambda x: int(mp.nint(x)) % _WORDS,

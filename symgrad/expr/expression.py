@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -44,7 +45,38 @@ def _reflected(op: Op, b: Any, a: Any) -> Any:
     return lifted if lifted is NotImplemented else _binary(op, lifted, b)
 
 
-class Expr(Handle):
+def _of_bits(function: Callable[[Any, Any], Any], swapped: bool = False) -> Any:
+    """An operator that integers have; of expressions of real numbers only counters do."""
+
+    def method(self: Expr, other: Any) -> Any:
+        if isinstance(other, np.ndarray) and other.ndim:
+            return NotImplemented
+        own = self.counter()
+        return function(other, own) if swapped else function(own, other)
+
+    return method
+
+
+class Scalar(Handle):
+    """A number: a real one, a truth value or an integer."""
+
+    __slots__ = ()
+    type: ClassVar[str]
+
+    def as_float(self) -> Expr:
+        """As a real number."""
+        raise NotImplementedError
+
+    def is_true(self) -> Condition:
+        """Whether it is not 0."""
+        return ops.ne(self, 0.0)
+
+    def as_bound(self) -> Expr:
+        """As a real number of which loops know the integer that it was."""
+        return self.as_float()
+
+
+class Expr(Scalar):
     """A scalar float expression: one node of a graph.
 
     Made by ``sg.var`` or given to a traced function. It takes Python's operators, NumPy's
@@ -77,6 +109,10 @@ class Expr(Handle):
         types = op.signature
         ids = [operand(graph, a, types[k]) for k, a in enumerate(args)]
         return WRAP[op.result](graph, graph.add(op, *ids))
+
+    def as_float(self) -> Expr:
+        """As a real number, which it is."""
+        return self
 
     # arithmetic ---------------------------------------------------------------------------------
 
@@ -158,6 +194,26 @@ class Expr(Handle):
 
     def __trunc__(self) -> Any:
         return ops.trunc(as_float(self))
+
+    # bits, which the counters of loops have as integers do ---------------------------------------
+
+    __and__, __rand__ = _of_bits(operator.and_), _of_bits(operator.and_, swapped=True)
+    __or__, __ror__ = _of_bits(operator.or_), _of_bits(operator.or_, swapped=True)
+    __xor__, __rxor__ = _of_bits(operator.xor), _of_bits(operator.xor, swapped=True)
+    __lshift__, __rlshift__ = _of_bits(operator.lshift), _of_bits(operator.lshift, swapped=True)
+    __rshift__, __rrshift__ = _of_bits(operator.rshift), _of_bits(operator.rshift, swapped=True)
+
+    def __invert__(self) -> Any:
+        return ~self.counter()
+
+    def counter(self) -> Any:
+        """The integer that a loop counts by; an error for any other real number."""
+        op, *args = self.graph.nodes[self.id]
+        if op is not ops.word_float:
+            raise TraceError(
+                located(f"{self!r} has no bits: it is a real number; cast it by sg.int32(...)")
+            )
+        return WRAP["u"](self.graph, *args)
 
     # comparisons --------------------------------------------------------------------------------
 
@@ -244,6 +300,10 @@ class Condition(Expr):
     __slots__ = ()
     type: ClassVar[str] = "b"
 
+    def as_float(self) -> Expr:
+        """As 1.0 where it holds, and 0.0 elsewhere."""
+        return ops.where(self, 1.0, 0.0)
+
     def __and__(self, other: Any) -> Any:
         return ops.logical_and(self, other)
 
@@ -270,64 +330,25 @@ class Integer(Handle):
         return self.graph.nodes[self.id][1]
 
 
-class Word(Handle):
-    """An unsigned 32-bit integer expression, from which mathlib builds floats bit by bit."""
-
-    __slots__ = ()
-
-    build = Expr.build
-
-    def __add__(self, other: Any) -> Any:
-        return ops.word_add(self, other)
-
-    def __and__(self, other: Any) -> Any:
-        return ops.word_and(self, other)
-
-    def __sub__(self, other: Any) -> Any:
-        return ops.word_sub(self, other)
-
-    def __mul__(self, other: Any) -> Any:
-        return ops.word_mul(self, other)
-
-    def __or__(self, other: Any) -> Any:
-        return ops.word_or(self, other)
-
-    def __xor__(self, other: Any) -> Any:
-        return ops.word_xor(self, other)
-
-    def __lshift__(self, other: Any) -> Any:
-        return ops.word_shift_left(self, other)
-
-    def __rshift__(self, other: Any) -> Any:
-        return ops.word_shift_right(self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return ops.word_lt(self, other)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return ops.word_div(self, other)
-
-
-WRAP: dict[str, Callable[[Graph, int], Any]] = {
-    "f": Expr, "b": Condition, "i": Integer, "u": Word,
-}  # fmt: skip
+WRAP: dict[str, Callable[[Graph, int], Any]] = {"f": Expr, "b": Condition, "i": Integer}
+"""The handles of values by their types; those of integers and arrays stand in their own files."""
 
 
 # --- numbers and other things as operands ---------------------------------------------------------
 
 
 def as_float(a: Any) -> Expr:
-    """A condition as 1.0 or 0.0; a float expression as it is."""
-    return ops.where(a, 1.0, 0.0) if isinstance(a, Condition) else a
+    """A number as a real one: a condition is 1.0 or 0.0."""
+    return a.as_float() if isinstance(a, Scalar) else a
 
 
 def lift(graph: Graph, value: Any) -> Any:
     """The value as a float expression of this graph; NotImplemented leaves it to NumPy."""
     if type(value) is float or (type(value) is int and abs(value) < 2**53):
         return Expr(graph, graph.constant(float(value)))
-    if isinstance(value, Expr):
+    if isinstance(value, Scalar):
         require_graph(graph, value)
-        return as_float(value)
+        return value.as_float()
     if isinstance(value, NDArrayOperatorsMixin):
         return NotImplemented
     if isinstance(value, np.ndarray) and (value.ndim or value.dtype == object):
@@ -341,8 +362,8 @@ def operand(graph: Graph, value: Any, kind: str) -> int:
         require_graph(graph, value)
         if kind == "f":
             return as_float(value).id
-        if kind == "b" and type(value) is Expr:
-            return (value != 0.0).id  # as NumPy's truth of a number
+        if kind == "b" and isinstance(value, Scalar) and value.type != "b":
+            return value.is_true().id  # as NumPy's truth of a number
         return value.id
     if isinstance(value, np.ndarray) and value.dtype == object and not value.ndim:
         return operand(graph, value.item(), kind)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -109,6 +109,8 @@ class Handle:
     """A node of a graph, and a share in the graph's life."""
 
     __slots__ = ("graph", "id")
+    is_integer: ClassVar[bool] = False
+    """Whether it is an integer of the user's."""
 
     def __init__(self, graph: Graph, i: int) -> None:
         self.graph = graph
@@ -116,6 +118,10 @@ class Handle:
 
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)`` in this handle's graph."""
+        raise NotImplementedError
+
+    def choose(self, name: str, args: Sequence[Any]) -> Any:
+        """A choice between integers, by this name; None if there is none."""
         raise NotImplementedError
 
 

@@ -28,6 +28,7 @@ from symgrad.expr.along import (
 )
 from symgrad.expr.array import ExprArray, array, holds_expressions, map_elements, plain, unknown
 from symgrad.expr.expression import Expr
+from symgrad.expr.integers import Word
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle, real_number
 from symgrad.expr.numpy_choices import clip, heaviside
@@ -87,6 +88,8 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.bitwise_or: operator.or_,
     np.bitwise_xor: operator.xor,
     np.invert: operator.invert,
+    np.left_shift: operator.lshift,
+    np.right_shift: operator.rshift,
     np.conjugate: operator.pos,
     np.heaviside: heaviside,
     np.fmax: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b))),
@@ -110,8 +113,10 @@ STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 }
 """What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
 
-BITWISE: Final = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert}
-"""Those that take truth values only."""
+BITWISE: Final = {
+    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift,
+}  # fmt: skip
+"""Those that take truth values and integers only."""
 
 LOGICAL: Final = {np.logical_and, np.logical_or}
 """Those that make a truth value of a single element too."""
@@ -239,9 +244,9 @@ def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
     function = _function(ufunc)
     if function and any(isinstance(a, Handle) for a in arguments):
         return function(*arguments)
-    kind = np.bool_ if ufunc in BITWISE else np.float64
+    values = arguments if ufunc in BITWISE else [np.float64(real_number(a)) for a in arguments]
     with np.errstate(all="ignore"):
-        return np.asarray(ufunc(*[kind(real_number(a)) for a in arguments])).item()
+        return np.asarray(ufunc(*values)).item()
 
 
 def _into(target: Any, result: Any) -> Any:
@@ -384,10 +389,10 @@ def install() -> None:
 
     They also get the methods that NumPy's loops over objects look for.
     """
-    for kind in (ExprArray, Expr):
+    for kind in (ExprArray, Expr, Word):
         kind.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
         kind.__array_function__ = _array_function  # type: ignore[attr-defined]
     for ufunc, function in UFUNCS.items():
-        for kind, method in ((Expr, function), (ExprArray, ufunc)):
+        for kind, method in ((Expr, function), (Word, function), (ExprArray, ufunc)):
             if not hasattr(kind, ufunc.__name__):
                 setattr(kind, ufunc.__name__, _method(method))

@@ -353,3 +353,39 @@ def first_digits(x: Array) -> Array:
 def _layout(x: Any) -> tuple[Any, int, int]:
     """The unsigned type as wide as x, its significand's stored digits, and its exponent's bias."""
     return (np.uint32, 23, 127) if x.dtype == np.float32 else (np.uint64, 52, 1023)
+
+
+def uint32(x: Any) -> Any:
+    """The nearest unsigned integer of 32 bits to x rounded towards 0; 0 of NaN."""
+    return np.asarray(_limited(x, 0, 2**32 - 1)).astype(np.uint32)
+
+
+def int32(x: Any) -> Any:
+    """The nearest signed integer of 32 bits to x rounded towards 0, as a word; 0 of NaN."""
+    return np.asarray(_limited(x, -(2**31), 2**31 - 1)).astype(np.int64).astype(np.uint32)
+
+
+def _limited(x: Any, low: int, high: int) -> Any:
+    whole = np.trunc(np.asarray(x, np.float64))
+    return np.clip(np.nan_to_num(whole, nan=0.0), low, high)
+
+
+ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+"""By how many bits the rounds of Threefry-2x32 rotate, four by four (Salmon et al., 2011)."""
+
+PARITY = 0x1BD11BDA
+"""The constant of Threefry's key schedule."""
+
+
+@np.errstate(over="ignore")
+def threefry(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
+    """The block (c, d) under the key (a, b), by Threefry-2x32 of 20 rounds."""
+    keys = a, b, a ^ b ^ np.uint32(PARITY)
+    x, y = np.add(c, a), np.add(d, b)
+    for group in range(5):
+        for bits in ROTATIONS[group % 2]:
+            x = x + y
+            y = ((y << np.uint32(bits)) | (y >> np.uint32(32 - bits))) ^ x
+        x = x + keys[(group + 1) % 3]
+        y = y + keys[(group + 2) % 3] + np.uint32(group + 1)
+    return x, y

@@ -14,6 +14,7 @@ from symgrad.expr.array import ExprArray, TracedArray, plain
 from symgrad.expr.arrays import ArrayOp
 from symgrad.expr.control import Tracing, require_closed
 from symgrad.expr.expression import Condition, Expr, as_float, require_graph
+from symgrad.expr.integers import Word, refuse_integer
 from symgrad.expr.misuse import Explaining
 from symgrad.expr.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.place import describe, resolve_places
@@ -110,11 +111,11 @@ def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> 
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(variables(graph, inputs))
+    graph.tracing = False
     outputs, structure = flatten_result(graph, result, f)
     if has_holes(graph):
         require_closed(graph, outputs)
     resolve_places(graph)
-    graph.tracing = False
     return Trace(graph, inputs, tuple(outputs), structure)
 
 
@@ -147,8 +148,7 @@ def require_feasible(count: int) -> None:
 
 def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
     """The trace, if its result is one number."""
-    if traced.structure.kind == "condition":
-        refuse_condition(f)
+    require_slope(traced.graph, traced.outputs[:1], traced.structure, f)
     if traced.structure.kind is not None and traced.structure != Tree("array", ()):
         kind = traced.structure.kind
         what = (
@@ -159,6 +159,15 @@ def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
             "or use sg.fused_forward or sg.fused_jacobian for several outputs"
         )
     return traced
+
+
+def require_slope(graph: Graph, roots: Sequence[int], structure: Tree, f: Any) -> None:
+    """Refuse a loss that is true or false, or an integer."""
+    if structure.kind == "condition":
+        refuse_condition(f)
+    if structure.kind == "integer":
+        (integer,) = graph.args(roots[0])
+        refuse_integer(Word(graph, integer), f"what {describe(f)} returned")
 
 
 def refuse_condition(f: Callable[..., Any]) -> NoReturn:
@@ -182,6 +191,8 @@ def _leaf(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree] | None:
     """The nodes of a result that is a number, a condition or an array; None of a container."""
     if isinstance(result, (Condition, bool, np.bool_)):
         return [_output(graph, result)], Tree("condition")
+    if isinstance(result, Word):
+        return [_output(graph, result)], Tree("integer")
     if isinstance(result, Handle) or _is_number(result):
         return [_output(graph, result)], Tree()
     if isinstance(result, (np.ndarray, TracedArray)):
@@ -205,5 +216,6 @@ def _is_number(result: Any) -> bool:
 def _output(graph: Graph, value: Any) -> int:
     if isinstance(value, Handle):
         require_graph(graph, value)
-        return as_float(value).id if isinstance(value, (Expr, Condition)) else value.id
+        graph.place = graph.places[value.id]
+        return as_float(value).id
     return graph.constant(real_number(value))

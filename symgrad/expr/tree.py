@@ -50,6 +50,7 @@ class Tree:
     """How arrays are nested.
 
     ``kind`` is None for one number, "condition" for one that says whether something is true,
+    "integer" for one that is an integer,
     "array" for an array of shape ``keys``, "dict" with its keys, or the class of a list, tuple or
     dataclass, whose keys are its fields.
     """
@@ -63,7 +64,7 @@ class Tree:
     @cached_property
     def is_leaf(self) -> bool:
         """Whether it is an array or a number itself."""
-        return self.kind in (None, "condition", "array")
+        return self.kind in (None, "condition", "integer", "array")
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

@@ -16,6 +16,7 @@ from symgrad.expr.array import ExprArray, array
 from symgrad.expr.control import require_closed
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
+from symgrad.expr.integers import Word, refuse_integer
 from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
 from symgrad.expr.region import regions
 from symgrad.expr.tree import Tree, flatten
@@ -67,7 +68,7 @@ def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
         y + 3
     """
     _refuse_function("vjp", exprs, "sg.value_and_grad(f), or trace f with sg.symbols")
-    outputs = _list(exprs)
+    outputs = _outputs(exprs)
     graph = require_expression(outputs[0]).graph
     total: dict[int, list[int]] = {}
     for output, cotangent in zip(outputs, _list(cotangents), strict=True):
@@ -88,7 +89,7 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
         y
     """
     _refuse_function("jvp", exprs, "sg.fused_hvp or sg.fused_jacobian, or trace f with sg.symbols")
-    outputs = _list(exprs)
+    outputs = _outputs(exprs)
     graph = require_expression(outputs[0]).graph
     seeds = {
         i: lift(graph, t).id
@@ -171,7 +172,7 @@ def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
     """
     _refuse_function("jacobian", exprs, "sg.fused_jacobian(n, f)")
     _require_wrt("jacobian", wrt)
-    outputs, variables = _list(exprs), _list(wrt)
+    outputs, variables = _outputs(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
     roots = [o.id if isinstance(o, Handle) else None for o in outputs]
     made = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
@@ -283,10 +284,20 @@ def count_ops(expr: Any) -> dict[str, int]:
 
 
 def require_expression(value: Any) -> Handle:
-    """The value, if it is an expression."""
+    """The value, if it is an expression that has derivatives."""
     if not isinstance(value, Handle):
         raise TraceError(f"expected an expression of sg.var or sg.symbols, not {value!r}")
+    if isinstance(value, Word):
+        refuse_integer(value, "what is differentiated")
     return value
+
+
+def _outputs(exprs: Any) -> list[Any]:
+    found = _list(exprs)
+    for value in found:
+        if isinstance(value, Word):
+            refuse_integer(value, "what is differentiated")
+    return found
 
 
 def _list(values: Any) -> list[Any]:
@@ -316,6 +327,8 @@ def _ids(graph: Graph, wrt: Any) -> list[int]:
     variables = _list(wrt)
     for v in variables:
         require_graph(graph, _require_variable(v))
+        if isinstance(v, Word):
+            refuse_integer(v, "what is differentiated by")
     return [v.id for v in variables]
 
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from symgrad.errors import InputError
 from symgrad.expr.arrays import PUTS, READS, ZEROS, length
 from symgrad.expr.counter import index
-from symgrad.expr.expression import WRAP, Expr, Word, operand
+from symgrad.expr.expression import WRAP, Expr, operand
+from symgrad.expr.integers import Word
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Graph, Handle
 

@@ -12,7 +12,8 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.counter import within, word
-from symgrad.expr.expression import Condition, Word
+from symgrad.expr.expression import Condition
+from symgrad.expr.integers import Word
 from symgrad.expr.misuse import located
 from symgrad.expr.node import Handle
 from symgrad.expr.versions import Array

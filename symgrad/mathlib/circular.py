@@ -124,7 +124,10 @@ def _bits_of_two_over_pi(start: Word) -> list[Word]:
     ]
     shift = start & 31
     down = ops.word_sub(31, shift)
-    return [(a << shift) | ((b >> 1) >> down) for a, b in pairwise(beyond)]
+    return [
+        ops.word_shift_left(a, shift) | ops.word_shift_right(b >> 1, down)  # both below 32
+        for a, b in pairwise(beyond)
+    ]
 
 
 def _skip(words: Any, count: int, condition: Word) -> list[Word]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.expression import WRAP, Expr
 from symgrad.expr.integer_powers import is_product, power_chain, power_product
 from symgrad.expr.node import Graph, Node, Op, inputs_of, reachable
 from symgrad.expr.simplify import Definition, Rewriter, simplify
@@ -27,6 +27,7 @@ from symgrad.mathlib import (
     incomplete,
     incomplete_beta,
     inline,
+    integers,
     order,
     plane,
     powers,
@@ -46,7 +47,7 @@ Math = Literal["accurate", "fast", "strict"]
 MATH: Final = get_args(Math)
 """The choices of ``math=``."""
 
-Formula = Callable[..., Expr]
+Formula = Callable[..., Any]
 
 INLINE: Final[tuple[Formula, ...]] = (
     inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
@@ -56,6 +57,8 @@ INLINE: Final[tuple[Formula, ...]] = (
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
     inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope, bessel.i0e, bessel.i1e,
+    integers.uint32, integers.int32, integers.uint32_float, integers.int32_float,
+    integers.threefry_first, integers.threefry_second,
 )  # fmt: skip
 FORMULAS: Final[tuple[Formula, ...]] = (
     order.minimum, order.maximum, order.sign,
@@ -266,7 +269,9 @@ def _trace(formula: Formula) -> tuple[Graph, int]:
     graph.tracing = False
     code = formula.__code__
     names = code.co_varnames[: code.co_argcount]
-    return graph, formula(*[Expr(graph, graph.input(name)) for name in names]).id
+    kinds = ops.TABLE[formula.__name__].signature
+    made = [WRAP[t](graph, graph.input(n, t)) for n, t in zip(names, kinds, strict=False)]
+    return graph, formula(*made).id
 
 
 @cache

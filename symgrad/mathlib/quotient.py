@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Condition, Expr, Word
+from symgrad.expr.expression import Condition, Expr
+from symgrad.expr.integers import Word
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
 
 LARGE: Final = 2.0**126
@@ -64,7 +65,7 @@ def far_modulus(a: Expr, b: Expr) -> Expr:
     apart = (i - k) & 0xFF
     power = times(ops.word_shift_left(1, apart >> 4), 1)
     for bit in (3, 2, 1, 0):
-        power = times(power, power << ((apart >> bit) & 1))
+        power = times(power, ops.word_shift_left(power, (apart >> bit) & 1))
     rest = times(m, power)
     rest = ops.word_where(ops.word_lt(0x7FFFFFFF, rest), rest + n, rest)
     rest = ops.word_where(negative & ops.word_lt(0, rest), n - rest, rest)

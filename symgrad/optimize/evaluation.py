@@ -14,6 +14,7 @@ from symgrad.expr.accumulate import Mode
 from symgrad.expr.array import array
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import Condition, Expr, lift
+from symgrad.expr.integers import Word, refuse_integer
 from symgrad.expr.node import Graph
 from symgrad.expr.place import describe
 from symgrad.expr.trace import refuse_condition
@@ -149,6 +150,8 @@ def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
     loss = array_of(outcome)[()]
     if isinstance(loss, (Condition, bool, np.bool_)):
         refuse_condition(f)
+    if isinstance(loss, Word):
+        refuse_integer(loss, f"what {describe(f)} returned")
     return lift(graph, loss)
 
 

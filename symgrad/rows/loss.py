@@ -17,7 +17,7 @@ from symgrad.expr.gather import Gather, RowTrace, trace_row
 from symgrad.expr.node import INPUT, reachable
 from symgrad.expr.place import describe
 from symgrad.expr.region import require_straight
-from symgrad.expr.trace import refuse_condition
+from symgrad.expr.trace import require_slope
 from symgrad.expr.tree import Tree, tree_of
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
@@ -218,8 +218,7 @@ def _loss(request: Request, made: RowTrace) -> int:
         raise TraceError(
             f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
         )
-    if made.structure.kind == "condition":
-        refuse_condition(request.f)
+    require_slope(made.graph, made.outputs, made.structure, request.f)
     weight = weight_column(request)
     (loss,) = made.outputs
     return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)

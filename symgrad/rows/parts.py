@@ -17,7 +17,7 @@ from symgrad.expr import differentiate, ops
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.gather import Gather, RowTrace
 from symgrad.expr.place import describe
-from symgrad.expr.trace import refuse_condition
+from symgrad.expr.trace import require_slope
 from symgrad.expr.tree import Block, Tree, tree_of
 from symgrad.pipeline import size
 from symgrad.rows.loss import Request, contributions, trace_request, weight_column
@@ -120,8 +120,7 @@ def _found(
         values = Part("values", 0, m, Array((m,)), keys)
         slopes = _first(request, made, wrt, "jacobian", derivatives(tree, (m,)))
         return [(values, list(outputs)), slopes]
-    if made.structure.kind == "condition":
-        refuse_condition(request.f)
+    require_slope(made.graph, outputs, made.structure, request.f)
     if m != 1:
         raise TraceError(f"{describe(request.f)} returned {m} numbers: a loss is one scalar")
     loss = Part("loss", 0, 1, Scalar(), keys)

@@ -36,6 +36,7 @@ from symgrad.expr.ops.quantile import *
 from symgrad.expr.ops.bessel import *
 from symgrad.expr.ops.cylinder import *
 from symgrad.expr.ops.incomplete import *
+from symgrad.expr.ops.integers import *
 
 TABLE: Final[dict[str, Op]] = {
     entry.name: entry for entry in (*LEAVES, *globals().values()) if isinstance(entry, Op)

@@ -29,7 +29,7 @@ word_and = Op(
     llvm="and {u} {0}, {1}", wgsl="{0} & {1}", commutative=True, points=((7, 9),),
 )  # fmt: skip
 word_div = Op(
-    name="word_div", signature="uu->u", reference=np.floor_divide, meaning="a // b, b constant",
+    name="word_div", signature="uu->u", reference=np.floor_divide, meaning="a // b, b > 0",
     llvm="udiv {u} {0}, {1}", wgsl="{0} / {1}", points=((29, 9),),
 )  # fmt: skip
 word_sub = Op(
@@ -62,6 +62,10 @@ word_shift_right = Op(
 word_lt = Op(
     name="word_lt", signature="uu->b", reference=np.less, meaning="a < b of words",
     llvm="icmp ult {u} {0}, {1}", wgsl="{0} < {1}", points=((7, 9), (0x90000001, 3)),
+)  # fmt: skip
+word_eq = Op(
+    name="word_eq", signature="uu->b", reference=np.equal, meaning="a == b of words",
+    llvm="icmp eq {u} {0}, {1}", wgsl="{0} == {1}", commutative=True, points=((7, 9), (9, 9)),
 )  # fmt: skip
 word_min = Op(
     name="word_min", signature="uu->u", reference=np.minimum, meaning="the smaller of two words",
