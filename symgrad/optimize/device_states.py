@@ -86,7 +86,7 @@ class DeviceStates:
 
     def active(self) -> bool:
         """Whether any problem is not done."""
-        return bool(self._gathered()[-1].numpy().any())
+        return len(self.state) > 0 and float(self._gathered()[-1].max()) > 0.0
 
     def stop(self) -> None:
         """Have the next step be the last."""

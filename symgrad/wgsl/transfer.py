@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from symgrad.wgsl.encoding import Copy, Encoder
+from symgrad.wgsl.encoding import Copy
 from symgrad.wgsl.mapping import Mapper
+from symgrad.wgsl.queue import Queue
 
 Result = TypeVar("Result")
 
@@ -142,12 +143,12 @@ class Transfers:
 
     Args:
         create: makes a buffer of so many bytes for a usage.
-        encoder: has copies made, in the order of the calls.
+        queue: has copies made, in the order of the calls.
         mapper: maps buffers.
     """
 
-    def __init__(self, create: Callable[[int, str], Any], encoder: Encoder, mapper: Mapper) -> None:
-        self.encoder, self.mapper = encoder, mapper
+    def __init__(self, create: Callable[[int, str], Any], queue: Queue, mapper: Mapper) -> None:
+        self.queue, self.mapper = queue, mapper
         self._create = create
         self._up = Shelf(self._slot_to_write)
         self._down = Shelf(lambda: Slot(create(PIECE, DOWNLOAD)))
@@ -236,7 +237,7 @@ class _Transfer:
     """
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
-        self._encoder, self._mapper, self._shelf = transfers.encoder, transfers.mapper, shelf
+        self._queue, self._mapper, self._shelf = transfers.queue, transfers.mapper, shelf
         self._copying: deque[tuple[Slot, Future[None]]] = deque()
         self._taken = 0
 
@@ -306,7 +307,7 @@ class Upload(_Transfer):
         """
         whole = Part(array, buffer, start, dtype or array.dtype)
         if whole.nbytes <= WRITTEN:
-            self._encoder.write(buffer, start, converted(array, whole.dtype))
+            self._queue.write(buffer, start, converted(array, whole.dtype))
             self._written = True
             return
         size = _piece(whole.nbytes)
@@ -329,7 +330,7 @@ class Upload(_Transfer):
         sent: list[Slot] = []
         while self._copying and (len(sent) < TOGETHER or self._copying[0][1].done()):
             sent.append(self._back())
-        self._encoder.submit([], [self._moves.popleft() for _ in sent])
+        self._queue.submit([], [self._moves.popleft() for _ in sent])
         self._written = False
         for slot in sent:
             slot.started = self._mapper.start(slot.buffer, PIECE, write=True)
@@ -343,7 +344,7 @@ class Upload(_Transfer):
     def _end(self) -> None:
         self.flush()
         if self._written:
-            self._encoder.submit([], [])
+            self._queue.submit([], [])
         while self._flying:
             self._shelf.give(self._flying.popleft())
 
@@ -382,7 +383,7 @@ class Download(_Transfer):
                 for p, end in zip(load, ends, strict=True)
             ]
         if moves:
-            self._encoder.submit([], moves)
+            self._queue.submit([], moves)
         for slot, load, alone in self._asked:
             slot.started = self._mapper.start(slot.buffer, sum(part.nbytes for part in load))
             self._coming.append((slot, load, alone))

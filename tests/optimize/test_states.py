@@ -19,6 +19,7 @@ from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
 from symgrad.pipeline import DTypeName, Options
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.iterate import Form, emit_iteration
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
@@ -167,6 +168,16 @@ def test_progress_is_shown(device: Any, monkeypatch: pytest.MonkeyPatch, capsys:
     found = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, progress=True, **options)
     assert "300 of 300 steps" in capsys.readouterr().err
     require_same(found, quiet)
+
+
+@needs_gpu
+def test_to_see_how_far_a_run_is_one_number_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, numpy = list[int](), DeviceArray.numpy
+    monkeypatch.setattr(DeviceArray, "numpy", lambda a: (read.append(a.size), numpy(a))[1])
+    sg.minimize_from(
+        rosenbrock, 2, STARTS, sg.Adam(0.02), 100, device="gpu", progress=lambda _: None
+    )
+    assert read and set(read) == {1}
 
 
 @needs_gpu
