@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import numpy as np
 from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
-from symgrad.expr.control import Tracing, cond, fori_loop, while_loop
+from symgrad.expr.control import Tracing, cond, fori_loop, scan, switch, while_loop
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph, Handle, Op
 from symgrad.expr.versions import Array, array_of
@@ -42,6 +43,8 @@ class Kinds:
     """Whether there are arrays."""
     whiles: bool = True
     """Whether there are while loops."""
+    scans: bool = False
+    """Whether there are scans and switches."""
     bounds: bool = True
     """Whether points may take different numbers of turns."""
     depth: int = 2
@@ -122,6 +125,8 @@ def _steps(seed: int, known: _Known, kinds: Kinds) -> None:
             draw = (
                 _loop if nested < 0.2 else _choice if nested < 0.3 or not kinds.whiles else _while
             )
+            if kinds.scans and own % 2:
+                draw = {_loop: _scan, _choice: _switch}.get(draw, draw)
         elif kinds.arrays and nested > 0.8:
             draw = _read if nested > 0.9 else _write
         draw(Random(own), known, kinds)
@@ -183,6 +188,31 @@ def _bounds(random: Random, known: _Known, kinds: Kinds) -> tuple[Any, Any, int 
     return lo, lo + random.randrange(5), None
 
 
+def _scan(random: Random, known: _Known, kinds: Kinds) -> None:
+    """A scan over an array and numbers, from either end, of whose ys one is taken."""
+    seed, start, weights = random.getrandbits(32), _any(random, known), [0.5, -1.0, 0.25]
+
+    def step(carry: Any, x: Any) -> Any:
+        inner = known.copy()
+        number, inner.arrays[-1] = carry
+        inner.values += [number, x[0], ops.mul(x[1], 0.5)]
+        _steps(seed, inner, kinds.inner())
+        y = {"y": inner.values[-1], "z": np.array([inner.values[-2], x[0]], dtype=object)}
+        return (_limited(inner.values[-1]), inner.arrays[-1]), y
+
+    xs = known.arrays[-1], np.array(weights)
+    (end, known.arrays[-1]), ys = scan(
+        step, (start, known.arrays[-1]), xs, reverse=random.random() < 0.5
+    )
+    i = _index(random, known)
+    known.values += [end, _element(ys["y"], i), _element(ys["z"][:, random.randrange(2)], i)]
+
+
+def _element(a: Any, i: Any) -> Any:
+    """Element i of an array, past the end the last one."""
+    return a[i] if isinstance(i, Handle) else a[min(int(i), len(a) - 1)]
+
+
 def _while(random: Random, known: _Known, kinds: Kinds) -> None:
     """A while loop of at most four turns."""
     seed, limit = random.getrandbits(32), _any(random, known)
@@ -210,6 +240,18 @@ def _choice(random: Random, known: _Known, kinds: Kinds) -> None:
         return inner.values[-1], inner.values[-2]
 
     known.values += cond(condition, lambda: side(seeds), lambda: side(seeds + 1))
+
+
+def _switch(random: Random, known: _Known, kinds: Kinds) -> None:
+    seed, index = random.getrandbits(32), _whole(_any(random, known))
+
+    def branch(seed: int) -> Any:
+        inner = known.copy()
+        _steps(seed, inner, replace(kinds.inner(), arrays=False))
+        return {"a": inner.values[-1], "b": [inner.values[-2]]}
+
+    found = switch(index, [partial(branch, seed + j) for j in range(3)])
+    known.values += [found["a"], found["b"][0]]
 
 
 def _limited(x: Any) -> Any:
