@@ -128,6 +128,7 @@ from symgrad.expr.verbs import (
 
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
+    from symgrad.expr import random
     from symgrad.expr.casts import int32, uint32
     from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.implicit import custom_root, fixed_point
@@ -319,6 +320,7 @@ __all__ = [
     "polygamma",
     "pow",
     "profile",
+    "random",
     "reciprocal",
     "relu",
     "remainder",
@@ -359,6 +361,7 @@ _LATER = {
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
+    "symgrad.expr": "random",
     "symgrad.expr.casts": "int32 uint32",
     "symgrad.expr.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.implicit": "custom_root fixed_point",

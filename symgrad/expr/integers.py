@@ -77,7 +77,7 @@ class Word(Scalar):
         >>> x = sg.var("x")
         >>> i = sg.uint32(x)
         >>> sg.evaluate([i + 1, i // 3 << 4, (i ^ 5) % 4, 0.5 * i], {x: 20.5})
-        [21.0, 96.0, 1.0, 10.0]
+        array([21., 96.,  1., 10.])
     """
 
     __slots__ = ()
@@ -287,7 +287,7 @@ class SignedWord(Word):
         >>> x = sg.var("x")
         >>> i = sg.int32(x)
         >>> sg.evaluate([i // 4, i % 4, i >> 1, abs(i), i < -6], {x: -7.0})
-        [-2.0, 1.0, -4.0, 7.0, True]
+        array([-2.,  1., -4.,  7.,  1.])
     """
 
     __slots__ = ()

@@ -229,7 +229,8 @@ def evaluate(expr: Any, values: Mapping[Any, Any], dtype: Any = np.float64) -> A
     exprs = _list(expr)
     graph = _common_graph(exprs)
     given = {_variable(graph, k): np.asarray(v, dtype=dtype) for k, v in values.items()}
-    roots = [lift(graph, e).id if not isinstance(e, Handle) else e.id for e in exprs]
+    kept = [isinstance(e, Handle) and not isinstance(e, Word) for e in exprs]
+    roots = [e.id if k else lift(graph, e).id for e, k in zip(exprs, kept, strict=True)]
     _require_values(graph, roots, given)
     shape = np.broadcast_shapes(*[v.shape for v in given.values()])
     flat = {
