@@ -22,13 +22,14 @@ from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
 from symgrad.expr.region import has_regions, regions
 from symgrad.expr.roll import rolled
 from symgrad.expr.simplify import Level, simplify
+from symgrad.expr.strips import Checkpoint, length_of_strips, require_checkpoint
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.within import in_regions
 from symgrad.kernel import watch
 from symgrad.kernel.layout import Layout
 from symgrad.kernel.plan import Computation, Output, Plan
 from symgrad.kernel.schedule import schedule
-from symgrad.kernel.stats import flops, operations
+from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
@@ -55,6 +56,8 @@ class Options:
     comments: bool = True
     roll: bool = True
     """Whether what Python loops have written out becomes loops."""
+    checkpoint: Checkpoint = "auto"
+    """What loops keep for reverse mode: see `symgrad.expr.strips`."""
 
     @property
     def rounding(self) -> float:
@@ -93,9 +96,10 @@ class Built:
         return self.written.graph, self.written.outputs[: len(ids)]
 
     @property
-    def mode(self) -> str | None:
-        """By which mode derivatives were made."""
-        return next((w.mode for w in self.wanted if w.mode), None)
+    def derived(self) -> Derived:
+        """How derivatives were made."""
+        graph, mode = self.traced.graph, next((w.mode for w in self.wanted if w.mode), None)
+        return Derived(mode, tuple(sorted({length_of_strips(graph, i) for i in graph.strips})))
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def build(
         key = traced.key
         if key is None:  # what derivatives of the user's own compute is in their results
             traced = _rolled(traced, options, clock)
-            wanted = _differentiated(traced, derivation, clock)
+            wanted = _differentiated(traced, derivation, options, clock)
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
         built = _kept.get((key, derivation, options), make, weight(traced.graph))
@@ -150,7 +154,10 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
     return clock.time("roll", lambda: rolled(traced, options.rounding))
 
 
-def _differentiated(traced: Trace, derivation: Derivation, clock: Clock) -> tuple[Wanted, ...]:
+def _differentiated(
+    traced: Trace, derivation: Derivation, options: Options, clock: Clock
+) -> tuple[Wanted, ...]:
+    traced.graph.checkpoint = options.checkpoint
     return clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
 
 
@@ -161,7 +168,7 @@ def _derived(
     """All that follows from a trace, of which the derivatives may be there."""
     if wanted is None:
         traced = _rolled(traced, options, clock)
-        wanted = _differentiated(traced, derivation, clock)
+        wanted = _differentiated(traced, derivation, options, clock)
     require_range(traced, wanted, options.dtype)
     traced.graph.release()
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
@@ -308,7 +315,8 @@ def dtype_name(dtype: Any) -> DTypeName:
 
 
 def require_options(options: Options) -> None:
-    """Refuse a dtype or a level of simplification that does not exist."""
+    """Refuse a dtype, a level of simplification or a choice of checkpoints that does not exist."""
+    require_checkpoint(options.checkpoint)
     dtype_name(options.dtype)
     if options.simplify not in (True, False, "real"):
         raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')

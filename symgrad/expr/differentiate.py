@@ -45,9 +45,10 @@ def vjp(
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
     One sweep from the roots down: its cost is that of the nodes between roots and ``wrt``, however
-    many inputs there are. Loops that would keep more than ``kept`` numbers run in strips.
+    many inputs there are. Loops that would keep more than ``kept`` numbers run in strips, unless
+    ``graph.checkpoint`` says otherwise.
     """
-    sweep = Sweep(graph, cotangents.items(), wrt, Transposer(kept))
+    sweep = Sweep(graph, cotangents.items(), wrt, Transposer(kept, graph.checkpoint))
     sweep.run()
     return [sweep.found.get(i) for i in wrt]
 

@@ -214,6 +214,7 @@ class Graph:
     __slots__ = (
         "__weakref__",
         "_floats",
+        "checkpoint",
         "derived",
         "index",
         "known",
@@ -237,6 +238,8 @@ class Graph:
         self.known: dict[tuple[int, int], int] = {}
         self.strips: dict[int, int] = {}
         """For results of loops, those of loops in strips that do the same, and are transposed."""
+        self.checkpoint: Any = "auto"
+        """What loops keep for their transposes: see `symgrad.expr.strips`."""
         self.derived: list[range] = []
         """The nodes that differentiation made, and nobody wrote."""
         self.repeats: list[tuple[int, int, int]] | None = None
@@ -265,6 +268,7 @@ class Graph:
         """The same nodes in an arena of its own, which is the user's no more."""
         made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
         made.derived, made.strips = list(self.derived), dict(self.strips)
+        made.checkpoint = self.checkpoint
         return made
 
     def __len__(self) -> int:
@@ -365,7 +369,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
-        self.strips, self.repeats = {}, None
+        self.strips, self.repeats, self.checkpoint = {}, None, "auto"
 
 
 def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:

@@ -17,10 +17,10 @@ from symgrad.expr.cotangents import Part
 from symgrad.expr.node import WORD, Graph
 from symgrad.expr.place import resolve_places
 from symgrad.expr.pulled import Pulled
-from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region, pick
+from symgrad.expr.region import Choice, Loop, Pick, Region
 from symgrad.expr.restore import versions
 from symgrad.expr.side import transposed_choice
-from symgrad.expr.strips import KEPT, in_strips, strip_length
+from symgrad.expr.strips import KEPT, Checkpoint, in_strips, strip_length, strip_of
 from symgrad.expr.sweep import Sweep
 from symgrad.expr.transposed import Asked, Transposed
 from symgrad.expr.turn import transposed_loop
@@ -29,10 +29,13 @@ from symgrad.expr.turn import transposed_loop
 class Transposer:
     """The transposes of loops and choices, each made once for all that may be asked of it."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = KEPT, choice: Checkpoint = "auto") -> None:
         self._kept = kept
         """Numbers that a loop keeps at most for each point, if strips allow it."""
+        self._choice: Checkpoint = choice
         self._mined: set[Loop] = set()
+        self._chosen: set[Loop] = set()
+        """Loops over strips and the turns of these: the user's choice is made for them."""
         self._loops: dict[tuple[Loop, Asked], Transposed] = {}
         self._choices: dict[tuple[Choice, Asked], Transposed] = {}
         self._origins: dict[tuple[Loop | Choice, int], int | None] = {}
@@ -79,7 +82,8 @@ class Transposer:
             self._loops[op, asked] = transposed_loop(op, asked, self)
         found = self._loops[op, asked]
         numbers = sum(size for _, size in found.homes)
-        length = 0 if asked.restore else strip_length(op, numbers, self._kept)
+        choice = "auto" if op in self._chosen else self._choice
+        length = 0 if asked.restore else strip_length(op, numbers, self._kept, choice)
         if length:
             self.pull_loop(sweep, self._in_strips(sweep, i, length), parts)
         else:
@@ -88,11 +92,13 @@ class Transposer:
     def _in_strips(self, sweep: Sweep, i: int, length: int) -> int:
         """The loop in strips, which stands for loop i from now on."""
         graph = sweep.graph
-        made = in_strips(graph, i, length)
+        results = in_strips(graph, i, length)
+        made = graph.nodes[results[0]][1]
         self._mined.add(graph.nodes[made][0])
+        self._chosen |= {graph.nodes[made][0], strip_of(graph.nodes[i][0], length)}
         for j, old in self.picks(graph, i).items():
-            if j != TURNS:
-                sweep.replace[old] = graph.strips[old] = pick(graph, made, j, graph.type(old))
+            if j in results:
+                sweep.replace[old] = graph.strips[old] = results[j]
         return made
 
     def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Part]) -> None:

@@ -15,6 +15,7 @@ from symgrad.expr.array import array
 from symgrad.expr.expression import lift
 from symgrad.expr.place import describe
 from symgrad.expr.simplify import Level
+from symgrad.expr.strips import Checkpoint
 from symgrad.expr.trace import Trace, scalar, variables
 from symgrad.expr.tree import Sizes, Tree
 from symgrad.expr.verbs import jacobian
@@ -34,13 +35,13 @@ Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
 
 def options_of(
     f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool,
-    roll: bool = True,
+    roll: bool = True, checkpoint: Checkpoint = "auto",
 ) -> Options:  # fmt: skip
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
     title = name or getattr(f, "__name__", "f")
-    return Options(title, math, dtype_name(dtype), simplify, comments, roll)
+    return Options(title, math, dtype_name(dtype), simplify, comments, roll, checkpoint)
 
 
 def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Kernel:

@@ -13,6 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr.node import Handle
 from symgrad.expr.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.simplify import Level
+from symgrad.expr.strips import Checkpoint
 from symgrad.expr.tree import Block, flatten
 from symgrad.front.deriving import gradient_kernel, options_of
 from symgrad.front.kernels import shared
@@ -103,7 +104,8 @@ def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, roll: bool = True, progress: Asked = False,
+    simplify: Level = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
 ) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
@@ -139,7 +141,7 @@ def value_and_grad(
         >>> value, float(grad["w"])
         (34.0, 26.0)
     """
-    options = options_of(f, None, math, dtype, simplify, comments=True, roll=roll)
+    options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         chosen = _chosen(argnums, len(args))

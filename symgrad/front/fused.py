@@ -13,6 +13,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.simplify import Level
+from symgrad.expr.strips import Checkpoint
 from symgrad.expr.trace import Trace
 from symgrad.expr.tree import Sizes
 from symgrad.front.deriving import (
@@ -64,7 +65,8 @@ def fused_forward_backward(
     nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, progress: Asked = False,
+    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
 
@@ -101,6 +103,10 @@ def fused_forward_backward(
         name: the kernel's name; f's by default.
         names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
         comments: whether the source quotes your lines beside the statements they led to.
+        checkpoint: what loops keep of their turns for reverse mode. "keep" is all that it reads;
+            "sqrt" what is carried into strips of sqrt(n) of n turns, each of which is run once more
+            then; a number, into strips of so many turns; "auto" keeps all up to 4,096 numbers a
+            point, and runs longer loops in strips. ``stats`` has what is kept.
         roll: whether the many turns of a Python loop that f writes out become a loop again, which
             takes far less to compile; results stay within the rounding.
         progress: True to show, once a second is over, how long making the kernel takes and which
@@ -123,7 +129,7 @@ def fused_forward_backward(
         (14.0, [2.0, 4.0, 6.0])
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments, roll)
+        options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
         if over is None:
             return gradient_kernel(n, f, None, options, device, names)
@@ -139,7 +145,8 @@ def fused_least_squares(
     nan_policy: NanPolicy = "propagate",
     regularizer: Function | None = None, mode: Mode = "auto", device: DeviceChoice = None,
     math: Math = "accurate", dtype: DType = "float32", simplify: Level = True,
-    name: str | None = None, comments: bool = True, roll: bool = True, progress: Asked = False,
+    name: str | None = None, comments: bool = True, roll: bool = True,
+    checkpoint: Checkpoint = "auto", progress: Asked = False,
 ) -> LeastSquaresKernel:  # fmt: skip
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
 
@@ -148,7 +155,7 @@ def fused_least_squares(
     a row is made by the ``mode`` that takes the fewest operations: see `fused_jacobian`.
     """
     with staged(progress, "kernels"):
-        options = options_of(residual, name, math, dtype, simplify, comments, roll)
+        options = options_of(residual, name, math, dtype, simplify, comments, roll, checkpoint)
         kinds = columns_of(row, columns)
         if reduce is None:
             raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
@@ -169,7 +176,8 @@ def fused_forward(
     nan_policy: NanPolicy = "propagate",
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, progress: Asked = False,
+    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
@@ -183,7 +191,7 @@ def fused_forward(
         3.0
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments, roll)
+        options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
         if over is not None:
             request = Request(f, n, *over, options)
@@ -211,7 +219,8 @@ def fused_jacobian(
     weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, progress: Asked = False,
+    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
@@ -244,7 +253,7 @@ def fused_jacobian(
         array([2., 1.], dtype=float32)
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments, roll)
+        options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
         if over is not None:
             if wrt is not None:

@@ -10,6 +10,7 @@ from typing import Unpack, overload
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.simplify import Level
+from symgrad.expr.strips import Checkpoint
 from symgrad.expr.trace import Trace, require_feasible, scalar
 from symgrad.expr.tree import Sizes
 from symgrad.front.deriving import (
@@ -63,7 +64,7 @@ def fused_hessian(
     regularizer: Function | None = None, device: DeviceChoice = None, math: Math = "accurate",
     dtype: DType = "float32", simplify: Level = True, name: str | None = None,
     names: Sequence[str] | None = None, comments: bool = True, roll: bool = True,
-    progress: Asked = False,
+    checkpoint: Checkpoint = "auto", progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
@@ -78,7 +79,7 @@ def fused_hessian(
         [[6.0, 4.0], [4.0, 0.0]]
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments, roll)
+        options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
         if over is not None:
             penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
@@ -129,7 +130,7 @@ def fused_hvp(
     nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
     device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
     simplify: Level = True, name: str | None = None, comments: bool = True, roll: bool = True,
-    progress: Asked = False,
+    checkpoint: Checkpoint = "auto", progress: Asked = False,
 ) -> Kernel | DataKernel:  # fmt: skip
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
 
@@ -144,7 +145,7 @@ def fused_hvp(
         [4.0, 0.0]
     """
     with staged(progress, "kernels"):
-        options = options_of(f, name, math, dtype, simplify, comments, roll)
+        options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, None, regularizer)
         if over is not None:
             penalty = penalty_of(fused_hvp, n, regularizer, options)

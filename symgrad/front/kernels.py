@@ -19,7 +19,7 @@ from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.front.column_results import ColumnResults, column_results
 from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
-from symgrad.kernel.stats import Stats, measured
+from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
@@ -50,12 +50,12 @@ class Kernel:
     def __init__(
         self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
         expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
-        mode: str | None = None,
+        derived: Derived | None = None,
     ) -> None:  # fmt: skip
         self._shaders, self._results = shaders, results
         self._computation, self._options = shaders.computation, shaders.options
         self._inputs, self._expressions = inputs, expressions
-        self._seconds, self._single, self._mode = dict(seconds), single, mode
+        self._seconds, self._single, self._derived = dict(seconds), single, derived or Derived()
         self.device = device
         self._program: Any = None
         self._by_columns: Once[None, ColumnResults | None] = Once(1)
@@ -254,7 +254,7 @@ class Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return Kernel(
             self._shaders, self._results, self._inputs, self._expressions,
-            targets.choose(device), self._seconds, self._single, self._mode,
+            targets.choose(device), self._seconds, self._single, self._derived,
         )  # fmt: skip
 
     def audit(self, *arrays: Any, least: float = 64.0, progress: Asked = False) -> Audit:
@@ -365,7 +365,9 @@ class Kernel:
         columns = len(c.graph.names) + sum(len(o.nodes) for o in c.outputs)
         nbytes, count = columns * self._dtype.itemsize, shaders.count
         seconds = self._seconds | shaders.seconds | self._compile_seconds
-        return measured(c.graph, c.outputs, nbytes, count, seconds, self._mode)
+        return measured(
+            c.graph, c.outputs, nbytes, count, seconds, self._derived, self._dtype.itemsize
+        )
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{o.name} {len(o.nodes)}" for o in self._computation.outputs)
@@ -416,5 +418,5 @@ def assemble(
     expressions = Expressions(graph, groups, built.first)
     return Kernel(
         Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
-        inputs, expressions, targets.choose(device), built.seconds, single, built.mode,
+        inputs, expressions, targets.choose(device), built.seconds, single, built.derived,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from symgrad.errors import InputError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.simplify import Level
+from symgrad.expr.strips import Checkpoint
 from symgrad.expr.tree import Sizes
 from symgrad.front.kernels import Kernel
 from symgrad.mathlib.define import Math
@@ -30,6 +31,7 @@ class Common(TypedDict, total=False):
     name: str | None
     comments: bool
     roll: bool
+    checkpoint: Checkpoint
     progress: Asked
 
 

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from symgrad.expr.arrays import EMPTIES
 from symgrad.expr.node import Graph, Op, reachable
-from symgrad.expr.region import Loop, Pick, Regional
+from symgrad.expr.region import Loop, Pick, Regional, regions
 from symgrad.kernel.plan import Output
+
+BLANK: Final = frozenset(EMPTIES.values())
+"""Arrays that loops write to."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """How derivatives were made: by which mode, and in strips of how many turns of loops."""
+
+    mode: str | None = None
+    strips: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,6 +32,9 @@ class Stats:
     of the first kernel where several have the same trace. Over data, a point is a row. ``mode`` is
     how derivatives were made, "reverse", "forward" or "mixed"; those of a Hessian from a gradient.
     Loops count as often as they turn at most, where that is known, and choices with both sides.
+    ``kept`` are the bytes a point of what loops keep of their turns, for reverse mode or because
+    it is used behind them, and ``strips`` the turns of the strips that loops run in, by which they
+    keep less and compute more: see ``checkpoint`` of `fused_forward_backward`.
     """
 
     nodes: int
@@ -31,20 +47,25 @@ class Stats:
     shaders: int
     seconds: dict[str, float]
     mode: str | None = None
+    kept: int = 0
+    strips: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
         mode = f"derivatives in {self.mode} mode; " if self.mode else ""
+        turns = " and ".join(map(str, self.strips))
+        strips = f", in strips of {turns} turns" if turns else ""
+        kept = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
         return (
             f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "
             f"result), {self.bytes_per_point:,} bytes a point, {self.registers:,} values alive "
-            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {mode}{took}"
+            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {mode}{kept}{took}"
         )
 
 
 def measured(
     graph: Graph, outputs: Sequence[Output], bytes_per_point: int, shaders: int,
-    seconds: Mapping[str, float], mode: str | None = None,
+    seconds: Mapping[str, float], derived: Derived, itemsize: int,
 ) -> Stats:  # fmt: skip
     """The size of a graph whose outputs are a kernel's results."""
     roots = [i for o in outputs for i in o.nodes]
@@ -58,8 +79,20 @@ def measured(
         registers=_most_alive(graph, roots),
         shaders=shaders,
         seconds=dict(seconds),
-        mode=mode,
+        mode=derived.mode,
+        kept=itemsize * kept(graph, roots),
+        strips=derived.strips,
     )
+
+
+def kept(graph: Graph, roots: Sequence[int]) -> int:
+    """How many numbers loops keep of their turns, those within others once."""
+    parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
+    blank = (
+        g.nodes[a] for g, ends in parts for i in reachable(g, ends) for a in g.args(i)
+        if g.nodes[a][0] in BLANK
+    )  # fmt: skip
+    return sum(node[1] for node in blank)
 
 
 def operations(graph: Graph, roots: Sequence[int]) -> int:

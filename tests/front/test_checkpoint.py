@@ -1,0 +1,91 @@
+"""What loops keep for reverse mode, by choice: gradients are the same, and stats say what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.errors import InputError
+from symgrad.expr.strips import Checkpoint
+
+POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))
+
+
+def logistic(v: Any, turns: int = 900) -> Any:
+    """A sequence of which each turn reads what is carried."""
+    return sg.fori_loop(0, turns, lambda _, x: x + 0.01 * x * (v[0] - x), v[1])
+
+
+def until(v: Any) -> Any:
+    """A loop that ends when it ends: each point takes other turns."""
+
+    def going(state: Any) -> Any:
+        return state[0] > 0.1 * v[0]
+
+    def step(state: Any) -> Any:
+        x, y = state
+        return x * (0.97 + 0.02 * v[0]), y + sg.sin(x * y) * 0.1
+
+    return sg.while_loop(going, step, (v[1] * 2, v[0]), max_steps=600)[1]
+
+
+def run(f: Any, checkpoint: Checkpoint, device: Any = "cpu", dtype: Any = "float64") -> Any:
+    kernel = sg.fused_forward_backward(2, f, device=device, dtype=dtype, checkpoint=checkpoint)
+    return kernel, kernel.run(POINTS)
+
+
+ROOTS = {logistic: 30, until: 25}
+"""The turns of a strip, if there are as many strips."""
+
+
+@pytest.mark.parametrize("f", [logistic, until])
+@pytest.mark.parametrize(("checkpoint", "strip"), [("sqrt", None), (7, 7), (450, 450)])
+def test_strips_have_the_same_gradients(f: Any, checkpoint: Checkpoint, strip: int | None) -> None:
+    (kept, want), (mined, found) = run(f, "keep"), run(f, checkpoint)
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert kept.stats.strips == () and mined.stats.strips == (strip or ROOTS[f],)
+    assert 0 < mined.stats.kept < kept.stats.kept
+    assert f"in strips of {mined.stats.strips[0]} turns" in str(mined.stats)
+
+
+def test_what_is_kept() -> None:
+    assert run(logistic, "auto")[0].stats.kept == 8 * 900
+    assert run(logistic, "keep", dtype="float32")[0].stats.kept == 4 * 900
+    assert run(logistic, "sqrt")[0].stats.kept == 8 * 60
+    assert run(lambda v: v[0] * v[1], "auto")[0].stats.kept == 0
+    long = sg.fused_forward_backward(2, lambda v: logistic(v, 10_000), device="cpu")
+    assert long.stats.strips == (100,) and long.stats.kept == 4 * 300  # with errors of sums
+
+
+def test_a_loop_with_a_test_is_long_too() -> None:
+    """Of 20,000 turns at most it keeps few, and those points that end soon are right."""
+
+    def f(v: Any) -> Any:
+        return sg.while_loop(
+            lambda x: x > 0.2, lambda x: x - 0.001 * sg.sin(x * v[0]), v[1], max_steps=20_000
+        )
+
+    kernel = sg.fused_forward_backward(2, f, device="cpu", dtype="float64")
+    assert kernel.stats.kept <= 8 * 3 * 143
+    _, want = sg.fused_forward_backward(
+        2, f, device="cpu", dtype="float64", checkpoint="keep"
+    ).run(POINTS)  # fmt: skip
+    np.testing.assert_allclose(kernel.run(POINTS)[1], want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("f", [logistic, until])
+def test_strips_on_a_gpu(f: Any) -> None:
+    _, want = run(f, "keep")
+    _, found = run(f, 20, "gpu", "float32")
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("choice", ["none", 1, 0, -5, 2.5])
+def test_other_choices_are_refused(choice: Any) -> None:
+    with pytest.raises(InputError, match="checkpoint="):
+        run(logistic, choice)
