@@ -11,6 +11,7 @@ from symgrad.errors import DeviceError
 from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.llvm import dispatch as llvm
 from symgrad.llvm import loop as llvm_loop
+from symgrad.llvm import sums as llvm_sums
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import DTypeName, Options, Shaders
 from symgrad.targets import Device
@@ -102,9 +103,9 @@ class Cpu:
             return make()
         return _programs.get((computation, options.math, options.dtype), make)
 
-    def sums(self, reduction: Reduction, options: Options, title: str) -> llvm.Sums:
+    def sums(self, reduction: Reduction, options: Options, title: str) -> llvm_sums.Sums:
         """Sums over the rows of a table."""
-        return llvm.Sums(reduction, options.math, options.dtype)
+        return llvm_sums.Sums(reduction, options.math, options.dtype)
 
     def loop(self, iteration: Iteration, options: Options) -> llvm_loop.Loop:
         """Steps of many problems, a vector of them at a time."""

@@ -26,6 +26,7 @@ from symgrad.kernel.language import (
     Statement,
     Store,
     lane_sum,
+    wide_lane_sum,
 )
 
 POISON: Final = {"f": np.nan, "d": np.nan, "b": True, "i": -0x21524111, "u": 0xDEADBEEF}
@@ -68,8 +69,7 @@ class _Shared:
         self._require(self.writers[at], cells)
         others = self.readers[at]
         self.readers[at] = np.where((others == NOBODY) | (others == cells), cells, SEVERAL)
-        alone = np.bincount(at, minlength=1)[at] == 1 if at.size else np.ones(0, bool)
-        self.readers[at[~alone]] = SEVERAL
+        self.readers[at[self.readers[at] != cells]] = SEVERAL
         return self.array[at]
 
     def store(self, at: np.ndarray, cells: np.ndarray, values: np.ndarray, add: bool) -> None:
@@ -81,6 +81,9 @@ class _Shared:
         self.writers[at] = cells
         self._require(self.writers[at], cells)
         self.array[at] = self.array[at] + values if add else values
+        if len(np.unique(at)) < len(at):
+            same = not add and np.array_equal(self.array[at], values, equal_nan=True)
+            assert same, f"lanes in step store different numbers at one place of {self.name}"
 
     def _require(self, found: np.ndarray, cells: np.ndarray) -> None:
         met = (found != NOBODY) & (found != cells)
@@ -96,6 +99,9 @@ class _Run:
         self.width = kernel.target.width
         self.n = groups * self.width
         self.cells = np.arange(self.n, dtype=np.uint32)
+        in_step = self.width if kernel.target.in_step else 1
+        self.waiting = self.cells.astype(np.int64) // in_step
+        """Who has to wait for others before it sees what they have stored: each, or each group."""
         self.values: dict[int, Any] = {
             kernel.cell: self.cells, kernel.local: self.cells % np.uint32(self.width),
             kernel.group: self.cells // np.uint32(self.width), kernel.count: np.uint32(count),
@@ -176,7 +182,7 @@ class _Run:
             array, at = self.read[op.buffer], self._index(op.buffer, args[0], mask)
             return array[at]
         values = [self.value(a) for a in args]
-        if op is lane_sum:
+        if op in (lane_sum, wide_lane_sum):
             assert self._whole(mask), "a sum over a group that not all of its invocations reach"
             sums = self.all(args[0]).reshape(-1, self.width).sum(1)
             return np.repeat(sums, self.width)
@@ -201,7 +207,7 @@ class _Run:
         found = np.zeros(self.n, self.dtypes[s.buffer.kind])
         if s.agreed:
             self._wait(mask)
-        found[mask] = self.shared[s.buffer].load(at[mask], self.cells[mask].astype(np.int64))
+        found[mask] = self.shared[s.buffer].load(at[mask], self.waiting[mask])
         if s.agreed:
             self._wait(mask)
             each = at.reshape(-1, self.width)[mask.reshape(-1, self.width).any(1)]
@@ -214,7 +220,7 @@ class _Run:
             own = self.own[s.buffer]
             own[at] = own[at] + values if s.add else values
         else:
-            self.shared[s.buffer].store(at, self.cells[mask].astype(np.int64), values, s.add)
+            self.shared[s.buffer].store(at, self.waiting[mask], values, s.add)
 
     # control flow --------------------------------------------------------------------------------
 
@@ -237,6 +243,7 @@ class _Run:
         carries = [self.all(i) for i in s.inits]
         going, gone = mask.copy(), np.zeros(self.n, np.int64)
         turns = range(trips.max(initial=0))
+        assert not s.some or (trips[mask] > 0).all(), "a loop without a turn"
         for t in reversed(turns) if s.down else turns:
             inside = (t < trips) & going
             self._set(s.k, lo + t, inside)

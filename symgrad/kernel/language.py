@@ -34,6 +34,12 @@ VALUES: Final = {
 lane_sum: Final = Op(
     name="lane_sum", signature="f->f", reference=_given, meaning="the sum over a group in step"
 )
+wide_lane_sum: Final = Op(
+    name="wide_lane_sum", signature="d->d", reference=_given, meaning="the same of wide floats"
+)
+wide_mul: Final = Op(
+    name="wide_mul", signature="dd->d", reference=np.multiply, meaning="a * b of wide floats"
+)
 widen: Final = Op(
     name="widen", signature="f->d", reference=np.float64, meaning="a float as a wide one"
 )
@@ -107,7 +113,8 @@ class For:
     ``params`` are the carries at the start of a turn, first ``inits`` and then what the turn before
     ``yields``; ``results`` are what the last one yields. A loop that goes up may have a ``test``,
     known before the item number ``test_at`` of the scope: it ends where that does not hold.
-    ``count`` is the k at which the loop ended: lo and the turns taken, ``most`` at most.
+    ``count`` is the k at which the loop ended: lo and the turns taken, ``most`` at most; ``some``
+    says that lo < hi.
     """
 
     scope: Scope
@@ -123,6 +130,7 @@ class For:
     test: int | None = None
     test_at: int = 0
     most: int | None = None
+    some: bool = False
 
 
 @dataclass(eq=False)
@@ -208,8 +216,8 @@ class Target(Protocol):
         ...
 
     @property
-    def chunks(self) -> bool:
-        """Whether the rows of a group stand one behind the other, rather than strided."""
+    def in_step(self) -> bool:
+        """Whether a group's invocations see at once what one of them stores."""
         ...
 
     def point(self, k: Kernel) -> int:
@@ -259,6 +267,8 @@ class Kernel:
         """The scope of each node."""
         self.names: dict[int, str] = {}
         """What the user calls some of the nodes."""
+        self.columns: dict[int, tuple[int, int]] = {}
+        """Words that are `offset`s: those of the first column, and the numbers of the columns."""
         self.buffers: list[Buffer] = []
         self.at = self.main = Scope()
         self.cell, self.count = self.value("u"), self.value("u")
@@ -313,8 +323,12 @@ class Kernel:
         return self.intern((TRUTH, int(b)), self.main)
 
     def offset(self, i: int, scale: int, c: int) -> int:
-        """The word ``i * scale + c``: column c of row i."""
-        return self.add(ops.word_add, self.add(ops.word_mul, i, self.word(scale)), self.word(c))
+        """The word ``i * scale + c``, which is no larger than words can be: column c of row i."""
+        first = self.add(ops.word_mul, i, self.word(scale))
+        found = self.add(ops.word_add, first, self.word(c))
+        if found != first:
+            self.columns[found] = first, c
+        return found
 
     def type(self, i: int) -> str:
         """The kind of a value: one of `KINDS`."""
@@ -405,10 +419,12 @@ class Kernel:
         self, lo: int, hi: int, inits: Sequence[int],
         body: Callable[[int, list[int]], Sequence[int]], *, down: bool = False,
         test: Callable[[int, list[int]], int] | None = None, most: int | None = None,
+        some: bool = False,
     ) -> tuple[list[int], int]:  # fmt: skip
         """A `For`, of which ``body(k, carries)`` gives the next carries; its results and its count.
 
-        ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most.
+        ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most, and
+        ``some`` that there is one.
         """
         assert not (down and test), "a loop with a test goes up"
         scope = Scope(self.at)
@@ -422,7 +438,7 @@ class Kernel:
         results, count = [self.value(kind) for kind in kinds], self.value("u")
         turns = scope, k, lo, hi, down
         carries = params, list(inits), yields, results
-        self.at.items.append(For(*turns, *carries, count, going, test_at, most))
+        self.at.items.append(For(*turns, *carries, count, going, test_at, most, some))
         return results, count
 
     def choose(

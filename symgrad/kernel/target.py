@@ -3,47 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, widen
+from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, wide_lane_sum, widen
+from symgrad.kernel.summing import Summing
 
 INFINITE: Final = 0x7F800000
 """The exponent of floats that are not finite."""
 
 
+def in_pairs(totals: Sequence[int]) -> list[tuple[int, ...]]:
+    """Values in twos."""
+    return list(zip(totals[::2], totals[1::2], strict=True))
+
+
+def pair_add(k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+    """Knuth's sum with its rounding error."""
+    high, low = total
+    after = k.add(ops.opaque, k.add(ops.add, high, x))
+    part = k.add(ops.opaque, k.add(ops.sub, after, high))
+    before = k.add(ops.opaque, k.add(ops.sub, after, part))
+    error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
+    return after, k.add(ops.add, low, error)
+
+
 @dataclass(frozen=True)
 class InStep:
-    """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`."""
+    """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`.
+
+    Where floats are as wide as any, a wide sum is a pair of them.
+    """
 
     width: int
     whole: bool = True
     block: int = 8
     wide: str = "d"
-    chunks: bool = True
+    in_step: bool = True
     team: int = 1
     grid: bool = False
+    summing: Summing = field(default_factory=Summing)
 
     def point(self, k: Kernel) -> int:
         """The number of the invocation's point: see `Target`."""
         return k.cell
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
-        """Each wide sum: see `Target`."""
-        return [(t,) for t in totals]
+        """The parts of each: see `Target`."""
+        return in_pairs(totals) if self.wide == "ff" else [(t,) for t in totals]
 
     def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A sum in float64: see `Target`."""
+        if self.wide == "ff":
+            return pair_add(k, total, x)
         return (k.add(wide_add, total[0], k.add(widen, x)),)
 
     def wide_zero(self, k: Kernel) -> tuple[int, ...]:
         """Zero in float64: see `Target`."""
-        return (k.add(widen, k.constant(0.0)),)
+        zero = k.constant(0.0)
+        return (zero, zero) if self.wide == "ff" else (k.add(widen, zero),)
 
     def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
-        """A wide sum as a float: see `Target`."""
-        return k.add(narrow, total[0])
+        """A wide sum as a float; what an infinite one has lost is no number: see `Target`."""
+        if self.wide == "d":
+            return k.add(narrow, total[0])
+        high, low = total
+        known = k.add(ops.where, k.add(ops.eq, low, low), low, k.constant(0.0))
+        return k.add(ops.add, high, known)
+
+    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
+        """Lane after lane: see `SummingTarget`."""
+        if self.wide == "d":
+            return k.add(wide_lane_sum, total[0])
+        return k.add(widen, self.narrow(k, tuple(k.add(lane_sum, part) for part in total)))
+
+    def stride(self, k: Kernel) -> int:
+        """The rows of a group, with which the host calls it, are its own: see `SummingTarget`."""
+        return k.word(self.width)
+
+    def turns(self, k: Kernel) -> int:
+        """As many for all lanes: see `SummingTarget`."""
+        up = k.add(ops.word_add, k.count, k.word(self.width - 1))
+        return k.add(ops.word_div, up, k.word(self.width))
+
+    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
+        """Some lanes are at rows beyond the last: see `SummingTarget`."""
+        return k.add(ops.where, inside, new, old)
 
     def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
         """The sums over the lanes: see `Target`."""
@@ -62,7 +108,7 @@ class InGroups:
     whole: bool = False
     block: int = 16
     wide: str = "ff"
-    chunks: bool = False
+    in_step: bool = False
     grid: bool = False
 
     @property
@@ -78,16 +124,11 @@ class InGroups:
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The pairs: see `Target`."""
-        return list(zip(totals[::2], totals[1::2], strict=True))
+        return in_pairs(totals)
 
     def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
-        """Knuth's sum with its rounding error: see `Target`."""
-        high, low = total
-        after = k.add(ops.opaque, k.add(ops.add, high, x))
-        part = k.add(ops.opaque, k.add(ops.sub, after, high))
-        before = k.add(ops.opaque, k.add(ops.sub, after, part))
-        error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
-        return after, k.add(ops.add, low, error)
+        """A sum in two floats: see `Target`."""
+        return pair_add(k, total, x)
 
     def wide_zero(self, k: Kernel) -> tuple[int, ...]:
         """Two zeros: see `Target`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from symgrad.kernel.language import For, If, Kernel, Load, Statement, lane_sum
+from symgrad.kernel.language import For, If, Kernel, Load, Statement, lane_sum, wide_lane_sum
 
 
 def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
@@ -19,7 +19,7 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
     nodes = kernel.graph.nodes
     for _, item in kernel.items():
         if isinstance(item, int):
-            if nodes[item][0] is not lane_sum:
+            if nodes[item][0] not in (lane_sum, wide_lane_sum):
                 for a in nodes[item][1:]:
                     users[a].append(item)
             continue

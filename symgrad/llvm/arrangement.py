@@ -27,6 +27,8 @@ class Part:
     number: int
     items: Sequence[Item]
     masked: bool
+    turned: bool
+    """Whether it is the turn, or some of it, of a loop that carries nothing."""
 
 
 class Arrangement(Rowwise):
@@ -50,6 +52,12 @@ class Arrangement(Rowwise):
         self._apart = is_wide and self.is_straight
         self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
         self._arrange(kernel.main, False)
+        self.copies = self._copies()
+        """The uses of single numbers in turns, (by, number), and where their copies stand."""
+        self.copied: defaultdict[int, list[int]] = defaultdict(list)
+        """The numbers, and where all copies of each stand."""
+        for (_, i), at in self.copies.items():
+            self.copied[i].append(at)
         self.slots = self._crossing()
         self.slot = self._slot()
         """Bytes of a slot of the frame in which these values are handed on."""
@@ -66,16 +74,19 @@ class Arrangement(Rowwise):
         """
         return self._orders[scope, after]
 
-    def _arrange(self, scope: Scope, masked: bool, test_at: int | None = None) -> None:
+    def _arrange(
+        self, scope: Scope, masked: bool, test_at: int | None = None, apart: bool = False
+    ) -> None:
         end = len(scope.items) if test_at is None else test_at
         for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
-            self._orders[scope, after] = [*self._in_parts(self._stored_early(items), masked)]
+            run = self._stored_early(items)
+            self._orders[scope, after] = [*self._in_parts(run, masked, apart)]
         for item in scope.items:
             if not isinstance(item, int) and isinstance(item, For | If):
                 inner = masked or diverges(item, self.varying)
                 at = item.test_at if isinstance(item, For) and item.test is not None else None
                 for part in scopes_of(item):
-                    self._arrange(part, inner, at)
+                    self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
 
     def _stored_early(self, items: Sequence[Item]) -> list[Item]:
         stores = [s for s in items if isinstance(s, Store) and s in self.staged]
@@ -102,25 +113,30 @@ class Arrangement(Rowwise):
             return self.operations
         return FUNCTION * (TOGETHER if thorough else 1)
 
-    def _in_parts(self, items: Iterable[Item], masked: bool) -> Iterator[Item | Part]:
+    def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> Iterator[Item | Part]:
         run: list[Item] = []
         for item in items:
             if not isinstance(item, int) and isinstance(item, For | If):
-                yield from self._pieces(run, masked)
+                yield from self._pieces(run, masked, apart)
                 run = []
                 yield item
             else:
                 run.append(item)
-        yield from self._pieces(run, masked)
+        yield from self._pieces(run, masked, apart)
 
-    def _pieces(self, run: list[Item], masked: bool) -> Iterator[Item | Part]:
+    def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Iterator[Item | Part]:
+        """What is written of a run: the turns of a loop that carries nothing are called, if long.
+
+        They go through memory anyhow, and values from around would take registers from them.
+        """
         items = [i for i in run if i not in self.lazy and i not in self.products]
         pieces = self._divided(items)
-        if len(pieces) <= 1 and not self._apart:
+        called = self._apart or (apart and len(items) > FUNCTION and self._cut < self.operations)
+        if len(pieces) <= 1 and not called:
             yield from items
             return
         for piece in pieces:
-            part = Part(len(self.parts), piece, masked)
+            part = Part(len(self.parts), piece, masked, apart)
             self._part.update(dict.fromkeys(part.items, part.number))
             self._owner.update((r, part.number) for i in part.items for r in produced(i))
             self.parts.append(part)
@@ -131,7 +147,7 @@ class Arrangement(Rowwise):
         pieces: list[list[Item]] = []
         left = 0
         for item in items:
-            is_operation = item not in self.staged
+            is_operation = isinstance(item, int)
             if not pieces or (is_operation and not left):
                 pieces.append([])
                 left = self._cut
@@ -140,6 +156,31 @@ class Arrangement(Rowwise):
         return pieces
 
     # memory --------------------------------------------------------------------------------------
+
+    def _copies(self) -> dict[tuple[Item, int], int]:
+        """Single numbers in a turn are read for each use, which spreads them to all lanes for free.
+
+        A copy of its own keeps the compiler from having a vector of it in a register for long.
+        """
+        turns = (part for part in self.parts if part.turned and self.shape.lanes > 1)
+        return {
+            use: k
+            for k, use in enumerate(
+                dict.fromkeys(
+                    (item, a)
+                    for part in turns
+                    for item in part.items
+                    if isinstance(item, int) and item in self.varying
+                    for a in self.needs(item)
+                    if a not in self.varying and self._is_single(a)
+                )
+            )
+        }
+
+    def _is_single(self, i: int) -> bool:
+        """Whether a value is a float that is computed, or read, once."""
+        is_float = self.kernel.type(i) == "f" and not self.is_known(i)
+        return is_float and self.kernel.home[i] is self.kernel.main
 
     def _crossing(self) -> dict[int, int]:
         """The values that another function needs than makes them, and their slots."""
@@ -150,8 +191,14 @@ class Arrangement(Rowwise):
             if item not in self.lazy and item not in self.products:
                 function = self._part.get(item)
                 for a in self.needs(item) if isinstance(item, int) else self.values(item):
+                    if (item, a) in self.copies:
+                        continue
                     if a in self.lazy or self._owner.get(a) != function:
                         found |= dict.fromkeys(self._foreign(a, function))
+        for rows in self.rows:
+            for a in self.behind(rows):
+                if self.kernel.home[a] is not rows.scope:
+                    found |= dict.fromkeys(self._foreign(a, None))
         return {i: k for k, i in enumerate(found)}
 
     def _foreign(self, i: int, function: int | None) -> Iterator[int]:
@@ -177,7 +224,7 @@ class Arrangement(Rowwise):
 
     def room(self, rows: Rows) -> str:
         """The name of the memory in which rows stand as columns."""
-        return f"%{self.names[rows.buffer]}.columns"
+        return f"%{self.names[rows.buffer]}.columns{self.rows.index(rows)}"
 
     def _workspace(self) -> Workspace:
         """Memory for the kernel's buffers, for rows as columns, and for what functions hand on."""
@@ -189,6 +236,8 @@ class Arrangement(Rowwise):
                 rooms.room(self.names[b], b.size * self.size(b.kind) * many)
         for rows in self.rows if self.in_memory else ():
             rooms.room(self.room(rows)[1:], rows.stride * self.shape.itemsize * lanes)
+        if self.copies:
+            rooms.room("copies", len(self.copies) * self.shape.itemsize)
         if self.parts:
             rooms.room("frame", (len(self.slots) + 1) * self.slot)
         return rooms
@@ -196,3 +245,8 @@ class Arrangement(Rowwise):
     def _slot(self) -> int:
         kinds = {self.kernel.type(i) for i in self.slots} | {"f"}
         return self.shape.lanes * max(self.size(kind) for kind in kinds)
+
+
+def _is_plain(loop: For) -> bool:
+    """Whether a loop carries nothing, and has no other statements with scopes."""
+    return not loop.params and not any(isinstance(i, For | If) for i in loop.scope.items)

@@ -30,26 +30,27 @@ class OpenLoop:
     """A loop that is being written, of turns from one number to another."""
 
     def __init__(
-        self, flow: Blocks, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str]
-    ) -> None:
+        self, flow: Blocks, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str],
+        some: bool = False,
+    ) -> None:  # fmt: skip
         self._flow, self._kinds = flow, ["i32", *kinds]
         self._stop, self._inits, self._before = stop, [start, *inits], flow.block
         self._name = flow.label("loop")
         self._exits: list[tuple[str, Sequence[str]]] = []
-        self._head(start)
+        self._head(start, some)
         flow.begin(self._name)
         self._at = len(flow.write.lines)
         self.turn = f"%{self._name}.turn"
         self.carried = [f"%{self._name}.c{k}" for k in range(len(inits))]
 
-    def _head(self, start: str) -> None:
+    def _head(self, start: str, some: bool) -> None:
         """Go to the first turn, if there is one."""
         write, name, stop = self._flow.write, self._name, self._stop
-        if start.isdigit() and stop.isdigit() and int(start) < int(stop):
+        if some or (start.isdigit() and stop.isdigit() and int(start) < int(stop)):
             write.do(f"br label %{name}")
             return
-        some = write.value(f"icmp ult i32 {start}, {stop}")
-        write.do(f"br i1 {some}, label %{name}, label %{name}.end")
+        below = write.value(f"icmp ult i32 {start}, {stop}")
+        write.do(f"br i1 {below}, label %{name}, label %{name}.end")
         self._exits.append((self._before, self._inits))
 
     def leave(self, condition: str, values: Sequence[str]) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import WORD
 from symgrad.kernel.language import Kernel
+
+LINEAR: Final = frozenset({ops.word_add, ops.word_sub, ops.word_mul})
+"""What indices are made of."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Indices:
 
     def _grown(self, i: int) -> int | None:
         op, *args = self.kernel.graph.nodes[i]
-        if op not in (ops.word_add, ops.word_sub, ops.word_mul):
+        if op not in LINEAR:
             return None
         a, b = map(self.step, args)
         if a is None or b is None:

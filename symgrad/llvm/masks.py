@@ -30,6 +30,8 @@ class ControlFlow(Blocks):
 
     def scope(self, scope: Scope, after: bool = False) -> None:
         """Write the items of a scope: of a loop's, those before its test or those ``after`` it."""
+        if not after and self.mask is None:
+            self.turn_rows(scope)
         for item in self.arrangement.order(scope, after):
             self.item(item)
 
@@ -157,7 +159,7 @@ class ControlFlow(Blocks):
         trips = self._span(s, False)
         turns = _Turns(self, s, trips)
         inits = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
-        reached, results = self.turns(turns.kinds, "0", trips, inits, turns.whole)
+        reached, results = self.turns(turns.kinds, "0", trips, inits, turns.whole, s.some)
         if s.count in self.arrangement.used:
             lo = self.operand(s.lo)
             self.known(s.count, self.folded("add", lo, reached))
@@ -225,10 +227,11 @@ class ControlFlow(Blocks):
         self.known(s.count, self.write.value(f"add {words} {lo}, {taken}"))
 
     def turns(
-        self, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str], body: Turn
-    ) -> tuple[str, list[str]]:
+        self, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str], body: Turn,
+        some: bool = False,
+    ) -> tuple[str, list[str]]:  # fmt: skip
         """A loop of turns from one number to another; where it ended, and what it then carried."""
-        loop = OpenLoop(self, kinds, start, stop, inits)
+        loop = OpenLoop(self, kinds, start, stop, inits, some)
         with self.inside():
             following = body(loop.turn, loop.carried, loop.leave)
         return loop.closed(following)

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from symgrad.expr.node import WORD
-from symgrad.kernel.language import Buffer, Fill, Load, Store
+from symgrad.kernel.language import Buffer, Fill, Load, Scope, Store
 from symgrad.llvm.arrangement import Arrangement
+from symgrad.llvm.emit import columns_loop
+from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.rows import Rows
 from symgrad.llvm.skeletons import Lines, load_columns, rows_of
@@ -54,6 +56,13 @@ class Memory(Values):
         if op is WORD or not self.arrangement.indices.step(i):
             return self.operand(i, False)
         return self.folded(op.llvm.split()[0], *map(self.first, args))
+
+    def _start(self, i: int, scope: Scope) -> str:
+        """The same where a scope begins, of which nothing is computed yet."""
+        op, *args = self.graph.nodes[i]
+        if op in LINEAR and self.kernel.home[i] is scope and i not in self.names:
+            return self.folded(op.llvm.split()[0], *(self._start(a, scope) for a in args))
+        return self.first(i)
 
     def folded(self, operation: str, a: str, b: str) -> str:
         """A sum, a difference or a product of scalar words."""
@@ -108,9 +117,24 @@ class Memory(Values):
             self._passing.append((self._columns, rows))
         return self._columns[rows][column]
 
+    def turn_rows(self, scope: Scope) -> None:
+        """Turn the rows that a scope reads to columns in memory, if that is where they are."""
+        a = self.arrangement
+        for rows in a.rows if a.in_memory else ():
+            if rows.scope is scope and rows.buffer.space == "read":
+                self.turned(rows, True)
+
+    def turned(self, rows: Rows, loading: bool) -> None:
+        """Turn rows to columns in memory, or back."""
+        name = self.label("columns")
+        room, before = self.arrangement.room(rows), len(self.write.lines)
+        columns_loop(self.write, name, self.base(rows), rows.stride, room, loading)
+        if any(line == f"{name}.end:" for line in self.write.lines[before:]):
+            self.block = f"{name}.end"
+
     def base(self, rows: Rows) -> str:
         """The address of the first row."""
-        first = self.write.value(f"zext i32 {self.first(rows.row)} to i64")
+        first = self.write.value(f"zext i32 {self._start(rows.row, rows.scope)} to i64")
         return self.write.element(
             self.memory(rows.buffer), self.write.value(f"mul i64 {first}, {rows.stride}")
         )
@@ -165,7 +189,11 @@ class Memory(Values):
 
     def _line(self, buffer: Buffer, index: int) -> str:
         """The address of a vector of a buffer of the invocations' own."""
-        return self._at(self.memory(buffer), self.type(buffer.kind, True), self.first(index))
+        unit, (first, column) = self.type(buffer.kind, True), self.kernel.columns.get(index, (0, 0))
+        if column and not self.graph.nodes[first][0].constant:
+            row = self._at(self.memory(buffer), unit, self.first(first))
+            return self.write.value(f"getelementptr {unit}, ptr {row}, i64 {column}")
+        return self._at(self.memory(buffer), unit, self.first(index))
 
     def _whole_line(self, buffer: Buffer, at: str) -> str:
         wide = self.type(buffer.kind, True)

@@ -13,7 +13,6 @@ from symgrad.kernel.language import For, Kernel
 from symgrad.llvm.arrangement import Arrangement, Part
 from symgrad.llvm.body import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.definitions import INLINED, closure, definitions
-from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.masks import ControlFlow
 from symgrad.llvm.skeletons import store_block
@@ -52,7 +51,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
 @paused_gc()
 def print_kernel(
     kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape | None = None,
-    thorough: bool = False,
+    thorough: bool = False, quick: bool = False,
 ) -> Source:  # fmt: skip
     """The module whose function ``run`` does a kernel, which is written for whole groups.
 
@@ -60,16 +59,18 @@ def print_kernel(
     workspace, first, end, stream)`` does those from ``first`` to ``end``, whole blocks of them.
     ``stream`` says that results are aligned to vectors and are to go past the cache. If the kernel
     asks how many invocations or groups there are, ``count`` and ``groups`` follow. ``vector`` is
-    the shape of a register, if a block has several.
+    the shape of a register, if a block has several. What is long is compiled ``thorough``-ly, or,
+    with ``quick``, in the quickest way even if it has loops.
     """
-    return _Module(kernel, functions, shape, vector or shape, thorough).source()
+    return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
 
 
 class _Module:
     def __init__(
         self, kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape,
-        thorough: bool,
+        thorough: bool, quick: bool,
     ) -> None:  # fmt: skip
+        self.quick = quick
         self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
         self.arrangement = Arrangement(kernel, shape, thorough)
         self.calls = Calls(functions, shape, self.arrangement.scalar)
@@ -86,7 +87,7 @@ class _Module:
         """As of `symgrad.llvm.body.Body`, but never 0 where loops have little beside them."""
         a = self.arrangement
         if len(a.parts) > 1:
-            looped = not a.is_straight and a.operations <= LOOPED
+            looped = not (a.is_straight or self.quick) and a.operations <= LOOPED
             return 1 if self.thorough or looped else 0
         return 2 if self.shape.lanes > 1 and a.operations <= LONG_BATCH else 1
 
@@ -153,7 +154,9 @@ class _Module:
     def _batch(self) -> list[str]:
         flow = self._flow()
         flow.block = "block"
-        self._turn(flow, True)
+        for i in self.arrangement.copied:
+            if i in self.arrangement.lazy:
+                flow.copy(i)
         flow.scope(self.kernel.main)
         self._finish(flow)
         return [
@@ -173,21 +176,12 @@ class _Module:
             "}",
         ]
 
-    def _turn(self, flow: ControlFlow, loading: bool) -> None:
-        """Turn the rows that are read to columns in memory, or columns to rows that are written."""
-        a = self.arrangement
-        for rows in a.rows if a.in_memory else ():
-            if (rows.buffer.space == "read") == loading:
-                name = f"{a.names[rows.buffer]}.{rows.stride}"
-                base, room = flow.base(rows), a.room(rows)
-                before = len(flow.write.lines)
-                columns_loop(flow.write, name, base, rows.stride, room, loading)
-                if any(line == f"{name}.end:" for line in flow.write.lines[before:]):
-                    flow.block = f"{name}.end"
-
     def _finish(self, flow: ControlFlow) -> None:
         """Store the rows of results."""
-        self._turn(flow, False)
+        a = self.arrangement
+        for rows in a.rows if a.in_memory else ():
+            if rows.buffer.space == "write":
+                flow.turned(rows, False)
         rows = [r for r in self.arrangement.rows if r in flow.results]
         if not rows:
             flow.write.do("br label %next")

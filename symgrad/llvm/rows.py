@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from symgrad.kernel.language import Buffer, For, Kernel, Load, Read, Scope, Store
+from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Needs
 
@@ -30,10 +32,10 @@ class Rowwise(Needs):
         super().__init__(kernel, shape)
         self.loaded = {item.buffer for item in self.items if isinstance(item, Load)}
         self.staged = self._staged()
-        left_out = self.products | self.lazy | self.staged.keys()
-        self.operations = len([item for item in self.items if item not in left_out])
+        left_out = self.products | self.lazy
+        self.operations = len([i for i in self.nodes if i not in left_out])
         self.rows = self._rows()
-        """The rows of buffers that the lanes have to themselves."""
+        """The rows that lanes find, or leave, where their scope begins or ends."""
         self.columns = sum(r.stride for r in self.rows)
 
     def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
@@ -64,7 +66,7 @@ class Rowwise(Needs):
         return place.column
 
     def _rows(self) -> list[Rows]:
-        """The rows that the lanes have to themselves: those that are read, then those written."""
+        """Rows that are read and known where their scope begins, then those that are written."""
         found: dict[Rows, None] = {}
         for i in self.nodes:
             op = self.graph.nodes[i][0]
@@ -74,4 +76,24 @@ class Rowwise(Needs):
                     found[rows] = None
         found |= dict.fromkeys(self.staged.values())
         main, cell = self.kernel.main, self.kernel.cell
-        return [rows for rows in found if rows.scope is main and rows.row == cell]
+        own = [rows for rows in found if rows.scope is main and rows.row == cell]
+        turns = {s.scope: s.k for s in self.items if isinstance(s, For)}
+        return own + [
+            rows
+            for rows in found
+            if rows.buffer.space == "read" and self._begins(rows, turns.get(rows.scope))
+        ]
+
+    def _begins(self, rows: Rows, turn: int | None) -> bool:
+        """Whether rows are known as soon as the number of their loop's turn is."""
+        made = [i for i in self.behind(rows) if self.kernel.home[i] is rows.scope and i != turn]
+        return turn is not None and all(self.graph.nodes[i][0] in LINEAR for i in made)
+
+    def behind(self, rows: Rows) -> Iterator[int]:
+        """The words by which rows are known, as far as they are made in their scope."""
+        stack = [rows.row]
+        while stack:
+            i = stack.pop()
+            yield i
+            if self.kernel.home[i] is rows.scope:
+                stack += self.graph.args(i)

@@ -8,47 +8,12 @@ time to time some results at once, a tile, stay in registers while all these blo
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from symgrad.expr import ops
-from symgrad.kernel.products import NO_FACTOR, Products, Terms
+from symgrad.kernel.products import NO_FACTOR, Products, tiles
 from symgrad.llvm.instruction import single
 from symgrad.llvm.skeletons import Lines, add_wide
-
-
-def tiles(terms: Mapping[int, Terms], registers: int) -> Iterator[list[int]]:
-    """The results in groups that fit the registers, and whose first products share factors.
-
-    Three registers of four hold results. A tile is about as wide as high, so that it takes few
-    factors for many products.
-    """
-    most, left = registers * 3 // 4, _pairs(terms)
-    width = round(most**0.5) + 1
-    for first in sorted(left, key=lambda a: (-len(left[a]), a)):
-        while left[first]:
-            columns = list(left[first])[:width]
-            rows = Counter(a for c in columns for a in left[c])
-            rows[first] = len(terms) + 1
-            tile: list[int] = []
-            for row, _ in rows.most_common():
-                for c in columns:
-                    if len(tile) < most and c in left[row]:
-                        tile += left[row].pop(c)
-                        left[c].pop(row, None)
-            yield tile
-
-
-def _pairs(terms: Mapping[int, Terms]) -> dict[int, dict[int, list[int]]]:
-    """For each factor those that it is multiplied with in first products, and the results."""
-    pairs: dict[tuple[int, int], list[int]] = {}
-    for k, (first, *_) in terms.items():
-        pairs.setdefault(first, []).append(k)
-    found: dict[int, dict[int, list[int]]] = {}
-    for (a, b), results in pairs.items():
-        found.setdefault(a, {})[b] = results
-        found.setdefault(b, {})[a] = results
-    return found
 
 
 def write_tiles(write: Lines, products: Products, stride: int, count: str, registers: int) -> None:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from symgrad.expr.node import Op
-from symgrad.kernel.language import VALUES, Read, lane_sum, narrow, wide_add, widen
+from symgrad.kernel.language import (
+    VALUES,
+    Read,
+    lane_sum,
+    narrow,
+    wide_add,
+    wide_lane_sum,
+    wide_mul,
+    widen,
+)
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.definitions import names_of
 from symgrad.llvm.instruction import Shape, Writer, constant
 from symgrad.llvm.skeletons import Lines
 from symgrad.llvm.workspace import LINE
 from symgrad.mathlib.define import Function
+
+_SUMS: Final = frozenset({lane_sum, wide_lane_sum, widen, narrow, wide_add, wide_mul})
+"""What is written here rather than by the op table."""
 
 
 class Calls:
@@ -40,6 +52,8 @@ class Values:
         self.write = Lines(self.shape, names)
         self.names: dict[int, str] = {}
         self.mask: str | None = None
+        self.by = 0
+        """The node that is being written."""
         self._spread: dict[int, str] = {}
         self._passing: list[tuple[dict[Any, Any], Any]] = []
         self._writers = {s: _Nodes(self, calls, s) for s in (self.shape, arrangement.scalar)}
@@ -137,9 +151,22 @@ class Values:
 
     def handed(self, i: int) -> None:
         """Leave a value, which is known from here on, to other functions that need it."""
+        if self.arrangement.copies:
+            self.copy(i)
         slot = self.arrangement.slots.get(i)
         if slot is not None:
             self.leave(slot, self.type_of(i), self.operand(i))
+
+    def copy(self, i: int) -> None:
+        """Write the copies of a number, one for each use."""
+        for at in self.arrangement.copied.get(i, ()):
+            place = self.write.element("%copies", at)
+            self.write.do(f"store {self.type('f', False)} {self.operand(i)}, ptr {place}")
+
+    def copied(self, at: int) -> str:
+        """A number of which there is a copy, in every lane."""
+        place = self.write.element("%copies", at)
+        return self.spread("f", self.write.value(f"load {self.type('f', False)}, ptr {place}"))
 
     def leave(self, slot: int, kind: str, name: str) -> None:
         """Store a value of this type to a slot of the frame."""
@@ -168,32 +195,36 @@ class Values:
         if i in self.arrangement.lazy or i in self.arrangement.products:
             return
         node = self.graph.nodes[i]
-        if node[0] in (lane_sum, widen, narrow, wide_add):
+        if node[0] in _SUMS:
             self.names[i] = self._sums(node[0], node[1:], self.varies(i))
         else:
+            self.by = i
             self._writers[self._shape(i)].write(i)
         self.handed(i)
 
     def _sums(self, op: Op, args: Any, wide: bool) -> str:
         """What sums are made of."""
-        if op is lane_sum:
-            return self._lane_sum(self.operand(args[0], True))
+        if op in (lane_sum, wide_lane_sum):
+            return self._lane_sum(op.result, self.operand(args[0], True))
         values = [self.operand(a, wide) for a in args]
         float_, double = self.type("f", wide), self.type("d", wide)
-        if op is wide_add:
-            return self.write.value(f"fadd {double} {values[0]}, {values[1]}")
+        if op in (wide_add, wide_mul):
+            how = "fadd" if op is wide_add else "fmul"
+            return self.write.value(f"{how} {double} {values[0]}, {values[1]}")
         if float_ == double:
             return values[0]
         if op is widen:
             return self.write.value(f"fpext {float_} {values[0]} to {double}")
         return self.write.value(f"fptrunc {double} {values[0]} to {float_}")
 
-    def _lane_sum(self, value: str) -> str:
+    def _lane_sum(self, kind: str, value: str) -> str:
         if self.lanes == 1:
             return value
-        one, many = self.type("f", False), self.type("f", True)
-        reduced = f"@llvm.vector.reduce.fadd.{self.shape.suffix}"
-        return self.write.value(f"call reassoc {one} {reduced}({one} -0.0, {many} {value})")
+        one, many = self.type(kind, False), self.type(kind, True)
+        suffix = f"v{self.lanes}{'f32' if one == 'float' else 'f64'}"
+        return self.write.value(
+            f"call {one} @llvm.vector.reduce.fadd.{suffix}({one} -0.0, {many} {value})"
+        )
 
 
 class _Nodes(Writer):
@@ -203,11 +234,15 @@ class _Nodes(Writer):
         a = values.arrangement
         super().__init__(a.graph, shape, calls.names[shape], values.names, a.products)
         self._values, self._wide, self._used = values, shape is values.shape, calls.used[shape]
+        self._copies = a.copies
 
     def value(self, text: str, name: str) -> str:
         return self._values.write.value(text)
 
     def operand(self, i: int) -> str:
+        at = self._copies.get((self._values.by, i)) if self._copies else None
+        if at is not None:
+            return self._values.copied(at)
         return self._values.operand(i, self._wide and self.shape.lanes > 1)
 
     def _call(self, i: int, function: str, node: Any) -> str:

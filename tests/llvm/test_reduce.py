@@ -13,8 +13,9 @@ import symgrad as sg
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import body, dispatch, reduce, threads
-from symgrad.llvm.dispatch import Sums
+from symgrad.llvm import body, threads
+from symgrad.llvm import sums as cpu_sums
+from symgrad.llvm.sums import Sums
 
 
 def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -48,8 +49,8 @@ def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
 def test_sums_where_vectors_are_narrower(
     f: Any, bits: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narrow = replace(dispatch.host(), vector_bits=bits)
-    monkeypatch.setattr(dispatch, "host", lambda: narrow)
+    narrow = replace(cpu_sums.host(), vector_bits=bits)
+    monkeypatch.setattr(cpu_sums, "host", lambda: narrow)
     agree(hoisted(reduction(f)), *data(100_003), dtype)
 
 
@@ -58,7 +59,7 @@ def test_sums_where_vectors_are_narrower(
 def test_any_number_of_columns(
     columns: int, registers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "IN_REGISTERS", registers)
+    monkeypatch.setattr(cpu_sums, "IN_REGISTERS", registers)
 
     def f(p: Any, r: Any) -> Any:
         return sum((r[k] - p[k % 6]) ** 2 for k in range(columns))
@@ -78,7 +79,7 @@ def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatc
     p, rows = data(300_000)
     sums = Sums(hoisted(reduction(bells)), "accurate", "float32")
     want = sums.run(p, rows)
-    host = dispatch.host()
+    host = cpu_sums.host()
     monkeypatch.setattr(threads, "OPERATION", 1.0)
     for count in (1, 2, 5):
         monkeypatch.setattr(threads, "host", lambda n=count: replace(host, threads=n))
@@ -111,8 +112,8 @@ def test_rows_that_are_all_the_same_in_float64(
     bits: int, results: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows a lane and a piece have, and however many pieces there are."""
-    narrow = replace(dispatch.host(), vector_bits=min(bits, dispatch.host().vector_bits))
-    monkeypatch.setattr(dispatch, "host", lambda: narrow)
+    narrow = replace(cpu_sums.host(), vector_bits=min(bits, cpu_sums.host().vector_bits))
+    monkeypatch.setattr(cpu_sums, "host", lambda: narrow)
     made = reduction(lambda p, r: sum((k + 1) * p[k] for k in range(results)) * r[0], results, 1)
     sums = Sums(made, "accurate", "float64")
     for value in (0.1, 0.3, 0.7, 1 / 3):
@@ -126,7 +127,7 @@ def test_rows_that_are_all_the_same_in_float64(
 def test_an_infinite_row_makes_an_infinite_sum(
     registers: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce, "IN_REGISTERS", registers)
+    monkeypatch.setattr(cpu_sums, "IN_REGISTERS", registers)
     rows = np.ones((5000, 1), dtype)
     rows[17] = np.inf
     made = reduction(lambda p, r: p[0] * r[0] * r[0], 1, 1)
@@ -183,7 +184,7 @@ def test_parts_are_run_over_several_blocks(
     rows = {"city": draw.integers(0, 5, count), "x": draw.random(count), "y": draw.random(count)}
     value, slopes = results()
     monkeypatch.setattr(body, "LONG_BATCH", 10)
-    monkeypatch.setattr(reduce, "LONG_BATCH", 10)
+    monkeypatch.setattr(cpu_sums, "LONG_BATCH", 10)
     monkeypatch.setattr(body, "FUNCTION", 7)
     again, others = results()
     assert again == value

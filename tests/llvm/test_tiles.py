@@ -11,12 +11,14 @@ from kernel.test_stage import reduction
 
 from symgrad.expr.node import CONST
 from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Reduction
-from symgrad.kernel.products import NO_FACTOR, Terms, products_of
+from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
+from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.stage import hoisted, stages
-from symgrad.llvm import dispatch, reduce, threads
-from symgrad.llvm.dispatch import Sums
-from symgrad.llvm.tiles import tiles
+from symgrad.llvm import sums as cpu_sums
+from symgrad.llvm import threads
+from symgrad.llvm.sums import Sums
 
 
 def network(p: Any, r: Any) -> Any:
@@ -49,6 +51,10 @@ def made(f: Any) -> tuple[Reduction, np.ndarray]:
 def products(f: Any) -> dict[int, Terms]:
     found = made(f)[0]
     return dict(products_of(found, stages(found).each).terms)
+
+
+def kernel_of(found: Reduction, dtype: str) -> Kernel:
+    return rows_program(found, cpu_sums.target_of(cpu_sums.host().shape(dtype, True)))
 
 
 def test_a_layer_leaves_its_inputs_and_slopes_behind() -> None:
@@ -118,7 +124,7 @@ def test_many_factors_are_kept_of_few_blocks(monkeypatch: pytest.MonkeyPatch) ->
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (2000, 3)).astype(np.float32)
     want = Sums(found, "accurate", "float32").run(p.astype(np.float32), rows)
-    monkeypatch.setattr(reduce, "KEPT", 1)
+    monkeypatch.setattr(cpu_sums, "KEPT", 1)
     few = Sums(found, "accurate", "float32")
     np.testing.assert_allclose(few.run(p.astype(np.float32), rows), want, rtol=1e-5, atol=1e-4)
 
@@ -127,8 +133,8 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, p = made(network)
-    sums, host = Sums(found, "accurate", "float32"), dispatch.host()
-    assert sums.rows < dispatch.ROWS
+    sums, host = Sums(found, "accurate", "float32"), cpu_sums.host()
+    assert sums.rows < cpu_sums.ROWS
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)
@@ -149,11 +155,8 @@ def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.M
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
     want = Sums(found, "accurate", "float64").run(p, rows)
-    shape, functions = (
-        dispatch.host().shape("float64", True),
-        dispatch.definitions_for("", "float64"),
-    )
-    assert "tile0:" in reduce.emit_reduction(found, functions, shape).text
-    monkeypatch.setattr(reduce, "KEPT", 2**13)
-    assert "tile0:" not in reduce.emit_reduction(found, functions, shape).text
+    kept = [b.name for b in kernel_of(found, "float64").buffers]
+    assert "kept" in kept
+    monkeypatch.setattr(cpu_sums, "KEPT", 2**13)
+    assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
     np.testing.assert_allclose(Sums(found, "accurate", "float64").run(p, rows), want, rtol=1e-13)

@@ -1,0 +1,210 @@
+"""Sums over rows of data: each invocation adds up what its rows contribute, each group its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.node import INPUT, paused_gc
+from symgrad.kernel.language import Kernel, wide_mul, widen
+from symgrad.kernel.lower import inline
+from symgrad.kernel.plan import Reduction
+from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
+from symgrad.kernel.stage import stages
+from symgrad.kernel.summing import SummingTarget
+
+FEWEST: Final = 4
+"""Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
+read factors from memory again takes longer than to add to results."""
+
+
+@paused_gc()
+def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
+    """The kernel in which each group sums what its share of ``count`` rows contributes.
+
+    Its buffers are ``parameters`` and ``rows`` (count, columns), which are read, and ``sums``
+    (groups, results) of float64, all in C order.
+    """
+    return _Sums(reduction, target).kernel()
+
+
+class _Sums:
+    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums.
+
+    Sums of few results are carried from row to row. Those of many are in memory, or of rows nothing
+    but factors are kept there for a stretch, and products of these added up in tiles of results.
+    """
+
+    def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
+        self.k = k = Kernel(target, reduction.name)
+        self.reduction, self.target, self.summing = reduction, target, target.summing
+        self.parameters, self.rows = k.buffer("parameters", "read"), k.buffer("rows", "read")
+        self.sums = k.buffer("sums", "write", "d")
+        self.roots = [i for o in reduction.summed for i in o.nodes]
+        self.count = len(self.roots)
+        each = stages(reduction).each
+        few = self.count <= self.summing.carried and len(each) <= self.summing.operations
+        self.products = Products({}, ()) if few else self._products(each)
+        self.others = [c for c in range(self.count) if c not in self.products.terms]
+        """Results that are no products of factors which are kept."""
+        self.carried = few
+        size, kept = max(self.count, 1), len(self.products.kept)
+        fits = self.summing.cached // kept if kept else target.block
+        self.stretch = min(target.block, fits)
+        self.kept = k.buffer("kept", "own", size=self.stretch * kept) if kept else None
+        self.added = k.buffer("added", "own", size=size)
+        """The sums over a stretch."""
+        kinds = enumerate(target.wide)
+        self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
+        self.stride, self.turns = target.stride(k), target.turns(k)
+        self._read()
+
+    def _products(self, each: Sequence[int]) -> Products:
+        """The results that are taken apart: none, if their factors do not stay in the cache."""
+        found = products_of(self.reduction, each)
+        fits = len(found.kept) * FEWEST <= self.summing.cached
+        return found if fits else Products({}, ())
+
+    def _read(self) -> None:
+        """The parameters as values, and which column of rows each other input is."""
+        k, first = self.k, self.reduction.parameters
+        inputs = {i: n[1] for i, n in enumerate(self.reduction.graph.nodes) if n[0] is INPUT}
+        self.fixed = {i: k.load(self.parameters, k.word(c)) for i, c in inputs.items() if c < first}
+        self.columns = {i: c - first for i, c in inputs.items() if c >= first}
+
+    def kernel(self) -> Kernel:
+        """The whole program."""
+        k, stretch = self.k, self.k.word(self.stretch)
+        self._each(range(self.count), self._clear)
+        up = k.add(ops.word_add, self.turns, k.word(self.stretch - 1))
+        k.loop(k.word(0), k.add(ops.word_div, up, stretch), (), self._stretch)
+        factors = inline(k, self.reduction.graph, self.reduction.factors, self.fixed)
+        for c, factor in enumerate(factors):
+            k.store(self.sums, k.offset(k.group, self.count, c), k.add(widen, factor))
+        self._each(range(self.count), self._finish)
+        return k
+
+    def _each(self, results: Sequence[int], body: Callable[[int], None]) -> None:
+        """Loops of what is done for some results."""
+
+        def turn(c: int, _: Sequence[int]) -> Sequence[int]:
+            body(c)
+            return ()
+
+        for first, end in _runs(results):
+            self.k.loop(self.k.word(first), self.k.word(end), (), turn)
+
+    # a stretch -----------------------------------------------------------------------------------
+
+    def _stretch(self, b: int, _: Sequence[int]) -> Sequence[int]:
+        """Rows that are added up in floats, and then to the wide sums."""
+        k, stretch = self.k, self.k.word(self.stretch)
+        first = k.add(ops.word_mul, b, stretch)
+        end = k.add(ops.word_min, k.add(ops.word_add, first, stretch), self.turns)
+        if self.carried:
+            none = [k.constant(0.0)] * self.count
+            found = k.loop(first, end, none, self._carry, some=True)[0]
+            for c, x in enumerate(found):
+                k.store(self.added, k.word(c), x)
+        else:
+            k.loop(first, end, (), partial(self._keep, first), some=True)
+            for tile in tiles(self.products.terms, self.summing.registers):
+                self._add_products(tile, k.add(ops.word_sub, end, first))
+        self._each(self.others, self._add)
+        return ()
+
+    def _contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
+        """Whether there is a row for a turn, and the values of some nodes at it."""
+        k, columns = self.k, self.reduction.columns
+        row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
+        read = {i: k.load(self.rows, k.offset(row, columns, c)) for i, c in self.columns.items()}
+        inside = k.add(ops.word_lt, row, k.count)
+        return inside, inline(k, self.reduction.graph, nodes, {**self.fixed, **read})
+
+    def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
+        """The sums after one more row."""
+        k = self.k
+        inside, values = self._contributed(t, self.roots)
+        new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
+        return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
+
+    def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
+        """Add what a row contributes to sums in memory, and keep its factors there."""
+        k, factors = self.k, self.products.kept
+        roots = [self.roots[c] for c in self.others]
+        inside, values = self._contributed(t, [*roots, *factors])
+        kept = [self.target.kept(k, inside, v, k.constant(0.0)) for v in values]
+        for c, v in zip(self.others, kept, strict=False):
+            k.store(self.added, k.word(c), v, add=True)
+        if self.kept:
+            row = k.add(ops.word_sub, t, first)
+            for c, v in enumerate(kept[len(roots) :]):
+                k.store(self.kept, k.offset(row, len(factors), c), v)
+        return ()
+
+    def _add_products(self, results: Sequence[int], rows: int) -> None:
+        """Add up results of so many rows whose factors have been kept."""
+        k, kept = self.k, self.kept
+        assert kept, "factors are kept somewhere"
+        terms = [self.products.terms[c] for c in results]
+        place = {i: c for c, i in enumerate(self.products.kept)}
+        wanted = dict.fromkeys(i for pairs in terms for pair in pairs for i in pair)
+        wanted.pop(NO_FACTOR, None)
+
+        def turn(t: int, sums: Sequence[int]) -> Sequence[int]:
+            at = {i: k.load(kept, k.offset(t, len(place), place[i])) for i in wanted}
+            return [self._with(s, at, pairs) for s, pairs in zip(sums, terms, strict=True)]
+
+        found, _ = k.loop(k.word(0), rows, [k.constant(0.0)] * len(terms), turn, some=True)
+        for c, x in zip(results, found, strict=True):
+            self._add_to_total(k.word(c), x)
+
+    def _with(self, total: int, at: Mapping[int, int], pairs: Terms) -> int:
+        """A sum and products of the factors at a row, one after the other."""
+        k = self.k
+        for a, b in pairs:
+            product = at[a] if b == NO_FACTOR else k.add(ops.mul, at[a], at[b])
+            total = k.add(ops.add, total, product)
+        return total
+
+    # wide sums -----------------------------------------------------------------------------------
+
+    def _store(self, c: int, total: Sequence[int]) -> None:
+        for buffer, part in zip(self.totals, total, strict=True):
+            self.k.store(buffer, c, part)
+
+    def _total(self, c: int) -> tuple[int, ...]:
+        return tuple(self.k.load(buffer, c) for buffer in self.totals)
+
+    def _clear(self, c: int) -> None:
+        """The sums of a result before all rows."""
+        self._store(c, self.target.wide_zero(self.k))
+        if not self.carried:
+            self.k.store(self.added, c, self.k.constant(0.0))
+
+    def _add(self, c: int) -> None:
+        """Add the sum of a result over a stretch to the wide one."""
+        k = self.k
+        self._add_to_total(c, k.load(self.added, c))
+        if not self.carried:
+            k.store(self.added, c, k.constant(0.0))
+
+    def _add_to_total(self, c: int, x: int) -> None:
+        self._store(c, self.target.wide_add(self.k, self._total(c), x))
+
+    def _finish(self, c: int) -> None:
+        """The sum of a result over the group, times the factor that stands in its place."""
+        k = self.k
+        at = k.add(ops.word_add, k.add(ops.word_mul, k.group, k.word(self.count)), c)
+        found = self.target.over_lanes(k, self._total(c))
+        k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), found))
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first of each run of numbers that follow each other, and the one after its last."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        found = [n for _, n in run]
+        yield found[0], found[-1] + 1

@@ -1,0 +1,47 @@
+"""What sums over rows ask of the target: how much of them fits where, and whose rows are whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from symgrad.kernel.language import Kernel, Target
+
+
+@dataclass(frozen=True)
+class Summing:
+    """Where the sums over rows are while they grow."""
+
+    carried: int = 24
+    """Results whose sums are carried from row to row, at most; of more they are in memory."""
+    operations: int = 3_000
+    """Operations at a row up to which they are."""
+    cached: int = 4_096
+    """Numbers of an invocation that stay in the cache."""
+    registers: int = 32
+    """Numbers of an invocation that registers hold."""
+
+
+class SummingTarget(Target, Protocol):
+    """The traits of a target that programs need which sum over rows."""
+
+    @property
+    def summing(self) -> Summing:
+        """Where sums are."""
+        ...
+
+    def stride(self, k: Kernel) -> int:
+        """From one of an invocation's rows to its next: the first has the invocation's number."""
+        ...
+
+    def turns(self, k: Kernel) -> int:
+        """How many rows an invocation takes, of ``k.count``."""
+        ...
+
+    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
+        """What a turn makes of a value, if it may be at no row: whether it is ``inside``."""
+        ...
+
+    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
+        """The sum over a group of wide sums, as a float64."""
+        ...

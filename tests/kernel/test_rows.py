@@ -1,0 +1,64 @@
+"""Sums over rows as a program of the language, in the interpreter: carried, in memory, in tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel.test_stage import bells, choice, plain, reduction
+
+from symgrad.kernel.execute import execute
+from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.rows import rows_program
+from symgrad.kernel.stage import hoisted
+from symgrad.kernel.summing import Summing
+from symgrad.kernel.target import InStep
+from symgrad.kernel.verify import verify
+
+LANES = 4
+
+
+def layers(p: Any, r: Any) -> Any:
+    """A network of eight hidden values, whose slopes are products of few factors."""
+    return (p[16:24] @ np.tanh(p[:16].reshape(8, 2) @ r[:2]) - r[0]) ** 2
+
+
+def summed(made: Reduction, target: InStep, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The sums of one group, which is called with rows that fill its last turn."""
+    kernel = rows_program(made, target)
+    verify(kernel)
+    count = sum(len(o.nodes) for o in made.summed)
+    padded = np.zeros((-(-len(rows) // LANES) * LANES, rows.shape[1]))
+    padded[: len(rows)] = rows
+    sums = np.full(count, np.nan)
+    arrays = {"parameters": p, "rows": padded, "sums": sums}
+    execute(kernel, arrays, len(rows), groups=1)
+    return sums
+
+
+@pytest.mark.parametrize("f", [bells, choice, plain, layers])
+@pytest.mark.parametrize("count", [1, 4, 5, 67])
+@pytest.mark.parametrize("wide", ["d", "ff"])
+@pytest.mark.parametrize("summing", [Summing(30), Summing(0), Summing(0, registers=8, cached=100)])
+def test_sums_are_those_of_the_rows(f: Any, count: int, wide: str, summing: Summing) -> None:
+    n = 24 if f is layers else 6
+    draw = np.random.default_rng(count)
+    p, rows = draw.uniform(0.5, 1.5, n), draw.uniform(-1, 1, (count, 2))
+    made = hoisted(reduction(f, n))
+    found = summed(made, InStep(LANES, block=3, wide=wide, summing=summing), p, rows)
+    np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-12, atol=1e-13)
+
+
+def test_what_is_kept_for_results_of_few_factors_fits_the_cache() -> None:
+    made = hoisted(reduction(layers, 24))
+
+    def kept(cached: int) -> list[int]:
+        kernel = rows_program(made, InStep(LANES, summing=Summing(0, cached=cached)))
+        return [b.size for b in kernel.buffers if b.name == "kept"]
+
+    (whole,) = kept(4096)
+    factors = whole // InStep(LANES).block
+    assert kept(4 * factors) == [4 * factors]
+    assert kept(4 * factors - 1) == []
