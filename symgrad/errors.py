@@ -60,6 +60,14 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """The device has not enough memory for the arrays of a call."""
 
 
+class ExhaustedError(SymgradError, RuntimeError):
+    """A loop needed more turns than it may take, and that was asked to be an error."""
+
+
+class ExhaustedWarning(UserWarning):
+    """A loop needed more turns than it may take: the results of that problem are NaN."""
+
+
 class FrozenRandomWarning(UserWarning):
     """A traced function drew random numbers, which are constants of what was made of it."""
 

@@ -18,6 +18,7 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
 from symgrad.front.column_results import ColumnResults, column_results
+from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel
@@ -59,6 +60,7 @@ class Kernel:
         self.device = device
         self._program: Any = None
         self._by_columns: Once[None, ColumnResults | None] = Once(1)
+        self._flags: Once[None, Kernel | None] = Once(1)
         self._bound: Bound | None = None
         self._lock, self._local = threading.Lock(), threading.local()
         self._dtype = np.dtype(self._options.dtype)
@@ -69,7 +71,10 @@ class Kernel:
 
     # running -------------------------------------------------------------------------------------
 
-    def run(self, *arrays: Any, out: Any = None, progress: Asked = False) -> Any:
+    def run(
+        self, *arrays: Any, out: Any = None, progress: Asked = False,
+        exhausted: WhenExhausted | None = None,
+    ) -> Any:  # fmt: skip
         """The results at one point or at a batch of them.
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
@@ -89,12 +94,14 @@ class Kernel:
         batch if there is one, or all of them in a row as the last axis.
 
         ``progress`` is as for `fused_forward_backward`: the first run compiles, which may take
-        long.
+        long. ``exhausted``, "warn" or "raise", says what to do about problems whose loops needed
+        more turns than their ``max_steps`` or ``most``, which another kernel finds out; their
+        results are NaN in any case.
 
         Raises:
             InputError: for a wrong length or a wrong ``out``, naming the right one.
             InputTypeError: for values that are no real numbers. DeviceError: if the device fails
-            or runs out of memory.
+            or runs out of memory. ExhaustedError: if a loop did not end, and that is asked for.
 
         Example:
             >>> import numpy as np, symgrad as sg
@@ -105,7 +112,14 @@ class Kernel:
         """
         if progress:
             with staged(progress, "runs"):
-                return self.run(*arrays, out=out)
+                return self.run(*arrays, out=out, exhausted=exhausted)
+        if exhausted is not None:
+            require_choice(exhausted)
+            found = self.run(*arrays, out=out)
+            flagging = self._flagging()
+            if flagging is not None:
+                report(flagging.run(*arrays), exhausted)
+            return found
         if out is not None:
             return self._run_into(arrays, out)
         x = arrays[0] if len(arrays) == 1 else None
@@ -127,6 +141,19 @@ class Kernel:
         return self._returned(program.run(points), batch)
 
     __call__ = run
+
+    def _flagging(self) -> Kernel | None:
+        """The kernel that says of which problems loops have not ended, if there can be any."""
+        return self._flags.get(None, self._make_flagging)
+
+    def _make_flagging(self) -> Kernel | None:
+        computation = flags(self._expressions, self._options)
+        if computation is None:
+            return None
+        shaders = Shaders(computation, self._options, f"{self.name}: loops that have not ended")
+        return Kernel(
+            shaders, (Scalar(),), self._inputs, self._expressions, self.device, {}, single=True
+        )
 
     def _run_point(self, x: np.ndarray) -> Any:
         try:
@@ -387,11 +414,11 @@ class Kernel:
         return state | {"_expressions": self._expressions.without_code()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _program=None, _by_columns=Once(1), _bound=None)
+        vars(self).update(state, _program=None, _by_columns=Once(1), _flags=Once(1), _bound=None)
         self._lock, self._local = threading.Lock(), threading.local()
 
 
-_PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
+_PROCESS = "_program", "_by_columns", "_flags", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""
 
 
