@@ -9,32 +9,27 @@ host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.lookup import SIDE_BY_SIDE, STEP, Place, runs_program
+from symgrad.kernel.target import InGroups
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.printer import print_kernel
 
 RUN: Final = 32
 """Rows of a run, at most."""
 
-BLOCK: Final = 8
-"""Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
-
 GROUP: Final = 64
 """Runs that a workgroup adds up, and its invocations."""
 
-STEP: Final = 64
-"""Columns of slopes are padded to whole multiples of so many rows, where bindings may start."""
-
-SIDE_BY_SIDE: Final = 4
-"""Quads of slopes that are added up together, at most."""
-
-TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
-"""Rows whose quads a workgroup's memory holds at a time."""
-
 ARRAYS: Final = 3
 """Bindings that a row's kernel has for lookups: the indices, the tables and the slopes."""
+
+READ: Final = 3
+"""Bindings that the kernel of runs only reads."""
 
 BINDINGS: Final = (
     "@group(0) @binding(4) var<storage, read_write> indices: array<u32>;",
@@ -49,8 +44,6 @@ the places at which they begin: all are words, because small numbers are no norm
 
 PADDED: Final = f"(params.count + {STEP - 1}u) / {STEP}u * {STEP}u"
 """Rows from one column to the next."""
-
-COMPONENTS: Final = "xyzw"
 
 
 @dataclass(frozen=True)
@@ -104,114 +97,13 @@ def tiles_of(count: int) -> list[range]:
     return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the sums of a run go last: a line of ``width`` numbers, ``count`` from ``first`` on."""
-
-    first: int
-    count: int
-    width: int
-
-
-def emit_runs(count: int, place: Place | None = None) -> str:
-    """The module that adds up runs of so many quads; entry point "main", workgroups of `GROUP`.
-
-    Bindings: 0 is the uniform block, whose count is that of the runs; 1 the place at which each
-    run starts in the order, and the end of the last; 2 the rows in their order, padded; 3 the
-    columns of quads, as long as the order; 4 takes as many columns of sums, padded likewise, or
-    else, at a place, lines of numbers.
-    """
-    return "\n".join(_runs(count, place)) + "\n"
-
-
-def _runs(count: int, place: Place | None) -> Iterator[str]:
-    yield f"// adds up {count} columns of quads over runs of rows that name the same line"
-    yield ""
-    yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
-    yield ""
-    yield "@group(0) @binding(0) var<uniform> params: Params;"
-    yield "@group(0) @binding(1) var<storage, read> starts: array<u32>;"
-    yield "@group(0) @binding(2) var<storage, read_write> order: array<u32>;"
-    yield "@group(0) @binding(3) var<storage, read_write> slopes: array<vec4<f32>>;"
-    kind = "f32" if place else "vec4<f32>"
-    yield f"@group(0) @binding(4) var<storage, read_write> sums: array<{kind}>;"
-    yield ""
-    yield f"var<workgroup> tile: array<vec4<f32>, {count * TILE}>;"
-    yield ""
-    yield f"@compute @workgroup_size({GROUP})"
-    yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
-    yield "        @builtin(num_workgroups) groups: vec3<u32>,"
-    yield "        @builtin(local_invocation_index) local: u32) {"
-    yield "  let rows = arrayLength(&order);"
-    yield f"  let first = min((group.y * groups.x + group.x) * {GROUP}u, params.count);"
-    yield f"  let last = min(first + {GROUP}u, params.count);"
-    yield "  let end = starts[last];"
-    for j in range(count):
-        yield from _pair(j, count)
-    yield f"  for (var base = starts[first]; base < end; base += {TILE}u) {{"
-    yield "    // neighbours read what neighbouring rows of the order have"
-    yield from _filled(count)
-    yield "    workgroupBarrier();"
-    for j in range(count):
-        yield from _added(j)
-    yield "    workgroupBarrier();"
-    yield "  }"
-    if place is None:
-        yield f"  let padded = {PADDED};"
-    for j in range(count):
-        yield from _stored(j, place)
-    yield "}"
-
-
-def _pair(j: int, count: int) -> Iterator[str]:
-    """What the invocation adds up as number j: one of the quads of one of the workgroup's runs."""
-    number = f"(local + {GROUP * j}u)" if j else "local"
-    yield f"  let quad{j} = {number} % {count}u;"
-    yield f"  let run{j} = first + {number} / {count}u;"
-    yield f"  let from{j} = starts[min(run{j}, last)];"
-    yield f"  let to{j} = starts[min(run{j} + 1u, last)];"
-    yield f"  var sum{j} = vec4<f32>();"
-
-
-def _filled(count: int) -> Iterator[str]:
-    """The lines that read the quads of some rows; past the end, the last row again."""
-    cells = [f"{k}u + local" if k else "local" for k in range(0, TILE, GROUP)]
-    for k, cell in enumerate(cells):
-        yield f"    let row{k} = order[min(base + {cell}, end - 1u)];"
-    for c in range(count):
-        start = f"{c * TILE}u + " if c else ""
-        for k, cell in enumerate(cells):
-            yield f"    tile[{start}{cell}] = slopes[{column_of(c, 'rows')}row{k}];"
-
-
-def _added(j: int) -> Iterator[str]:
-    """The lines that add up what there is of a run."""
-    yield "    {"
-    yield f"      let high = min(to{j}, base + {TILE}u);"
-    yield f"      for (var k = max(from{j}, base); k < high; k += {BLOCK}u) {{"
-    yield "        var part = vec4<f32>();"
-    yield f"        for (var i = k; i < min(k + {BLOCK}u, high); i += 1u) {{"
-    yield f"          part += tile[quad{j} * {TILE}u + i - base];"
-    yield "        }"
-    yield f"        sum{j} += part;"
-    yield "      }"
-    yield "    }"
-
-
-def _stored(j: int, place: Place | None) -> Iterator[str]:
-    """The lines that write a quad of a run."""
-    yield f"  if (run{j} < last) {{"
-    if place is None:
-        yield f"    sums[quad{j} * padded + run{j}] = sum{j};"
-    else:
-        yield f"    let at = {place.width}u * run{j} + {place.first}u + 4u * quad{j};"
-        yield f"    sums[at] = sum{j}.x;"
-        for k, component in enumerate(COMPONENTS[1:], 1):
-            yield (
-                f"    if (4u * quad{j} + {k}u < {place.count}u) "
-                f"{{ sums[at + {k}u] = sum{j}.{component}; }}"
-            )
-    yield "  }"
+@cache
+def runs_module(columns: int, place: Place | None = None) -> str:
+    """The module that adds up runs of so many columns of quads: see `runs_program`."""
+    kernel = runs_program(columns, place, InGroups(GROUP, grid=True))
+    head = f"// adds up {columns} columns of quads over runs of rows that name the same line"
+    (module,) = print_kernel(kernel, {}, Style(), [head]).modules
+    return module
 
 
 def column_of(c: int, step: str) -> str:

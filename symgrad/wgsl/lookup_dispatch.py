@@ -17,9 +17,10 @@ from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.lookup import STEP, Place
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Step
-from symgrad.wgsl.lookup import GROUP, RUN, STEP, Place, Quad, indices_of, quads, tiles_of
+from symgrad.wgsl.lookup import GROUP, READ, RUN, Quad, indices_of, quads, tiles_of
 from symgrad.wgsl.memory import Storage
 
 ENOUGH: Final = 4096
@@ -163,7 +164,7 @@ class Scatter:
                     target = _columns(self._between[k], 0, padded(level.count), tile)
                     place = None
                 arrays = [*level.arrays, _columns(*source, level.rows, tile), target]
-                bound = self._gpu.bind(level.count, arrays)
+                bound = self._gpu.bind(level.count, arrays, READ)
                 groups = -(-level.count // GROUP)
                 down = -(-groups // MAX_WORKGROUPS)
                 yield Step(pipelines(len(tile), place), bound, -(-groups // down), down)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from symgrad.expr.node import Graph
 from symgrad.kernel.language import (
@@ -20,7 +21,7 @@ from symgrad.kernel.language import (
 from symgrad.kernel.quads import Quad, quad_of
 from symgrad.kernel.uses import Uses
 
-COMPONENTS = "xyzw"
+COMPONENTS: Final = "xyzw"
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from symgrad.expr.node import Op
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import COMPONENTS
 from symgrad.wgsl.names import printable
+from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_module import WORKGROUP, Module, Summation
 from symgrad.wgsl.reduce_products import ProductsModule, in_products
 from symgrad.wgsl.reduce_stages import Each

@@ -23,13 +23,14 @@ from symgrad.kernel import watch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.lookup import Place
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.dispatch import HOST_BYTES
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.lookup import ARRAYS, Place, emit_runs, indices_of, quads
+from symgrad.wgsl.lookup import ARRAYS, READ, indices_of, quads, runs_module
 from symgrad.wgsl.lookup_dispatch import Lookups, in_order, table_words
 from symgrad.wgsl.memory import in_pieces
 from symgrad.wgsl.reduce import emit_reduction
@@ -162,7 +163,7 @@ class Sums:
 
     def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
         """What adds up runs of so many quads of slopes, compiled once for the device."""
-        return self.gpu.pipeline(emit_runs(count, place), ARRAYS)
+        return self.gpu.pipeline(runs_module(count, place), 1, READ)
 
     def require(self, rows: np.ndarray | DeviceArray) -> None:
         """Refuse rows of another width."""

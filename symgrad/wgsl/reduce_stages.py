@@ -9,7 +9,8 @@ from symgrad.expr.node import INPUT, Op, reachable
 from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer
-from symgrad.wgsl.lookup import COMPONENTS, PADDED, column_of, find_line, place_of
+from symgrad.wgsl.lookup import PADDED, column_of, find_line, place_of
+from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_tile import Tile
 
 KEPT: Final = 64

@@ -31,7 +31,7 @@ from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
-from symgrad.wgsl.quads import Quads, Together
+from symgrad.wgsl.quads import COMPONENTS, Quads, Together
 from symgrad.wgsl.stores import Stores
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
@@ -262,10 +262,17 @@ class Body(Writer):
         return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
 
     def _store_quad(self, s: Together) -> Iterator[str]:
+        place = self.own.place(s.buffer, self._quad(s.quad))
+        yield f"{self.indent}{place} = {self._vector(s)};"
+
+    def _vector(self, s: Together) -> str:
+        """The numbers of a quad: the vector that was read, if it is all of one."""
+        whole = self._vectors.get(s.values[0])
+        if whole and [self.text(v) for v in s.values] == [f"{whole}.{c}" for c in COMPONENTS]:
+            return whole
         values = [self.text(v) for v in s.values]
-        kind = TYPES[s.buffer.kind]
         four = "" if set(values) == {"0.0f"} else ", ".join(values)
-        yield f"{self.indent}{self.own.place(s.buffer, self._quad(s.quad))} = vec4<{kind}>({four});"
+        return f"vec4<{TYPES[s.buffer.kind]}>({four})"
 
     # branches ------------------------------------------------------------------------------------
 

@@ -20,13 +20,14 @@ from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.programs.lookup import Place
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm import dispatch as llvm
 from symgrad.mathlib.define import functions
 from symgrad.wgsl import lookup_dispatch, reduce_dispatch, reduce_tile
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import ARRAYS, RUN, Place, emit_runs, quads
+from symgrad.wgsl.lookup import ARRAYS, RUN, quads, runs_module
 from symgrad.wgsl.lookup_dispatch import in_order, segments, sorted_order
 from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
@@ -158,7 +159,7 @@ def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
 def test_tint_takes_it() -> None:
     sources = [m.source for name in CASES for math in ("accurate", "fast")
                for m in emitted(name, math)]  # fmt: skip
-    sources += [emit_runs(n, place) for n in (1, 2, 4) for place in (None, Place(3, 4 * n, 40))]
+    sources += [runs_module(n, place) for n in (1, 2, 4) for place in (None, Place(3, 4 * n, 40))]
     assert [v for v in check_with_tint(sources) if v] == []
 
 

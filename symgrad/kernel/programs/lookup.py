@@ -1,0 +1,178 @@
+"""Sums over runs of rows that name one line of a table: what rows add to lines, without atomics.
+
+Rows in the order of their lines are cut into runs. A group adds up neighbouring runs: it reads the
+quads of some rows into a tile, neighbours what neighbouring rows of the order have, and each
+invocation adds up some quads of its runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel, Target
+
+BLOCK: Final = 8
+"""Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
+
+SIDE_BY_SIDE: Final = 4
+"""Quads that are added up together, at most."""
+
+TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
+"""Rows whose quads a group's memory holds at a time."""
+
+STEP: Final = 64
+"""Columns of quads are padded to whole multiples of so many rows, where bindings may start."""
+
+QUAD: Final = 4
+"""The numbers of a quad."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the sums of a run go last: a line of ``width`` numbers, ``count`` from ``first`` on."""
+
+    first: int
+    count: int
+    width: int
+
+
+def padded(k: Kernel, count: int) -> int:
+    """Rows from one column to the next, of so many rows."""
+    up = k.add(ops.word_add, count, k.word(STEP - 1))
+    return k.add(ops.word_mul, k.add(ops.word_div, up, k.word(STEP)), k.word(STEP))
+
+
+def runs_program(columns: int, place: Place | None, target: Target) -> Kernel:
+    """The kernel that adds up so many columns of quads over ``count`` runs, a group's width each.
+
+    Its buffers are ``starts``, the place at which each run starts in the order, and the end of the
+    last; ``order``, the rows in their order, padded; ``quads``, as many columns of them as rows are
+    padded to; and ``sums``, as many columns for the runs, padded likewise, or else, at a place,
+    lines of numbers.
+    """
+    return _Runs(columns, place, target).k
+
+
+class _Runs:
+    def __init__(self, columns: int, place: Place | None, target: Target) -> None:
+        self.columns, self.place, self.width = columns, place, target.width
+        self.k = k = Kernel(target, "runs")
+        self.starts, self.order = k.buffer("starts", "read", "u"), k.buffer("order", "read", "u")
+        self.quads = k.buffer("quads", "read", quads=True)
+        self.sums = k.buffer("sums", "write", quads=place is None)
+        self.tile = k.buffer("some", "group", size=QUAD * columns * TILE, quads=True)
+        start = k.add(ops.word_mul, k.group, k.word(self.width))
+        self.first = k.add(ops.word_min, start, k.count)
+        self.last = k.add(
+            ops.word_min, k.add(ops.word_add, self.first, k.word(self.width)), k.count
+        )
+        self.begin, self.end = k.load(self.starts, self.first), k.load(self.starts, self.last)
+        k.names |= {self.first: "first_run", self.last: "last_run", self.end: "end"}
+        self.mine = [_Mine(self, j) for j in range(columns)]
+        self._write()
+
+    def _write(self) -> None:
+        k, zero = self.k, self.k.constant(0.0)
+        up = k.add(ops.word_sub, k.add(ops.word_add, self.end, k.word(TILE - 1)), self.begin)
+
+        def tile(t: int, sums: list[int]) -> list[int]:
+            base = k.add(ops.word_add, self.begin, k.add(ops.word_mul, t, k.word(TILE)))
+            k.names |= {base: "base", **{x: f"sum{n}" for n, x in enumerate(sums)}}
+            self._fill(base)
+            k.barrier()
+            found = [
+                x for j, mine in enumerate(self.mine)
+                for x in mine.added(base, sums[QUAD * j : QUAD * (j + 1)])
+            ]  # fmt: skip
+            k.barrier()
+            return found
+
+        tiles = k.add(ops.word_div, up, k.word(TILE))
+        sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile)
+        for j, mine in enumerate(self.mine):
+            mine.store(sums[QUAD * j : QUAD * (j + 1)])
+
+    def _fill(self, base: int) -> None:
+        """Read the quads of some rows; past the end, those of the last row again."""
+        k = self.k
+        last, rows = k.add(ops.word_sub, self.end, k.word(1)), k.length(self.order)
+        cells = [
+            k.add(ops.word_add, k.word(n * self.width), k.local) for n in range(TILE // self.width)
+        ]
+        order = [
+            k.load(self.order, k.add(ops.word_min, k.add(ops.word_add, base, cell), last))
+            for cell in cells
+        ]
+        for c in range(self.columns):
+            column = k.add(ops.word_mul, k.word(c), rows)
+            for cell, row in zip(cells, order, strict=True):
+                quad = k.add(ops.word_add, column, row)
+                at = k.add(ops.word_add, k.word(c * TILE), cell)
+                for n in range(QUAD):
+                    value = k.load(self.quads, k.offset(quad, QUAD, n))
+                    k.store(self.tile, k.offset(at, QUAD, n), value)
+
+
+class _Mine:
+    """What an invocation adds up as number j: one of the quads of one of the group's runs."""
+
+    def __init__(self, runs: _Runs, j: int) -> None:
+        self.runs, self.k = runs, runs.k
+        k, columns = self.k, self.k.word(runs.columns)
+        number = k.add(ops.word_add, k.word(runs.width * j), k.local)
+        row = k.add(ops.word_div, number, columns)
+        self.quad = k.add(ops.word_sub, number, k.add(ops.word_mul, row, columns))
+        self.run = k.add(ops.word_add, runs.first, row)
+        self.start = k.load(runs.starts, k.add(ops.word_min, self.run, runs.last))
+        after = k.add(ops.word_add, self.run, k.word(1))
+        self.end = k.load(runs.starts, k.add(ops.word_min, after, runs.last))
+        k.names |= {self.quad: f"quad{j}", self.run: f"run{j}"}
+        k.names |= {self.start: f"from{j}", self.end: f"to{j}"}
+
+    def added(self, base: int, sums: list[int]) -> list[int]:
+        """The sums, and what of the run is in the tile that begins at ``base``."""
+        k, block = self.k, self.k.word(BLOCK)
+        high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(TILE)))
+        low = k.add(ops.word_where, k.add(ops.word_lt, self.start, base), base, self.start)
+        some = k.add(ops.word_where, k.add(ops.word_lt, low, high),
+                     k.add(ops.word_sub, high, low), k.word(0))  # fmt: skip
+        blocks = k.add(ops.word_div, k.add(ops.word_add, some, k.word(BLOCK - 1)), block)
+        column = k.add(ops.word_mul, self.quad, k.word(TILE))
+
+        def add_block(b: int, sums: list[int]) -> list[int]:
+            first = k.add(ops.word_add, low, k.add(ops.word_mul, b, block))
+            last = k.add(ops.word_min, k.add(ops.word_add, first, block), high)
+
+            def add_row(i: int, part: list[int]) -> list[int]:
+                k.names |= {x: f"part{n}" for n, x in enumerate(part)}
+                at = k.add(ops.word_sub, k.add(ops.word_add, column, i), base)
+                found = [k.load(self.runs.tile, k.offset(at, QUAD, n)) for n in range(QUAD)]
+                return [k.add(ops.add, a, b) for a, b in zip(part, found, strict=True)]
+
+            part, _ = k.loop(first, last, [k.constant(0.0)] * QUAD, add_row)
+            return [k.add(ops.add, a, b) for a, b in zip(sums, part, strict=True)]
+
+        return k.loop(k.word(0), blocks, sums, add_block)[0]
+
+    def store(self, sums: list[int]) -> None:
+        """Write the quad of the run, if there is one."""
+        k, place = self.k, self.runs.place
+
+        def column() -> None:
+            step = k.add(ops.word_mul, self.quad, padded(k, k.count))
+            at = k.add(ops.word_add, step, self.run)
+            for n, value in enumerate(sums):
+                k.store(self.runs.sums, k.offset(at, QUAD, n), value)
+
+        def line(place: Place) -> None:
+            first = k.offset(self.run, place.width, place.first)
+            at = k.add(ops.word_add, first, k.add(ops.word_mul, self.quad, k.word(QUAD)))
+            for n, value in enumerate(sums):
+                inside = k.add(ops.word_lt, k.offset(self.quad, QUAD, n), k.word(place.count))
+                here = k.add(ops.word_add, at, k.word(n))
+                k.when(inside, lambda a=here, v=value: k.store(self.runs.sums, a, v))
+
+        exists = k.add(ops.word_lt, self.run, self.runs.last)
+        k.when(exists, (lambda: line(place)) if place else column)
