@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.llvm import dispatch as llvm
 from symgrad.llvm import loop as llvm_loop
@@ -18,7 +19,7 @@ from symgrad.targets import Device
 from symgrad.wgsl import dispatch as wgsl
 from symgrad.wgsl import loop as wgsl_loop
 from symgrad.wgsl import reduce_dispatch as wgsl_sums
-from symgrad.wgsl.device import Gpu, open_gpu
+from symgrad.wgsl.device import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.emit import Style
 
 CACHED_PROGRAMS: Final = 64
@@ -58,6 +59,19 @@ class Backend(Protocol):
         """Whose memory arrays are in, another one after a device was lost; None for the host's."""
         ...
 
+    @property
+    def memory(self) -> tuple[int, int, int | None]:
+        """Bytes of its memory in use, bytes that are kept to be used again, and at most in all."""
+        ...
+
+    def free(self) -> int:
+        """Give back memory that is only kept: how many bytes it was.
+
+        Raises:
+            DeviceError: if the device was lost.
+        """
+        ...
+
     def require(self, dtype: str) -> None:
         """Refuse a dtype that it does not compute in.
 
@@ -91,6 +105,18 @@ class Cpu:
     on_host = True
     dtype: DTypeName = "float64"
     owner = None
+
+    @property
+    def memory(self) -> tuple[int, int, None]:
+        """What large results take: see `Backend`."""
+        idle = POOL.idle
+        return POOL.nbytes - idle, idle, None
+
+    def free(self) -> int:
+        """Give back what results took: see `Backend`."""
+        idle = POOL.idle
+        POOL.clear()
+        return idle
 
     def require(self, dtype: str) -> None:
         """It computes in both."""
@@ -126,6 +152,23 @@ class Wgpu:
     def owner(self) -> Gpu:
         """The GPU, which is opened when it is first asked for."""
         return open_gpu(self.device.index)
+
+    @property
+    def memory(self) -> tuple[int, int, int | None]:
+        """What the GPU's arrays take, if it is open: see `Backend`."""
+        gpu = opened_gpu(self.device.index)
+        if gpu is None:
+            return 0, 0, None
+        return gpu.pool.live, gpu.pool.idle + gpu.transfers.nbytes, gpu.pool.limit
+
+    def free(self) -> int:
+        """Give back what arrays took, once all is done that was queued: see `Backend`."""
+        gpu = opened_gpu(self.device.index)
+        if gpu is None:
+            return 0
+        gpu.check()
+        with gpu.guard:
+            return gpu.free()
 
     def require(self, dtype: str) -> None:
         """Refuse float64."""

@@ -11,6 +11,7 @@ import numpy as np
 import sympy as sp
 
 from symgrad import targets
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
@@ -246,7 +247,7 @@ def _others(kernel: Any, chosen: Any) -> dict[str, Any]:
     if chosen is None:
         wanted = [(kernel.device, dtype), (targets.choose("cpu"), dtype)]
     elif isinstance(chosen, str) and chosen == "all":
-        gpus = [d for d in targets.devices() if d.is_gpu]
+        gpus = [d for d in targets.devices() if not backend_of(d).on_host]
         cpu = targets.choose("cpu")
         wanted = [*[(d, "float32") for d in gpus], (cpu, "float32"), (cpu, "float64")]
     else:
@@ -256,7 +257,7 @@ def _others(kernel: Any, chosen: Any) -> dict[str, Any]:
 
 
 def _label(device: targets.Device, dtype: DTypeName) -> str:
-    return device.name if device.is_gpu else f"CPU {dtype}"
+    return f"CPU {dtype}" if backend_of(device).on_host else device.name
 
 
 def _on(kernel: Any, device: targets.Device, dtype: DTypeName) -> Any:

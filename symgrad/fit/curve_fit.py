@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError, warn
 from symgrad.expr.accumulate import Mode, require_mode
 from symgrad.expr.randomness import EVERY_STEP, frozen_for
@@ -108,7 +109,7 @@ def curve_fit(
     kind = "float64" if dtype is None else dtype_name(dtype)
     with reporting(progress, "evaluations") as report:
         told = _Told(report)
-        if target.is_gpu and dtype is None:
+        if dtype is None and backend_of(target).dtype == "float32":
             coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
             start, target = _near(coarse, start, box, limit, told), choose("cpu")
         rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.errors import InputError
 from symgrad.expr.node import Handle
 from symgrad.expr.randomness import EVERY_CALL, frozen_for
@@ -151,7 +152,7 @@ def value_and_grad(
         kernel = gradient_kernel(
             given.size, call.of_flat, given.wanted, options, target, aux=has_aux, make=shared
         )
-        stays = bool(there) and kernel.device.is_gpu
+        stays = bool(there) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(given.flat(stays))
         grads = tuple(given.filled(k, gradient) for k in chosen)
         first = (value, call.aux(aux[0])) if has_aux else value

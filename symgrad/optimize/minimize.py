@@ -39,7 +39,6 @@ from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.matrix import fits
 from symgrad.wgsl.transfer import by_threads
 
@@ -185,8 +184,9 @@ def _streamed(
     task: Task, make: Callable[[Iteration], Runner], starts: np.ndarray, data: Data, target: Device
 ) -> Ends:
     """All steps of problems on the host, block by block."""
-    if target.is_gpu:
-        return streamed_through(task, make, open_gpu(target.index), starts, data)
+    owner = backend_of(target).owner
+    if owner is not None:
+        return streamed_through(task, make, owner, starts, data)
     stages = task.compiled(make)
     return streamed(task, stages, starts, data)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tree import Tree
 from symgrad.optimize.arguments import real_columns, real_matrix
@@ -14,7 +15,6 @@ from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Data
 from symgrad.targets import Device, choose, devices
 from symgrad.values.parameters import rows_of
-from symgrad.wgsl.device import open_gpu
 from symgrad.wgsl.dispatch import DeviceArray
 
 
@@ -104,11 +104,11 @@ def target_of(device: Any, *arrays: Any) -> Device:
         return choose(device)
     if device is None and len(there) == 1:
         (owner,) = there.values()
-        found = [d for d in devices() if d.is_gpu and open_gpu(d.index) is owner]
+        found = [d for d in devices() if backend_of(d).owner is owner]
         target = found[0] if found else choose(device)
     else:
         target = choose(device)
-    if not target.is_gpu or {id(open_gpu(target.index))} != {*there}:
+    if {id(backend_of(target).owner)} != {*there}:
         raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
     return target
 

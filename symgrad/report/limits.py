@@ -19,7 +19,6 @@ from symgrad.targets import Device
 from symgrad.values.results import Array
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.bandwidth import copying
-from symgrad.wgsl.device import open_gpu
 
 LEAST_SECONDS: Final = 0.01
 """Seconds that a measurement takes at least."""
@@ -70,11 +69,12 @@ def limits_of(device: Device, dtype: DTypeName) -> Limits:
     """The limits of a device for numbers of a dtype: measured when first asked for, and kept."""
     work = WORK.get(device.kind, REAL)
     nbytes = np.dtype(dtype).itemsize * work.copied
-    if device.is_gpu:
-        copy, nbytes = copying(open_gpu(device.index), nbytes)
+    owner = backend_of(device).owner
+    if owner is not None:
+        copy, nbytes = copying(owner, nbytes)
     else:
         copy, _ = _repeated(lambda v: [2.0 * v[0]], 1, work.copied, device, dtype)
-    if device.is_gpu and device.kind not in WORK:
+    if device.is_real_gpu:
         _warm(copy)
     chains = partial(_chains, work.chain)
     compute, cost = _repeated(chains, INDEPENDENT_CHAINS, work.computed, device, dtype)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symgrad.kernel.memory import POOL
+from symgrad.backend import backend_of
 from symgrad.targets import DeviceChoice, choose
-from symgrad.wgsl.device import Gpu, opened_gpu
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,7 @@ def memory(device: DeviceChoice = None) -> Memory:
         >>> sg.memory("cpu").limit is None
         True
     """
-    target = choose(device)
-    if not target.is_gpu:
-        idle = POOL.idle
-        return Memory(POOL.nbytes - idle, idle, None)
-    gpu = opened_gpu(target.index)
-    if gpu is None:
-        return Memory(0, 0, None)
-    return Memory(gpu.pool.live, gpu.pool.idle + gpu.transfers.nbytes, gpu.pool.limit)
+    return Memory(*backend_of(choose(device)).memory)
 
 
 def free_memory(device: DeviceChoice = None) -> int:
@@ -73,16 +65,4 @@ def free_memory(device: DeviceChoice = None) -> int:
         >>> sg.memory("cpu").kept
         0
     """
-    target = choose(device)
-    if not target.is_gpu:
-        idle = POOL.idle
-        POOL.clear()
-        return idle
-    gpu = opened_gpu(target.index)
-    return 0 if gpu is None else _freed(gpu)
-
-
-def _freed(gpu: Gpu) -> int:
-    gpu.check()
-    with gpu.guard:
-        return gpu.free()
+    return backend_of(choose(device)).free()

@@ -13,13 +13,14 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.stats import Stats
 from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
 from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device
-from symgrad.wgsl.device import Gpu, open_gpu, opened_gpus
+from symgrad.wgsl.device import Gpu, opened_gpus
 from symgrad.wgsl.timing import GpuWatch
 
 REPEAT_SECONDS: Final = 0.1
@@ -260,7 +261,8 @@ def _gpus(device: Device | None) -> Sequence[Gpu]:
     """The GPUs that a call may use: its device, or all that are open."""
     if device is None:
         return opened_gpus()
-    return [open_gpu(device.index)] if device.is_gpu else []
+    owner = backend_of(device).owner
+    return [] if owner is None else [owner]
 
 
 def _warm(call: Callable[[], Any], gpus: Sequence[Gpu]) -> None:

@@ -163,7 +163,7 @@ class RowsKernel(PartsKernel):
             parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
             there.compute(self._sums, parameters, computed, rows.start)
             return results
-        if self.device.is_gpu:
+        if not backend_of(self.device).on_host:
             self._sums.run_into(points[rows], computed)
             return results
         rooms = threading.local()

@@ -26,7 +26,6 @@ from symgrad.rows.table import Table, read_table, weight_of
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.values.tables import is_table, len_of
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import open_gpu
 
 ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
@@ -244,14 +243,14 @@ class DataKernel(RowProgram):
     def _stays_there(self, rows: Any) -> bool:
         """Whether a table is on a GPU, where the kernel takes it as it is."""
         named = self.request.columns.names or not isinstance(rows, Mapping)
-        return self.device.is_gpu and bool(named) and is_there(rows)
+        return not backend_of(self.device).on_host and bool(named) and is_there(rows)
 
     def _read(self, rows: Any, own: bool = False, there: bool = False) -> Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user.
 
         ``there`` if numbers may stay on a GPU.
         """
-        gpu = open_gpu(self.device.index) if there and self._stays_there(rows) else None
+        gpu = backend_of(self.device).owner if there and self._stays_there(rows) else None
         return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own, gpu)
 
     # numbers in, numbers out ---------------------------------------------------------------------
@@ -274,11 +273,13 @@ class DataKernel(RowProgram):
         """The table where it is needed; None if it stays where it is, for there are indices."""
         if not self._traced.gathers:
             return self._sums.bind(table.numbers)
-        return self._sums.bind(table.numbers, table.indices) if self.device.is_gpu else None
+        on_host = backend_of(self.device).on_host
+        return None if on_host else self._sums.bind(table.numbers, table.indices)
 
     def _on_host(self, table: Table) -> Table:
         """What a bound kernel keeps of a table: a GPU has its own numbers."""
-        return replace(table, numbers=table.numbers[:0].copy()) if self.device.is_gpu else table
+        on_host = backend_of(self.device).on_host
+        return table if on_host else replace(table, numbers=table.numbers[:0].copy())
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""

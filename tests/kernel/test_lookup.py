@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def test_runs(place: Place | None) -> None:
     kernel = runs_program(COLUMNS, place, InGroups(8, grid=True))
     verify(kernel)
     execute(kernel, {"starts": starts, "order": order, "quads": quads, "sums": sums}, runs, 3)
-    parts = [quads[:, order[a:b]].sum(1) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    parts = [quads[:, order[a:b]].sum(1) for a, b in pairwise(starts)]
     want = np.array(parts).reshape(runs, -1)  # (runs, columns * 4)
     if place is None:
         found = sums.reshape(COLUMNS, -1, 4)[:, :runs].transpose(1, 0, 2).reshape(runs, -1)
