@@ -22,7 +22,7 @@ from symgrad.kernel.interpret import compute
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.programs.lookup import Place
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import dispatch as llvm
+from symgrad.llvm import sums as llvm
 from symgrad.mathlib.define import functions
 from symgrad.wgsl import lookup_dispatch, reduce_dispatch, reduce_tile
 from symgrad.wgsl.device import Gpu
