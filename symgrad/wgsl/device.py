@@ -31,7 +31,6 @@ from symgrad.wgsl.memory import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.queue import Queue
 from symgrad.wgsl.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.transfer import Part, Transfers
-from symgrad.wgsl.writes import Writes
 
 __all__ = ["Gpu", "GpuInfo", "list_gpus", "open_gpu", "opened_gpu", "opened_gpus"]
 
@@ -228,7 +227,7 @@ class Gpu:
             self.pool.limit = _memory_of_machine()
         native = _native()
         self.mapper = choose_mapper(self._device, native)
-        self.queue = Queue(choose_encoder(self._device, native), Writes(self.buffer, self.mapper))
+        self.queue = Queue(choose_encoder(self._device, native))
         self._in_flight = 0
         self.transfers = Transfers(self.buffer, self.queue, self.mapper)
 

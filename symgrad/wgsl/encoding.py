@@ -34,13 +34,8 @@ class Encoder(Protocol):
         """Write the bytes of a contiguous array to a buffer, ahead of the next submit."""
         ...
 
-    def submit(
-        self, steps: Sequence[Step], copies: Sequence[Copy], before: Sequence[Copy] = ()
-    ) -> None:
-        """Start copies ``before`` the steps, the steps, and then the other copies.
-
-        On a lost device this raises.
-        """
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+        """Start the steps, and then the copies; on a lost device this raises."""
         ...
 
 
@@ -64,13 +59,9 @@ class PlainEncoder:
         """See ``Encoder``."""
         self._device.queue.write_buffer(buffer, start, data)
 
-    def submit(
-        self, steps: Sequence[Step], copies: Sequence[Copy], before: Sequence[Copy] = ()
-    ) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         """See ``Encoder``. On a lost device ``finish`` raises, where submit would abort."""
         encoder = self._device.create_command_encoder()
-        for copy in before:
-            encoder.copy_buffer_to_buffer(*copy)
         compute = encoder.begin_compute_pass()
         for step in steps:
             compute.set_pipeline(step.pipeline)
@@ -104,11 +95,9 @@ class NativeEncoder:
             self._queue._internal, buffer._internal, start, self._ffi.from_buffer(data), data.nbytes
         )
 
-    def submit(
-        self, steps: Sequence[Step], copies: Sequence[Copy], before: Sequence[Copy] = ()
-    ) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         """See ``Encoder``. On a lost device encoding raises, where submit would abort."""
-        commands = self._without_error(self._encode, steps, copies, before)
+        commands = self._without_error(self._encode, steps, copies)
         try:
             self._without_error(
                 self._lib.wgpuQueueSubmit, self._queue._internal, 1,
@@ -128,23 +117,19 @@ class NativeEncoder:
             raise RuntimeError(found[1])
         return result
 
-    def _encode(self, steps: Sequence[Step], copies: Sequence[Copy], before: Sequence[Copy]) -> Any:
+    def _encode(self, steps: Sequence[Step], copies: Sequence[Copy]) -> Any:
         """The commands, which are not to be submitted if there is an error."""
         lib, none = self._lib, self._ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, none)
         try:
-            self._copy(encoder, before)
             self._compute(encoder, steps)
-            self._copy(encoder, copies)
+            for source, start, target, place, nbytes in copies:
+                lib.wgpuCommandEncoderCopyBufferToBuffer(
+                    encoder, source._internal, start, target._internal, place, nbytes
+                )
             return lib.wgpuCommandEncoderFinish(encoder, none)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
-
-    def _copy(self, encoder: Any, copies: Sequence[Copy]) -> None:
-        for source, start, target, place, nbytes in copies:
-            self._lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, source._internal, start, target._internal, place, nbytes
-            )
 
     def _compute(self, encoder: Any, steps: Sequence[Step]) -> None:
         """The compute pass, with what does not change from step to step set once."""

@@ -37,10 +37,6 @@ class Mapper(Protocol):
         """Ask for a map, to read or to write; what to ``finish``."""
         ...
 
-    def try_finish(self, started: Any) -> bool:
-        """`finish` if it is known that this would not wait: whether it has."""
-        ...
-
     def finish(self, started: Any) -> None:
         """Wait until the device has done with the buffer of a map that was asked for."""
         ...
@@ -117,10 +113,6 @@ class WaitingMapper:
         """See ``Mapper``."""
         return buffer.map_async("WRITE" if write else "READ", 0, nbytes)
 
-    def try_finish(self, started: Any) -> bool:
-        """See ``Mapper``; wgpu's promises do not tell."""
-        return False
-
     def finish(self, started: Any) -> None:
         """See ``Mapper``."""
         started.sync_wait()
@@ -171,15 +163,6 @@ class PollingMapper:
         self._await(number)
         return self.view(buffer, nbytes).view(np.float32)
 
-    def try_finish(self, started: int) -> bool:
-        """See ``Mapper``."""
-        if started not in self._finished:
-            self._poll(False)
-        if started not in self._finished:
-            return False
-        self._end(started)
-        return True
-
     def finish(self, started: int) -> None:
         """See ``Mapper``; meanwhile other threads may submit, which a blocking poll prevents."""
         deadline = time.perf_counter() + SPIN_SECONDS
@@ -204,15 +187,11 @@ class PollingMapper:
             while number not in self._finished and time.perf_counter() < deadline:
                 self._poll(False)
             if number in self._finished:
-                self._end(number)
+                if error := self._finished.pop(number):
+                    raise error
                 return
             self._poll(True)
         raise RuntimeError("an interrupt hid the end of a call: repeat it")
-
-    def _end(self, number: int) -> None:
-        """Forget a map that has ended, and raise what it ended with if it failed."""
-        if error := self._finished.pop(number):
-            raise error
 
     def start(self, buffer: Any, nbytes: int, write: bool = False) -> int:
         """See ``Mapper``: the number under which the end of the map will be in ``_finished``."""

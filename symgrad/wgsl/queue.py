@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.wgsl.encoding import Copy, Encoder, Step
-from symgrad.wgsl.writes import Writes
 
 SOON: Final = 1e-4
 """Seconds after a submit in which steps are gathered: what it started keeps the device busy."""
@@ -41,9 +40,8 @@ class Queue:
     3. That gathered steps were refused, the next who writes, submits or waits is told.
     """
 
-    def __init__(self, encoder: Encoder, writes: Writes) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self._writes = writes
         self.eager = False
         """Whether steps start at once, each by itself, as where they are timed."""
         self._lock = threading.RLock()
@@ -58,12 +56,8 @@ class Queue:
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """Write the bytes of a contiguous array to a buffer, ahead of what is submitted next."""
         with self._lock:
-            if self._gathered:
-                self.flush()
-            self._tell()
-            if not self._writes.put(buffer, start, data):
-                self.flush()
-                self.encoder.write(buffer, start, data)
+            self.flush()
+            self.encoder.write(buffer, start, data)
 
     def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
         """Start the steps, and then the copies; on a lost device this raises."""
@@ -71,7 +65,7 @@ class Queue:
             self._tell()
             gathered, self._gathered = self._gathered, []
             try:
-                self._send([*gathered, *steps], copies)
+                self.encoder.submit([*gathered, *steps], copies)
             except Exception:
                 if gathered and (steps or copies):
                     self._start_alone(gathered)
@@ -105,20 +99,15 @@ class Queue:
         self.flush()
 
     def flush(self) -> None:
-        """Start what was gathered, and what is to be written."""
+        """Start what was gathered."""
         self._tell()
-        if self._gathered or self._writes.copies:
+        if self._gathered:
             self.submit(())
-
-    def _send(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
-        """Submit steps behind what is to be written, which is not if this raises."""
-        self.encoder.submit(steps, copies, self._writes.copies)
-        self._writes.sent()
 
     def _start_alone(self, gathered: list[Step]) -> None:
         """Start gathered steps; that they are refused is told to the next who asks."""
         try:
-            self._send(gathered, ())
+            self.encoder.submit(gathered, ())
         except Exception as error:
             self._refused = error
 

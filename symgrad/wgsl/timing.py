@@ -66,29 +66,26 @@ class GpuWatch:
             for name, ways in WAYS.items():
                 for owner, method in ways:
                     stack.enter_context(_seen(owner, method, watch, name))
-            stack.enter_context(_seen(gpu.queue, "write", watch, "upload"))
+            stack.enter_context(_seen(gpu.encoder, "write", watch, "upload"))
             stack.enter_context(_seen(gpu.mapper, "map", watch, "download"))
             stack.enter_context(_seen(gpu.mapper, "wait", watch, "queue"))
             stack.enter_context(_instead(gpu.encoder, "submit", self._watched_submit))
             yield
         self._finish()
 
-    def _watched_submit(
-        self, steps: Iterable[Step], copies: Sequence[Copy], before: Sequence[Copy] = ()
-    ) -> None:
+    def _watched_submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
         """Submit, and wait for it if anything is computed."""
         steps = list(steps)
         watch = self._watch
         self.used |= watch.is_mine
         if not watch.is_mine or (not steps and watch.is_in_stage):
-            self._submit(steps, copies, before)
+            self._submit(steps, copies)
             return
         if not steps:
             with watch.stage("queue"):
-                self._submit(steps, copies, before)
+                self._submit(steps, copies)
             return
         with watch.stage("upload"):  # what is still on its way
-            self._submit([], [], before)
             self._wait()
         with watch.stage("queue"):
             self._run(steps, copies)

@@ -18,7 +18,6 @@ from symgrad.wgsl import queue as module
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.queue import GATHERED, PATIENCE, SOON, Queue
-from symgrad.wgsl.writes import MOST_SLOTS, SLOT_BYTES, Writes
 
 
 class Told:
@@ -31,57 +30,11 @@ class Told:
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         self.seen.append(("write", buffer))
 
-    def submit(
-        self, steps: Sequence[Step], copies: Sequence[Copy], before: Sequence[Copy] = ()
-    ) -> None:
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         error, self.error = self.error, None
         if error:
             raise error
-        copied = [[copy.source for copy in some] for some in (before, copies)]
-        self.seen.append([*copied[0], *(step.pipeline for step in steps), *copied[1]])
-
-
-class Mapped:
-    """Mappable buffers in Python's memory, of which the device gives back what it is told to."""
-
-    def __init__(self) -> None:
-        self.buffers: list[str] = []
-        self.memory: dict[str, np.ndarray] = {}
-        self.asked: set[str] = set()
-        self.is_busy = False
-
-    def create(self, nbytes: int, usage: str) -> str:
-        self.buffers.append(f"slot {len(self.buffers)}")
-        self.memory[self.buffers[-1]] = np.zeros(nbytes, np.uint8)
-        return self.buffers[-1]
-
-    def start(self, buffer: str, nbytes: int, write: bool = False) -> str:
-        return buffer
-
-    def try_finish(self, started: str) -> bool:
-        is_new = started not in self.asked
-        self.asked.add(started)
-        return is_new or not self.is_busy
-
-    def view(self, buffer: str, nbytes: int, write: bool = False) -> np.ndarray:
-        return self.memory[buffer][:nbytes]
-
-    def finish(self, started: str) -> None:
-        pass
-
-    def unmap(self, buffer: str) -> None:
-        pass
-
-    def map(self, buffer: str, nbytes: int) -> np.ndarray:
-        raise AssertionError("nothing is read")
-
-    def wait(self) -> None:
-        raise AssertionError("nothing waits")
-
-
-def queue_of(told: Told, mapped: Mapped | None = None) -> Queue:
-    mapped = mapped or Mapped()
-    return Queue(told, Writes(mapped.create, mapped))
+        self.seen.append([step.pipeline for step in steps] + [copy.source for copy in copies])
 
 
 def step(name: Any) -> Step:
@@ -111,13 +64,13 @@ def told() -> Told:
 @pytest.fixture
 def queue(told: Told) -> Queue:
     """A queue whose device has just got something to do."""
-    made = queue_of(told)
+    made = Queue(told)
     made.submit([step(0)])
     return made
 
 
 def test_a_step_starts_at_once_where_nothing_was_submitted_just_before(told: Told) -> None:
-    queue = queue_of(told)
+    queue = Queue(told)
     queue.add([step(1)])
     assert told.seen == [[1]]
     time.sleep(2 * SOON)
@@ -150,72 +103,12 @@ def test_all_that_comes_after_gathered_steps_stays_after_them(
     queue.add([step(2), step(3)])
     queue.submit([step(4)], [Copy("c", 0, "d", 0, 4)])
     queue.submit([])
-    assert told.seen == [[0], [1], ["slot 0", 2, 3, 4, "c"], []]
-
-
-def test_small_writes_go_with_the_next_submit(patient: None, queue: Queue, told: Told) -> None:
-    queue.write("a", 8, np.arange(3))
-    queue.write("b", 0, np.arange(2))
-    assert told.seen == [[0]]
-    queue.submit([step(1)])
-    queue.submit([step(2)])
-    assert told.seen == [[0], ["slot 0", "slot 1", 1], [2]]
-
-
-def test_what_is_written_is_in_the_slot_that_is_copied(
-    told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mapped, copies = Mapped(), list[Copy]()
-    queue = queue_of(told, mapped)
-    monkeypatch.setattr(told, "submit", lambda steps, last, before=(): copies.extend(before))
-    for k in range(2 * MOST_SLOTS):  # the slot comes again and again
-        queue.write("a", 8, np.array([k, k + 1], np.float32))
-        queue.flush()
-        (copy,) = copies
-        assert copy[2:] == ("a", 8, 8)
-        assert mapped.memory[copy.source][:8].view(np.float32).tolist() == [k, k + 1]
-        copies.clear()
-    assert len(mapped.buffers) == 1
-
-
-def test_writes_that_find_no_slot_are_wgpus_behind_those_before(told: Told) -> None:
-    mapped = Mapped()
-    queue = queue_of(told, mapped)
-    mapped.is_busy = True
-    for _ in range(MOST_SLOTS):
-        queue.write("a", 0, np.zeros(1))
-    queue.write("b", 0, np.zeros(1))
-    slots = [f"slot {k}" for k in range(MOST_SLOTS)]
-    assert told.seen == [slots, ("write", "b")]
-    queue.write("c", 0, np.zeros(SLOT_BYTES, np.uint8))
-    mapped.is_busy = False
-    for data in np.zeros(SLOT_BYTES + 4, np.uint8), np.zeros(3, np.uint8):
-        queue.write("d", 0, data)
-    queue.write("e", 0, np.zeros(SLOT_BYTES, np.uint8))
-    queue.flush()
-    assert told.seen[2:] == [("write", "c"), ("write", "d"), ("write", "d"), ["slot 0"]]
-
-
-def test_what_was_written_is_still_to_be_written_when_steps_are_refused(
-    patient: None, queue: Queue, told: Told
-) -> None:
-    queue.write("a", 0, np.zeros(1))
-    told.error = RuntimeError("refused")
-    with pytest.raises(RuntimeError, match="refused"):
-        queue.submit([step(1)])
-    queue.submit([step(2)])
-    queue.write("a", 0, np.zeros(1))
-    queue.add([step(3)])
-    told.error = RuntimeError("refused")
-    with pytest.raises(RuntimeError, match="refused"):
-        queue.submit([step(4)])
-    queue.submit([])
-    assert told.seen == [[0], ["slot 0", 2], ["slot 0", 3], []]
+    assert told.seen == [[0], [1], ("write", "a"), [2, 3, 4, "c"], []]
 
 
 def test_a_thread_starts_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
     monkeypatch.setattr(module, "SOON", 1e6)
-    before, queue = threading.active_count(), queue_of(told)
+    before, queue = threading.active_count(), Queue(told)
     wanted = queue._wanted
     queue.submit([])
     queue.add([step(1)])
@@ -254,7 +147,7 @@ def test_who_asks_next_is_told_that_gathered_steps_were_refused(
     monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     monkeypatch.setattr(module, "SOON", 1e6)
-    queue = queue_of(told)
+    queue = Queue(told)
     queue.submit([])
     told.error = RuntimeError("refused")
     queue.add([step(1)])
