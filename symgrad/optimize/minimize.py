@@ -39,8 +39,8 @@ from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.copying import by_threads
 from symgrad.wgsl.matrix import fits
-from symgrad.wgsl.transfer import by_threads
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""

@@ -28,7 +28,7 @@ from symgrad.optimize.problem import (
 )
 from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
-from symgrad.wgsl.transfer import by_threads
+from symgrad.wgsl.copying import by_threads
 
 GATHERED: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""

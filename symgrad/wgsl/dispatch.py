@@ -21,11 +21,12 @@ from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.kernel.memory import POOL
 from symgrad.wgsl.adapters import LIMITS
 from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.copying import converted
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.memory import Storage, in_pieces
 from symgrad.wgsl.stored import FLOAT
-from symgrad.wgsl.transfer import WRITTEN, Download, Part, Upload, converted
+from symgrad.wgsl.transfer import WRITTEN, Download, Part, Upload
 
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""

@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.copying import converted
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.memory import in_pieces
 from symgrad.wgsl.stored import FLOAT
-from symgrad.wgsl.transfer import converted
 
 GROUP: Final = 256
 

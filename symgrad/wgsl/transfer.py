@@ -7,28 +7,22 @@ own memory.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from symgrad.wgsl.copying import SMALLEST, THREADS, converted, cores, divided, threads
 from symgrad.wgsl.encoding import Copy
 from symgrad.wgsl.mapping import Mapper
 from symgrad.wgsl.queue import Queue
 
-Result = TypeVar("Result")
-
 PIECE: Final = 1 << 22
 """Bytes of a slot: the most that goes through it at a time."""
-
-SMALLEST: Final = 1 << 20
-"""Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
 
 WRITTEN: Final = 1 << 22
 """Bytes of an array up to which the queue's own copy is quicker than a slot."""
@@ -50,54 +44,8 @@ next one was empty, every small write of a call took that from the driver and ga
 H200 a call took 3 ms, not 0.09. A small buffer behind the last slot keeps the next block.
 """
 
-THREADS: Final = 8
-"""Threads that copy, at most: as many as use all of the memory's bandwidth."""
-
 UPLOAD: Final = "MAP_WRITE|COPY_SRC"
 DOWNLOAD: Final = "MAP_READ|COPY_DST"
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-@functools.cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """The threads that copy in a process: those of its parent do not survive a fork."""
-    return ThreadPoolExecutor(min(THREADS, cores()), f"symgrad-copy-{process}")
-
-
-def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:
-    """What ``work`` makes of each part of so many numbers, several parts at a time."""
-    parts = min(THREADS, cores(), count * 4 // SMALLEST) or 1
-    size = -(-count // parts) or 1
-    slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
-    if len(slices) < 2:
-        return list(map(work, slices))
-    return list(_threads(os.getpid()).map(work, slices))
-
-
-def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """Views of an array, in C order, each of at most so many elements."""
-    if array.flags.c_contiguous:
-        flat = array.reshape(-1)
-        yield from (flat[k : k + most] for k in range(0, flat.size, most))
-    elif array.size:
-        step = most // (array.size // len(array))
-        for k in range(0, len(array), step or 1):
-            yield from [array[k : k + step]] if step else divided(array[k], most)
-
-
-def converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """The array in C order, its numbers rounded to a dtype; itself if it is so."""
-    if array.dtype == dtype and array.flags.c_contiguous:
-        return array
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(array, dtype)
 
 
 class Slot:
@@ -273,7 +221,7 @@ class _Transfer:
             _copied(slot, pairs)
             future.set_result(None)
         else:
-            future = _threads(os.getpid()).submit(_copied, slot, pairs)
+            future = threads().submit(_copied, slot, pairs)
         self._copying.append((slot, future))
 
     def _back(self) -> Slot:

@@ -19,7 +19,8 @@ import symgrad as sg
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.wgsl.adapters import LIMITS, choose, limits
-from symgrad.wgsl.device import IDLE_PIPELINES, Gpu, list_gpus, open_gpu
+from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.gpu import IDLE_PIPELINES
 from symgrad.wgsl.memory import (
     IDLE_BYTES,
     KEEP_SECONDS,

@@ -15,11 +15,12 @@ import pytest
 
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
-from symgrad.wgsl import device, dispatch, mapping
+from symgrad.wgsl import dispatch, mapping
 from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import STORAGE, Gpu
+from symgrad.wgsl.device import Gpu, native_wgpu
 from symgrad.wgsl.dispatch import Program
 from symgrad.wgsl.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
+from symgrad.wgsl.gpu import STORAGE
 from symgrad.wgsl.mapping import PollingMapper, WaitingMapper
 
 Poison = Callable[[Program, int], None]
@@ -312,13 +313,13 @@ def test_the_documented_way_of_encoding(gpu: Gpu, monkeypatch: Any) -> None:
 
 
 def test_wgpu_without_its_c_functions_is_used_as_documented(gpu: Gpu) -> None:
-    assert isinstance(choose_encoder(gpu._device, device._native()), NativeEncoder)
+    assert isinstance(choose_encoder(gpu._device, native_wgpu()), NativeEncoder)
     assert isinstance(choose_encoder(gpu._device, None), PlainEncoder)
 
 
 @pytest.mark.parametrize("way", [NativeEncoder, PlainEncoder])
 def test_a_mistake_in_a_step_is_an_error(gpu: Gpu, way: Any, monkeypatch: Any) -> None:
-    native = [device._native()] * (way is NativeEncoder)
+    native = [native_wgpu()] * (way is NativeEncoder)
     monkeypatch.setattr(gpu.queue, "encoder", way(gpu._device, *native))
     step = Step(gpu.pipeline(SQUARES, 2), gpu.bind(1, [(gpu.buffer(256, STORAGE), 0, 256)] * 2), 1)
     buffer = gpu.buffer(256, "COPY_SRC")
@@ -351,7 +352,7 @@ def test_an_interrupt_within_the_callback_is_not_lost(gpu: Gpu, monkeypatch: Any
                 raise KeyboardInterrupt
 
     seen: list[int] = []
-    native = device._native()
+    native = native_wgpu()
     mapper = PollingMapper(gpu._device, native)
     mapper._finished = Interrupted()
     mapper._callback = mapping._map_callback(native.ffi, native.lib, mapper._finished)

@@ -18,6 +18,7 @@ from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.encoding import PlainEncoder
 from symgrad.wgsl.mapping import WaitingMapper
+from symgrad.wgsl.queue import Queue
 from symgrad.wgsl.transfer import Part, Shelf, Slot, Transfers, divided
 
 SMALL = 1024
@@ -273,8 +274,8 @@ def test_the_documented_ways(
     small: None, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, documented: str
 ) -> None:
     mapper = WaitingMapper(gpu._device) if documented == "mapper" else gpu.mapper
-    encoder = PlainEncoder(gpu._device) if documented == "encoder" else gpu.queue
-    made = Transfers(gpu.buffer, encoder, mapper)
+    encoder = PlainEncoder(gpu._device) if documented == "encoder" else gpu.encoder
+    made = Transfers(gpu.buffer, Queue(encoder), mapper)
     monkeypatch.setattr(gpu, "transfers", made)
     array = numbers(70, 90)
     for _ in range(2):
@@ -314,8 +315,8 @@ def test_a_full_device_gives_up_its_slots(
 FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
-from symgrad.wgsl import transfer
-transfer.WRITTEN, transfer.SMALLEST = 0, 1 << 12
+from symgrad.wgsl import copying, transfer
+transfer.WRITTEN, transfer.SMALLEST, copying.SMALLEST = 0, 1 << 12, 1 << 12
 x = np.arange(1e5, dtype=np.float32)
 there = sg.device_array(x, "gpu")
 assert np.array_equal(there.numpy(), x)
@@ -324,7 +325,7 @@ if not child:
     try:
         there.numpy()
     except DeviceError:
-        assert transfer._threads(os.getpid()).submit(int).result() == 0
+        assert copying.threads().submit(int).result() == 0
         raise SystemExit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert np.array_equal(there.numpy(), x)

@@ -1,0 +1,66 @@
+"""Arrays that are copied, and converted, by several threads, part by part."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+Result = TypeVar("Result")
+
+THREADS: Final = 8
+"""Threads that copy, at most: as many as use all of the memory's bandwidth."""
+
+SMALLEST: Final = 1 << 20
+"""Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def threads() -> ThreadPoolExecutor:
+    """The threads that copy in this process: those of its parent do not survive a fork."""
+    return _threads_of(os.getpid())
+
+
+@functools.cache
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(THREADS, cores()), f"symgrad-copy-{process}")
+
+
+def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:
+    """What ``work`` makes of each part of so many numbers, several parts at a time."""
+    parts = min(THREADS, cores(), count * 4 // SMALLEST) or 1
+    size = -(-count // parts) or 1
+    slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
+    if len(slices) < 2:
+        return list(map(work, slices))
+    return list(threads().map(work, slices))
+
+
+def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """Views of an array, in C order, each of at most so many elements."""
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1)
+        yield from (flat[k : k + most] for k in range(0, flat.size, most))
+    elif array.size:
+        step = most // (array.size // len(array))
+        for k in range(0, len(array), step or 1):
+            yield from [array[k : k + step]] if step else divided(array[k], most)
+
+
+def converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """The array in C order, its numbers rounded to a dtype; itself if it is so."""
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(array, dtype)
