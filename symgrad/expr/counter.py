@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -22,14 +23,64 @@ LARGEST_SIGNED: Final = 2.0**31 - 128
 MOST_LEVELS: Final = 16
 """Levels of sums and products of counters that are looked at."""
 
-_largest: WeakKeyDictionary[Graph, dict[int, int]] = WeakKeyDictionary()
-"""What counters of loops that are being traced, and bounds, do not exceed, where that is known."""
+_known: WeakKeyDictionary[Graph, dict[int, tuple[int, int | None]]] = WeakKeyDictionary()
+"""Between which words counters of loops that are being traced, and bounds, lie: None is unknown."""
 
 
-def limit(graph: Graph, i: int, most: int | None) -> None:
-    """Note what a word does not exceed, if that is known."""
-    if most is not None:
-        _largest.setdefault(graph, {})[i] = most
+def limit(graph: Graph, i: int, most: int | None, least: int = 0) -> None:
+    """Note what a word does not exceed, if that is known, and what it is at least."""
+    _known.setdefault(graph, {})[i] = least, most
+
+
+class Counter(Expr):
+    """A whole number that is made of counters of loops and integers; so are its // and %."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return _counted(Expr.__add__(self, other), other)
+
+    def __sub__(self, other: Any) -> Any:
+        return _counted(Expr.__sub__(self, other), other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _counted(Expr.__rsub__(self, other), other)
+
+    def __mul__(self, other: Any) -> Any:
+        return _counted(Expr.__mul__(self, other), other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _divided(self, other, operator.floordiv)
+
+    def __mod__(self, other: Any) -> Any:
+        return _divided(self, other, operator.mod)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, Counter)) and not isinstance(value, bool)
+
+
+def _counted(made: Any, other: Any) -> Any:
+    """What is made of a counter, which is one if the other number is whole."""
+    return Counter(made.graph, made.id) if type(made) is Expr and _is_whole(other) else made
+
+
+def _divided(a: Counter, n: Any, operation: Callable[[Any, Any], Any]) -> Any:
+    """The quotient, or the remainder, of a counter: of integers where it is none below 0."""
+    positive = _is_whole(n) and not isinstance(n, Expr) and n > 0
+    i = whole(a.graph, a) if positive else None
+    if i is None:
+        method = Expr.__floordiv__ if operation is operator.floordiv else Expr.__mod__
+        return _counted(method(a, n), n)
+    made = operation(WRAP["u"](a.graph, i), int(n))
+    most = largest(a.graph, i)
+    if operation is operator.mod:
+        limit(a.graph, made.id, n - 1 if most is None else min(most, n - 1))
+    else:
+        limit(a.graph, made.id, None if most is None else most // n)
+    return Counter(a.graph, made.as_bound().id)
 
 
 def word(graph: Graph, n: int) -> int:
@@ -65,27 +116,34 @@ def whole(graph: Graph, value: int | Expr) -> int | None:
         if abs(value) >= 2**31:
             raise InputError(located(f"loops count to less than 2**31, which {value:,} is not"))
         return word(graph, value) if 0 <= value < 2**31 else None
-    return _whole(graph, value.id, 0)
+    low, high = _between(graph, value.id)
+    made = _whole(graph, value.id, 0) if low >= 0 else None
+    if made is not None and graph.nodes[made][0] is ops.word_sub:
+        limit(graph, made, int(high) if math.isfinite(high) else None, int(low))
+    return made
 
 
 def _whole(graph: Graph, i: int, depth: int) -> int | None:
+    """The word that is the same modulo 2**32, where it is seen that it is a whole number."""
     op, *args = graph.nodes[i]
     known = graph.value(i)
     if known is not None:
-        return (
-            word(graph, int(known)) if known.is_integer() and 0 <= known < LARGEST_SIGNED else None
-        )
+        is_word = known.is_integer() and abs(known) < LARGEST_SIGNED
+        return word(graph, int(known) % 2**32) if is_word else None
     if op is ops.word_float:
         return args[0]
     if op not in _ON_WORDS or depth > MOST_LEVELS:
         return None
+    if op is ops.minimum and min(_between(graph, a)[0] for a in args) < 0:
+        return None  # modulo 2**32 these have another order
     a = _whole(graph, args[0], depth + 1)
     b = None if a is None else _whole(graph, args[1], depth + 1)
     return None if a is None or b is None else graph.add(_ON_WORDS[op], a, b)
 
 
 _ON_WORDS: Final[dict[Op, Op]] = {
-    ops.add: ops.word_add, ops.mul: ops.word_mul, ops.minimum: ops.word_min,
+    ops.add: ops.word_add, ops.sub: ops.word_sub, ops.mul: ops.word_mul,
+    ops.minimum: ops.word_min,
 }  # fmt: skip
 """Rows on floats, and those that do the same to words that floats hold exactly."""
 
@@ -95,7 +153,7 @@ def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
     op, *args = graph.nodes[i]
     if op is WORD:
         return args[0]
-    noted = _largest.get(graph, {}).get(i)
+    _, noted = _known.get(graph, {}).get(i, (0, None))
     if noted is not None or op not in _LARGEST or depth > MOST_LEVELS:
         return noted
     found = [largest(graph, a, depth + 1) for a in args]
@@ -133,8 +191,9 @@ def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
     if known is not None and math.isfinite(known):
         found: tuple[float, float] = math.floor(known), math.ceil(known)
     elif op is ops.word_float:
+        least, _ = _known.get(graph, {}).get(args[0], (0, None))
         most = largest(graph, args[0])
-        found = 0, math.inf if most is None else most
+        found = least, math.inf if most is None else most
     elif op in _BETWEEN and depth <= MOST_LEVELS:
         floats = [a for a in graph.args(i) if graph.type(a) == "f"]
         found = _BETWEEN[op](*[_between(graph, a, depth + 1) for a in floats])
@@ -157,6 +216,16 @@ def _of_products(a: tuple[float, float], b: tuple[float, float]) -> tuple[float,
     )  # fmt: skip
 
 
+def _of_quotients(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """Whole numbers around the quotients by a constant that is one, and not 0."""
+    if b[0] != b[1] or not b[0] or not math.isfinite(b[0]):
+        return -math.inf, math.inf
+    low, high = sorted((a[0] / b[0], a[1] / b[0]))
+    return low if math.isinf(low) else math.floor(low), high if math.isinf(high) else math.ceil(
+        high
+    )
+
+
 def _kept(a: tuple[float, float]) -> tuple[float, float]:
     return a
 
@@ -169,7 +238,11 @@ _BETWEEN: Final[dict[Op, Callable[..., tuple[float, float]]]] = {
     ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     ops.maximum: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     ops.where: lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
-    ops.floor: _kept, ops.ceil: _kept, ops.round: _kept, ops.trunc: _kept,
+    ops.div: _of_quotients,
+    ops.remainder: lambda a, b: (0, b[1]) if b[0] > 0 else (-math.inf, math.inf),
+    ops.abs: lambda a: (max(0, a[0], -a[1]), max(-a[0], a[1])),
+    ops.sqrt: lambda a: (0, math.inf if a[1] == math.inf else math.isqrt(max(0, int(a[1]))) + 1),
+    ops.stop_gradient: _kept, ops.floor: _kept, ops.ceil: _kept, ops.round: _kept, ops.trunc: _kept,
 }  # fmt: skip
 """Between which numbers results lie, of the floats that a row takes."""
 

@@ -13,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.arrays import GET, PUT, length, size_of
 from symgrad.expr.carry import Nest
 from symgrad.expr.compensate import compensated
-from symgrad.expr.counter import ceiling, largest, limit, whole, word
+from symgrad.expr.counter import Counter, ceiling, largest, limit, whole, word
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
 from symgrad.expr.node import WORD, Graph, reachable
@@ -67,10 +67,15 @@ class OpenLoop:
         self._holes: list[int] = []
         with OnePlace(graph):
             self.index = hole(graph, "u", name=names[0])
-            self.counter: Any = Expr(graph, graph.add(ops.word_float, self.index))
+            limit(graph, self.index, self._largest(), self._least())
+            self.counter: Any = Counter(graph, graph.add(ops.word_float, self.index))
             if turns.shift is not None:
                 self.counter = self.counter + turns.shift
-        limit(graph, self.index, self._largest())
+
+    def _least(self) -> int:
+        """What the counter is at least."""
+        op, first = self._graph.nodes[self._turns.first][:2]
+        return first if op is WORD else 0
 
     def _largest(self) -> int | None:
         """What the counter does not exceed, if that is known."""

@@ -135,7 +135,7 @@ def test_how_many_turns_a_loop_takes_is_seen(turns: Any, most: Any, seen: Any) -
 
 @pytest.mark.parametrize(
     ("lo", "hi", "turns", "most"),
-    [(0, 6, lambda i: 5 - i, 5), (-2, 3, lambda i: i + 1, 3), (1, 4, lambda i: 2 - i * i, 2)],
+    [(0, 6, lambda i: 5 - i, 5), (-2, 3, lambda i: i + 1, 3), (1, 4, lambda i: 2 - i * i, 1)],
 )
 def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, most: int) -> None:
     def f(v: Any) -> Any:
@@ -148,6 +148,44 @@ def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, m
     made = trace(f, 2)
     body = next(regions(made.graph, made.outputs))
     assert [n[0].most for n in body.graph.nodes if isinstance(n[0], Loop)] == [most]
+
+
+@pytest.mark.parametrize(
+    ("turns", "most"),
+    [
+        (lambda i: i // 2, 2), (lambda i: (i + 1) // 2 + 1, 4), (lambda i: i % 3, 2),
+        (lambda i: (7 - i) % 4 * 2, 6), (lambda i: sg.floor(i / 2), 3), (lambda i: sg.sqrt(i), 3),
+        (lambda i: abs(i - 3), 3), (lambda i: 9 - i, 9), (lambda i: sg.round(i * 0.5), 5),
+        (lambda i: sg.clip(i - 2, 0, 4), 3), (lambda i: (i - 3) // 2 + 2, 3),
+    ],
+)  # fmt: skip
+def test_bounds_made_of_counters_are_seen(turns: Any, most: int | None) -> None:
+    """A quotient or a remainder of what is not below 0 is that of integers, exactly."""
+
+    def f(v: Any) -> Any:
+        def body(i: Any, y: Any) -> Any:
+            hi = turns(i) if isinstance(i, sg.Expr) else math.ceil(turns(i))
+            return fori_loop(0, hi, lambda j, s: s * 0.5 + j + i, y)
+
+        return fori_loop(0, 6, body, v[1])
+
+    agree(f)
+    made = trace(f, 2)
+    body = next(regions(made.graph, made.outputs))
+    assert [n[0].most for n in body.graph.nodes if isinstance(n[0], Loop)] == [most]
+
+
+def test_indices_made_of_counters_are_words() -> None:
+    """They are in range, which is seen, and no float is turned into a word."""
+
+    def body(k: Any, a: Any) -> Any:
+        return a.at[k].set(a[k - 1] + a[k // 2] + a[k % 4] + a[6 - k] + a[(2 * k + 1) // 3])
+
+    made = trace(lambda v: fori_loop(1, 7, body, sg.array([v[0], *[1.0] * 6]))[6], 1)
+    (region,) = regions(made.graph, made.outputs)
+    names = {node[0].name for node in region.graph.nodes}
+    assert names & {"nearest_word", "where", "word_min", "floor", "remainder"} == set()
+    assert {"word_sub", "word_div"} <= names
 
 
 def _nested(turns: float) -> float:
