@@ -18,6 +18,8 @@ class Order:
 
     nodes: list[int]
     copied: frozenset[tuple[int, int]]
+    is_straight: bool = False
+    """Whether there are neither arrays nor loops nor choices among them."""
 
 
 class Writers:
@@ -90,8 +92,9 @@ def in_place(
     """
     kept = {r for r in roots if graph.type(r) in ARRAYS}
     needed = _needed(graph, roots, known)
-    if all(graph.type(i) not in STRUCTURED for i in needed):
-        return Order(needed, frozenset())
+    nodes = graph.nodes
+    if not any(op.result in STRUCTURED for op in {nodes[i][0] for i in needed}):
+        return Order(needed, frozenset(), is_straight=True)
     return _Ordering(graph, needed, writers, lambda a: a in kept or frozen(a)).run()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
@@ -297,6 +297,41 @@ class Kernel:
                 return known
         return self.intern((op, *args), self._home(args) if self.at.depth else self.main)
 
+    def extend(
+        self, graph: Graph, order: Iterable[int], known: dict[int, int], places: Sequence[int]
+    ) -> None:
+        """Add nodes of a graph to the outermost scope, and what they have become to ``known``.
+
+        ``places`` are the numbers that the graph's lines have here.
+        """
+        assert self.at is self.main, "other scopes have scopes around them that may have the node"
+        nodes, lines, index, items = (
+            self.graph.nodes, self.graph.places, self.main.index, self.main.items,
+        )  # fmt: skip
+        first = len(nodes)
+        for i in order:
+            node = graph.nodes[i]
+            op = node[0]
+            if op.arity == 2:
+                a, b = known[node[1]], known[node[2]]
+                made = (op, b, a) if a > b and op.commutative else (op, a, b)
+            elif op.arity:
+                made = (op, *[known[a] for a in node[1:]])
+            else:
+                continue
+            if op in _NEUTRAL:
+                self.graph.place = places[graph.places[i]]
+                known[i] = self.add(op, *made[1:])
+                continue
+            found = index.get(made)
+            if found is None:
+                found = index[made] = len(nodes)
+                nodes.append(made)
+                lines.append(places[graph.places[i]])
+                items.append(found)
+            known[i] = found
+        self.home.update(dict.fromkeys(range(first, len(nodes)), self.main))
+
     def intern(self, node: Node, home: Scope) -> int:
         """The id of a node in ``home`` or a scope around it; it is made there unless it exists."""
         scope: Scope | None = home
@@ -481,6 +516,17 @@ def scopes_of(item: int | Statement) -> Sequence[Scope]:
     if isinstance(item, For):
         return (item.scope,)
     return item.sides if isinstance(item, If) else ()
+
+
+def everything(items: Iterable[int | Statement]) -> list[int | Statement]:
+    """Items and all that is within them, as they are written."""
+    found: list[int | Statement] = []
+    for item in items:
+        found.append(item)
+        if not isinstance(item, int):
+            for scope in scopes_of(item):
+                found += everything(scope.items)
+    return found
 
 
 def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:

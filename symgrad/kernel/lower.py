@@ -27,8 +27,9 @@ KINDS: Final = {"F": "f", "W": "u"}
 
 
 def inline(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value]
-) -> list[int]:
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
+    given: Callable[[int], Value] | None = None,
+) -> list[int]:  # fmt: skip
     """Write what the roots, which are no arrays, need to where the kernel is; their values.
 
     Args:
@@ -36,9 +37,10 @@ def inline(
         graph: nodes, among them loops, choices and arrays.
         roots: what is needed of them.
         known: what some nodes are, the graph's inputs among them; buffers are not written to.
+        given: writes what any other input is, where it is first needed.
     """
     place = kernel.graph.place
-    found = _Lowering(_Context(kernel), graph, dict(known), set(known)).roots(roots)
+    found = _Lowering(_Context(kernel), graph, dict(known), set(known), given).roots(roots)
     kernel.graph.place = place
     return numbers(found)
 
@@ -65,17 +67,31 @@ class _Context:
         return [self._lines[line] for line in graph.sources]
 
 
+class _Env(dict[int, Any]):
+    """What nodes have become; a leaf becomes something where it is first needed."""
+
+    def __init__(self, known: Mapping[int, Any], make: Callable[[int], Value]) -> None:
+        super().__init__(known)
+        self._make = make
+
+    def __missing__(self, i: int) -> Any:
+        return self._make(i)
+
+
 class _Lowering:
     """One graph, written to one scope; ``env`` is what its nodes have become so far.
 
     ``frozen`` are the arrays that are not to be written to: of others, or of other turns.
+    ``given`` writes inputs.
     """
 
     def __init__(
-        self, context: _Context, graph: Graph, env: dict[int, Any], frozen: set[int]
-    ) -> None:
+        self, context: _Context, graph: Graph, known: Mapping[int, Any], frozen: set[int],
+        given: Callable[[int], Value] | None = None,
+    ) -> None:  # fmt: skip
         self.context, self.kernel = context, context.kernel
-        self.graph, self.env, self.frozen = graph, env, frozen
+        self.graph, self.frozen, self._given = graph, frozen, given
+        self.env = _Env(known, self._leaf)
         self.places = context.places(graph)
 
     def roots(self, roots: Sequence[int], pure: bool = False) -> list[Value]:
@@ -83,39 +99,46 @@ class _Lowering:
         frozen = self._any if pure else self.frozen.__contains__
         order = in_place(self.graph, roots, self.env, self.context.writers, frozen)
         nodes, places, kernel, env = self.graph.nodes, self.graph.places, self.kernel, self.env
+        if order.is_straight and not kernel.at.depth:
+            kernel.extend(self.graph, order.nodes, env, self.places)
+            return [env[r] for r in roots]
         for i in order.nodes:
             node = nodes[i]
             kernel.graph.place = self.places[places[i]]
             if isinstance(node[0], SPECIAL):
                 self._write(i, order.copied)
             elif node[0].arity:
-                args = [env[a] if a in env else self.number(a) for a in node[1:]]
-                env[i] = kernel.add(node[0], *args)
-        return [self.value(r) for r in roots]
+                env[i] = kernel.add(node[0], *[env[a] for a in node[1:]])
+        return [env[r] for r in roots]
 
     @staticmethod
     def _any(_: int) -> bool:
         return True
 
-    def value(self, i: int) -> Value:
-        """What a node is: of a fresh array, a new buffer each time."""
+    def _leaf(self, i: int) -> Value:
+        """What a leaf is, when it is first needed: of a fresh array, a new buffer each time."""
         node = self.graph.nodes[i]
-        if i in self.env:
-            return self.env[i]
         if node[0] in FRESH:
             return self._fresh(i)
-        assert node[0].constant, f"{node[0].name} is a leaf that is not known"
-        self.env[i] = found = self.kernel.intern(node, self.kernel.main)
+        if node[0].constant:
+            found = self.kernel.intern(node, self.kernel.main)
+        else:
+            assert self._given, f"{node[0].name} is a leaf that is not known"
+            arena, place = self.kernel.graph, self.kernel.graph.place
+            arena.place = 0
+            found = self._given(i)
+            arena.place = place
+        self.env[i] = found
         return found
 
     def number(self, i: int) -> int:
         """The value of a node that is no array."""
-        (found,) = numbers([self.value(i)])
+        (found,) = numbers([self.env[i]])
         return found
 
     def array(self, i: int) -> Buffer:
         """The buffer of a node that is an array."""
-        found = self.value(i)
+        found = self.env[i]
         assert isinstance(found, Buffer), f"node {i} is no array"
         return found
 
@@ -201,7 +224,7 @@ class _Lowering:
         inits = self._inits(i, rest[: op.carries], op.body.graph.names[1:], copied)
         first, last = self.number(lo), self.number(hi)
         last = self._end(op, first, last)
-        turn = _Turn(self, op, inits, [self.value(a) for a in rest[op.carries :]], (first, last))
+        turn = _Turn(self, op, inits, [self.env[a] for a in rest[op.carries :]], (first, last))
         results, count = self.kernel.loop(
             first, last, numbers(inits), turn.body, down=op.down,
             test=turn.test if op.test else None, most=op.most,
@@ -214,7 +237,7 @@ class _Lowering:
     ) -> list[Value]:
         """The first values of carries; arrays are in buffers that the loop may write to."""
         return [
-            self.value(a)
+            self.env[a]
             if self.graph.type(a) not in ARRAYS
             else self._fresh(a, name)
             if self.graph.nodes[a][0] in FRESH
@@ -242,7 +265,7 @@ class _Lowering:
         chosen = self.context.writers.chosen(op)
         mine = set(chosen.values())
         known = [
-            self._to_write(i, a, copied) if n in mine else self.value(a) for n, a in enumerate(args)
+            self._to_write(i, a, copied) if n in mine else self.env[a] for n, a in enumerate(args)
         ]
         frozen = [p for n, p in enumerate(op.body.params) if n not in mine]
         homes = self._homes(op, chosen, known)

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
-from symgrad.kernel.language import For, If, Kernel, Load, Statement, lane_sum, wide_lane_sum
+from symgrad.kernel.language import (
+    For,
+    If,
+    Kernel,
+    Load,
+    Statement,
+    everything,
+    lane_sum,
+    wide_lane_sum,
+)
+
+_SAME: Final = (lane_sum, wide_lane_sum)
+"""What is the same for a group, whatever it is made of."""
 
 
 def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
@@ -14,12 +27,25 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
     With ``memory`` also those that are loaded from what invocations write to, at one index or not:
     compilers of WGSL take no such value for uniform.
     """
+    nodes, found = kernel.graph.nodes, {kernel.cell, kernel.local}
+    for item in kernel.main.items:
+        if not isinstance(item, int):
+            if isinstance(item, For | If | Load):
+                _spread(kernel, item, found, memory)
+            continue
+        op, first, *others = nodes[item]
+        if (first in found or not found.isdisjoint(others)) and op not in _SAME:
+            found.add(item)
+    return frozenset(found)
+
+
+def _spread(kernel: Kernel, statement: Statement, known: set[int], memory: bool) -> None:
+    """Add to those that are known what varies in a statement, and behind it."""
     users: defaultdict[int, list[int]] = defaultdict(list)
-    found = [kernel.cell, kernel.local]
-    nodes = kernel.graph.nodes
-    for _, item in kernel.items():
+    nodes, found = kernel.graph.nodes, list[int]()
+    for item in everything([statement]):
         if isinstance(item, int):
-            if nodes[item][0] not in (lane_sum, wide_lane_sum):
+            if nodes[item][0] not in _SAME:
                 for a in nodes[item][1:]:
                     users[a].append(item)
             continue
@@ -28,12 +54,12 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
             found.append(item.result)
         for source, value in _flows(item):
             users[source].append(value)
-    known = set(found)
+    known.update(found)
+    found += [source for source in users if source in known]
     while found:
         new = [value for value in users[found.pop()] if value not in known]
         known.update(new)
         found += new
-    return frozenset(known)
 
 
 def diverges(statement: For | If, varying: frozenset[int]) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from symgrad.kernel.language import BOUND, For, If, Kernel, Scope, Store, scopes_of
+from symgrad.kernel.language import BOUND, For, If, Kernel, Scope, Store, results_of, scopes_of
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.instruction import Shape
-from symgrad.llvm.needs import Item, produced
+from symgrad.llvm.needs import Item
 from symgrad.llvm.rows import Rows, Rowwise
 from symgrad.llvm.workspace import Workspace
 
@@ -40,6 +40,8 @@ class Arrangement(Rowwise):
 
     def __init__(self, kernel: Kernel, shape: Shape, thorough: bool = False) -> None:
         super().__init__(kernel, shape)
+        self.elsewhere: set[Item] = {*self.lazy, *self.products}
+        """What is written with what needs it."""
         is_wide = shape.lanes > 1 and self.columns > UNROLLED
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
         """What buffers are called here, however their kernel calls them."""
@@ -80,7 +82,7 @@ class Arrangement(Rowwise):
         end = len(scope.items) if test_at is None else test_at
         for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
             run = self._stored_early(items)
-            self._orders[scope, after] = [*self._in_parts(run, masked, apart)]
+            self._orders[scope, after] = self._in_parts(run, masked, apart)
         for item in scope.items:
             if not isinstance(item, int) and isinstance(item, For | If):
                 inner = masked or diverges(item, self.varying)
@@ -88,19 +90,23 @@ class Arrangement(Rowwise):
                 for part in scopes_of(item):
                     self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
 
-    def _stored_early(self, items: Sequence[Item]) -> list[Item]:
+    def _stored_early(self, items: Sequence[Item]) -> Sequence[Item]:
         stores = [s for s in items if isinstance(s, Store) and s in self.staged]
         if not stores:
-            return [*items]
-        made = {r for item in items for r in produced(item)} - self.lazy
+            return items
+        made: set[Any] = {*items}.union(*(results_of(s) for s in items if not isinstance(s, int)))
         early: defaultdict[int, list[Item]] = defaultdict(list)
         for s in stores:
-            if s.value in made:
+            if s.value in made and s.value not in self.lazy:
                 early[s.value].append(s)
-        moved = {s for some in early.values() for s in some}
-        rest = [item for item in items if item not in moved]
-        after = (itertools.chain.from_iterable(early.get(r, ()) for r in produced(i)) for i in rest)
-        return [s for item, some in zip(rest, after, strict=True) for s in (item, *some)]
+        moved: set[Item] = {s for some in early.values() for s in some}
+        order: list[Item] = []
+        for item in items:
+            if item not in moved:
+                order.append(item)
+                for r in (item,) if isinstance(item, int) else results_of(item):
+                    order += early.get(r, ())
+        return order
 
     def is_cut(self, item: Item) -> bool:
         """Whether an item stands in a function of its own."""
@@ -113,47 +119,47 @@ class Arrangement(Rowwise):
             return self.operations
         return FUNCTION * (TOGETHER if thorough else 1)
 
-    def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> Iterator[Item | Part]:
+    def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Part]:
+        """Items without those that are written where they are needed; what is long in parts."""
+        found: list[Item | Part] = []
         run: list[Item] = []
+        elsewhere = self.elsewhere
         for item in items:
             if not isinstance(item, int) and isinstance(item, For | If):
-                yield from self._pieces(run, masked, apart)
+                found += self._pieces(run, masked, apart)
                 run = []
-                yield item
-            else:
+                found.append(item)
+            elif item not in elsewhere:
                 run.append(item)
-        yield from self._pieces(run, masked, apart)
+        return [*found, *self._pieces(run, masked, apart)]
 
-    def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Iterator[Item | Part]:
+    def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Part]:
         """What is written of a run: the turns of a loop that carries nothing are called, if long.
 
         They go through memory anyhow, and values from around would take registers from them.
         """
-        items = [i for i in run if i not in self.lazy and i not in self.products]
-        pieces = self._divided(items)
-        called = self._apart or (apart and len(items) > FUNCTION and self._cut < self.operations)
+        pieces = self._divided(run)
+        called = self._apart or (apart and len(run) > FUNCTION and self._cut < self.operations)
         if len(pieces) <= 1 and not called:
-            yield from items
-            return
+            return run
+        found: list[Item | Part] = []
         for piece in pieces:
             part = Part(len(self.parts), piece, masked, apart)
             self._part.update(dict.fromkeys(part.items, part.number))
-            self._owner.update((r, part.number) for i in part.items for r in produced(i))
+            statements = (s for s in piece if not isinstance(s, int))
+            self._owner.update((r, part.number) for s in statements for r in results_of(s))
+            self._owner.update((i, part.number) for i in piece if isinstance(i, int))
             self.parts.append(part)
-            yield part
+            found.append(part)
+        return found
 
-    def _divided(self, items: Iterable[Item]) -> list[list[Item]]:
+    def _divided(self, items: Sequence[Item]) -> list[Sequence[Item]]:
         """Pieces of as many operations; what stores their results goes with them."""
-        pieces: list[list[Item]] = []
-        left = 0
-        for item in items:
-            is_operation = isinstance(item, int)
-            if not pieces or (is_operation and not left):
-                pieces.append([])
-                left = self._cut
-            left -= is_operation
-            pieces[-1].append(item)
-        return pieces
+        if len(items) <= self._cut:
+            return [items] if items else []
+        counted = [k for k, item in enumerate(items) if isinstance(item, int)]
+        starts = [0, *counted[self._cut :: self._cut], len(items)]
+        return [items[start:end] for start, end in itertools.pairwise(starts)]
 
     # memory --------------------------------------------------------------------------------------
 
@@ -179,7 +185,7 @@ class Arrangement(Rowwise):
 
     def _is_single(self, i: int) -> bool:
         """Whether a value is a float that is computed, or read, once."""
-        is_float = self.kernel.type(i) == "f" and not self.is_known(i)
+        is_float = self.kernel.type(i) == "f" and i not in self.known
         return is_float and self.kernel.home[i] is self.kernel.main
 
     def _crossing(self) -> dict[int, int]:
@@ -187,29 +193,31 @@ class Arrangement(Rowwise):
         if not self.parts:
             return {}
         found: dict[int, None] = {}
+        owner, known, sources = self._owner, self.known, self._sources()
         for item in self.items:
-            if item not in self.lazy and item not in self.products:
-                function = self._part.get(item)
-                for a in self.needs(item) if isinstance(item, int) else self.values(item):
-                    if (item, a) in self.copies:
-                        continue
-                    if a in self.lazy or self._owner.get(a) != function:
-                        found |= dict.fromkeys(self._foreign(a, function))
+            if item in self.elsewhere:
+                continue
+            function = self._part.get(item)
+            for a in self.needs(item) if isinstance(item, int) else self.values(item):
+                if a in sources:
+                    if (item, a) not in self.copies:
+                        found.update((b, None) for b in sources[a] if owner.get(b) != function)
+                elif owner.get(a) != function and a not in known and (item, a) not in self.copies:
+                    found[a] = None
         for rows in self.rows:
-            for a in self.behind(rows):
-                if self.kernel.home[a] is not rows.scope:
-                    found |= dict.fromkeys(self._foreign(a, None))
+            outside = (a for a in self.behind(rows) if self.kernel.home[a] is not rows.scope)
+            for a in outside:
+                values = sources.get(a, () if a in known else (a,))
+                found.update((b, None) for b in values if owner.get(b) is not None)
         return {i: k for k, i in enumerate(found)}
 
-    def _foreign(self, i: int, function: int | None) -> Iterator[int]:
-        """The values that another function makes, of those by which value i is known."""
-        stack = [i]
-        while stack:
-            a = stack.pop()
-            if a in self.lazy:
-                stack += self.graph.args(a)
-            elif self._owner.get(a) != function and not self.is_known(a):
-                yield a
+    def _sources(self) -> dict[int, Sequence[int]]:
+        """The values that are computed, by which those are known that are written where needed."""
+        found: dict[int, Sequence[int]] = {}
+        for i in sorted(self.lazy):
+            args = [a for a in self.graph.args(i) if a not in self.known]
+            found[i] = [b for a in args for b in found.get(a, (a,))] if args else ()
+        return found
 
     @property
     def handed(self) -> list[str]:

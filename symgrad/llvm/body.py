@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.definitions import INLINED, closure, definitions, names_of
-from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products
+from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products, uses_of
 from symgrad.mathlib.define import Function
 
 LONG = 2_000
@@ -89,7 +90,8 @@ class Body:
         self.calls = names_of(functions, shape)
         self.used = Counter(graph.nodes[i][0] for i in order)
         # which products are fused does not depend on the cuts: so a point has the bits of a batch
-        found = lone_products(graph, order, self.roots) if shape.fused else frozenset[int]()
+        uses = uses_of(graph, order, self.roots)
+        found = lone_products(graph, order, uses) if shape.fused else frozenset[int]()
         self.products = found
         self.order = [i for i in order if i not in found]
         self.needs = {i: self._needs(i) for i in self.order}
@@ -176,7 +178,8 @@ class Body:
     def writer(self, names: dict[int, str], numbered: bool = False) -> Writer:
         """A writer for whom these values have names."""
         graph = self.computation.graph
-        return Writer(graph, self.shape, self.calls, names, self.products, numbered)
+        fresh = (f"%{k}" for k in count(1)) if numbered else None  # the first block has number 0
+        return Writer(graph, self.shape, self.calls, names, self.products, fresh)
 
 
 def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:
@@ -216,7 +219,7 @@ class PartWriter:
                 elif a not in names:
                     self._load(a)
             if operation:
-                writer.write(i)
+                writer.write((i,))
             for o, column in body.stored.get(i, ()):
                 self._store(i, f"%o{o}", column, f"{o}.{column}", o if body.masked else -1)
             if i in slots:
@@ -232,13 +235,11 @@ class PartWriter:
         else:
             return
         kind, align = self._memory(i)
-        place = self._address(base, at, f"%p{i}")
-        self.writer.names[i] = self.writer.value(
-            f"load {kind}, ptr {place}, align {align}", f"%t{i}"
-        )
+        place = self._address(base, at)
+        self.writer.names[i] = self.writer.value(f"load {kind}, ptr {place}, align {align}")
 
-    def _address(self, base: str, at: int, name: str) -> str:
-        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {at * self._size}", name)
+    def _address(self, base: str, at: int) -> str:
+        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {at * self._size}")
 
     def _spread(self, by: int, i: int) -> None:
         """A single number, in every lane, for one use; CPUs do this while they load it."""
@@ -254,10 +255,10 @@ class PartWriter:
         ]
 
     def _store(self, i: int, base: str, at: int, tag: str, output: int = -1) -> None:
-        value = self.writer.operand(i)
+        value = self.writer.names[i]
         kind, align = self._memory(i)
         name = f"%q{i}.{tag}"
-        place = self._address(base, at, name)
+        place = self._address(base, at)
         choose = f"  {name}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
         if output == 0:
             self.writer.lines += [

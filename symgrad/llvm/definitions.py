@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 
 from symgrad.expr.node import Op, reachable
-from symgrad.llvm.instruction import Shape, Writer, lone_products, single
+from symgrad.llvm.instruction import Shape, Writer, lone_products, single, uses_of
 from symgrad.mathlib.define import Function, name_of
 
 INLINED = 6_000
@@ -75,16 +75,16 @@ def _written(
     left_out = {root, *function.rare[1:]} if function.rare else set[int]()
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity and i not in left_out]
     kept = graph.args(root) if function.rare else [root]
-    products = lone_products(graph, order, kept) if shape.fused else frozenset[int]()
+    uses = uses_of(graph, order, kept)
+    products = lone_products(graph, order, uses) if shape.fused else frozenset[int]()
     writer = Writer(graph, shape, calls, names, products)
-    for i in order:
-        writer.write(i)
+    writer.write(order)
     return writer
 
 
 def _straight(function: Function, shape: Shape, writer: Writer) -> Iterator[str]:
     """The body of a function that calls no other rarely."""
-    value = writer.operand(function.root)
+    value = writer.names[function.root]
     yield from writer.lines
     if isfinite(function.bound):
         yield from _beyond(function, shape, value)
@@ -96,17 +96,16 @@ def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str
     """The body of a function that rarely calls another: where no lane has to, none does."""
     condition, call = function.rare
     kind = shape.types[function.op.result]
-    test, near = writer.operand(condition), writer.operand(function.graph.nodes[function.root][3])
+    test, near = writer.names[condition], writer.names[function.graph.nodes[function.root][3]]
     yield from writer.lines
     writer.lines.clear()
     yield from _where_any(shape, test, "rare", "common")
     yield "common:"
     yield f"  ret {kind} {near}"
     yield "rare:"
-    writer.write(call)
-    writer.write(function.root)
+    writer.write((call, function.root))
     yield from writer.lines
-    yield f"  ret {kind} {writer.operand(function.root)}"
+    yield f"  ret {kind} {writer.names[function.root]}"
 
 
 def _beyond(function: Function, shape: Shape, near: str) -> Iterator[str]:

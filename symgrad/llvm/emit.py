@@ -111,12 +111,9 @@ def _unrolled(body: Body, outputs: str) -> list[str]:
         i: columns[body.computation.graph.nodes[i][1]] for i in inputs_of(body.computation.graph)
     }
     writer = body.writer(names)
-    for i in body.order:
-        writer.write(i)
+    writer.write(body.order)
     write.lines += writer.lines
-    arrays = [
-        rows_of(write, [writer.operand(i) for i in o.nodes]) for o in body.computation.outputs
-    ]
+    arrays = [rows_of(write, [writer.names[i] for i in o.nodes]) for o in body.computation.outputs]
     store_block(write, arrays, bases)
     return [*_head(outputs), *_finish(write)]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from symgrad.expr import ops
 from symgrad.expr.node import WORD
@@ -15,8 +14,7 @@ LINEAR: Final = frozenset({ops.word_add, ops.word_sub, ops.word_mul})
 """What indices are made of."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The index ``row * stride + column``, where the lanes' rows follow one another."""
 
     row: int
@@ -25,14 +23,14 @@ class Column:
 
 
 class Indices:
-    """What is known of the words of a kernel, some of which vary among the lanes."""
+    """What is known of the words that a kernel computes, some of which vary among the lanes."""
 
-    def __init__(self, kernel: Kernel, varying: Collection[int]) -> None:
+    def __init__(self, kernel: Kernel, words: Iterable[int], varying: Collection[int]) -> None:
         self.kernel, self.varying = kernel, varying
         self._steps: dict[int, int | None] = {kernel.cell: 1, kernel.local: 1}
-        for _, item in kernel.items():
-            if isinstance(item, int) and kernel.type(item) == "u" and item in varying:
-                self._steps[item] = self._grown(item)
+        for i in words:
+            if i in varying:
+                self._steps[i] = self._grown(i)
         self.column = cache(self._column)
         """The place of an index in rows that lie side by side, if it is in such."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -19,6 +21,11 @@ DIGITS: Final = {"float32": 23, "float64": 52}
 BITS: Final = {"float32": 32, "float64": 64}
 
 _ONE: Final = (CONST, float_bits(1.0))
+
+_MERGED: Final = frozenset((ops.add, ops.sub, ops.mul))
+"""What may be written otherwise than by an instruction of its own."""
+
+_MAY_BE_ONE: Final = frozenset((CONST, ops.opaque))
 
 
 @dataclass(frozen=True)
@@ -140,133 +147,197 @@ def constant(node: Node, shape: Shape) -> str:
     return shape.splat("i32", str(int(value) if node[0] is INTEGER else int(value) & 0xFFFFFFFF))
 
 
+class _Names(dict[int, str]):
+    """The names of values; one that has none yet is asked for when it is first needed."""
+
+    def __init__(self, names: Mapping[int, str], missing: Callable[[int], str]) -> None:
+        super().__init__(names)
+        self._missing = missing
+
+    def __missing__(self, i: int) -> str:
+        return self._missing(i)
+
+
 class Writer:
     """Writes the instructions of nodes, one after the other, and knows the name of each value.
 
-    A value is named as its node, ``%t7``; where ``numbered``, all have the numbers that LLVM gives
-    to values without names, which it reads in half the time.
+    Args:
+        graph: the nodes.
+        shape: what they are computed on.
+        calls: the operations that are functions, and what these are called.
+        names: what values are called that are known from the start.
+        products: those that are written with the sum that needs them.
+        fresh: the names of new values. LLVM reads those that it gives to values itself, ``%0``,
+            ``%1``, .. in each function, in half the time.
+        lines: where instructions go.
     """
 
     def __init__(
-        self, graph: Graph, shape: Shape, calls: Mapping[Op, str], names: dict[int, str],
-        products: frozenset[int], numbered: bool = False,
+        self, graph: Graph, shape: Shape, calls: Mapping[Op, str], names: Mapping[int, str],
+        products: frozenset[int], fresh: Iterator[str] | None = None,
+        lines: list[str] | None = None,
     ) -> None:  # fmt: skip
-        self.graph, self.shape, self.calls, self.names = graph, shape, calls, names
-        self.lines: list[str] = []
+        self.graph, self.shape, self.calls = graph, shape, calls
+        self.names = _Names(names, self.missing)
+        self.lines: list[str] = [] if lines is None else lines
+        self.used = Counter[Op]()
+        """How often each function is called."""
         self._products = products
-        self._numbers = count(1) if numbered else None  # the first block has number 0
-        self._texts: dict[Op, str] = {}
+        self._fresh = fresh or (f"%t.{k}" for k in count())
+        self._forms = {ops.fma: self._form(ops.fma)}
 
-    def value(self, text: str, name: str) -> str:
+    def value(self, text: str) -> str:
         """The name of a new value, which this instruction makes."""
-        if self._numbers is not None:
-            name = f"%{next(self._numbers)}"
+        name = next(self._fresh)
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def operand(self, i: int) -> str:
-        """The name of a value, or a constant."""
-        name = self.names.get(i)
-        if name is None:
-            node = self.graph.nodes[i]
-            assert not node[0].arity and node[0] is not INPUT, f"node {i} was never computed"
-            name = self.names[i] = constant(node, self.shape)
+    def missing(self, i: int) -> str:
+        """The name of a value that has none yet: a constant."""
+        node = self.graph.nodes[i]
+        assert not node[0].arity and node[0] is not INPUT, f"node {i} was never computed"
+        name = self.names[i] = constant(node, self.shape)
         return name
 
-    def write(self, i: int) -> None:
-        """The instructions of node i, whose arguments have been written."""
-        node = self.graph.nodes[i]
-        op = node[0]
-        if i in self._products:
-            return
-        if op is ops.opaque:
-            self.names[i] = self.operand(node[1])
-        elif op is ops.mul and (same := self._times_one(node)) is not None:
-            self.names[i] = self.operand(same)
-        elif op in self.calls:
-            self.names[i] = self._call(i, self.calls[op], node)
-        elif not ((op is ops.add or op is ops.sub) and self._fuse(i, node)):
-            self._steps(i, op, [self.operand(a) for a in self.graph.args(i)])
+    def write(self, order: Iterable[int]) -> None:
+        """The instructions of nodes, whose arguments have been written or come before them."""
+        nodes, names, products, forms = self.graph.nodes, self.names, self._products, self._forms
+        write, fresh = self.lines.append, self._fresh
+        for i in order:
+            node = nodes[i]
+            op = node[0]
+            form = forms.get(op)
+            if form is None:
+                form = forms[op] = self._form(op)
+            if not form or i in products:
+                self._write_long(i, op, node)
+            elif len(node) == 2:
+                a = names[node[1]]
+                name = names[i] = next(fresh)
+                write(form % (name, a))
+            elif len(node) == 3:
+                _, first, second = node
+                if op in _MERGED and self._is_merged(op, first, second):
+                    names[i] = self._merged(op, first, second)
+                else:
+                    a, b = names[first], names[second]
+                    name = names[i] = next(fresh)
+                    write(form % (name, a, b))
+            else:
+                names[i] = self._made(op, *[names[a] for a in node[1:]])
+            if op in self.calls:
+                self.used[op] += 1
 
-    def _times_one(self, node: Node) -> int | None:
-        """The other factor of a product with 1, which need not be written: it is that factor."""
+    def _is_merged(self, op: Op, a: int, b: int) -> bool:
+        """Whether a product may be one of its factors, or a sum and a product one instruction."""
+        if op is not ops.mul:
+            return a in self._products or b in self._products
         nodes = self.graph.nodes
-        for one, other in (node[1:], node[:0:-1]):
-            factor = nodes[one]
-            if factor[0] is ops.opaque:
-                factor = nodes[factor[1]]
-            if factor[0] is CONST and factor == _ONE:
-                return other
-        return None
+        return nodes[a][0] in _MAY_BE_ONE or nodes[b][0] in _MAY_BE_ONE
 
-    def _steps(self, i: int, op: Op, arguments: Sequence[str]) -> None:
-        name = f"%t{i}"
-        text = self._texts.get(op)
-        if text is None:
-            text = self._texts[op] = single(op, self.shape)
-        if text:
-            self.names[i] = self.value(text.format(*arguments), name)
-            return
+    def _form(self, op: Op) -> str:
+        """The line of an operation of one instruction, or "" if it has none, or more.
+
+        The names of the value and of the arguments are left open.
+        """
+        if op in self.calls:
+            types, kinds = self.shape.types, op.signature[: op.arity]
+            arguments = ", ".join(f"{types[kind]} %s" for kind in kinds)
+            return f"  %s = call {types[op.result]} @{self.calls[op]}({arguments})"
+        text = "" if op is ops.opaque else single(op, self.shape)
+        opened = [f"{{{k}}}" for k in range(op.arity)]
+        if re.findall(r"\{\d\}", text) != opened:
+            return ""
+        return "  %s = " + text.replace("%", "%%").format(*["%s"] * op.arity)
+
+    def _write_long(self, i: int, op: Op, node: Node) -> None:
+        """The instructions of a node that has more than one, or none."""
+        if op is ops.opaque:
+            self.names[i] = self.names[node[1]]
+        elif i not in self._products:
+            self.names[i] = self._made(op, *[self.names[a] for a in node[1:]])
+
+    def _merged(self, op: Op, a: int, b: int) -> str:
+        """A product that may be one of its factors; a sum, and a product that it alone needs."""
+        if op is ops.mul:
+            same = self._times_one(a, b)
+            return (
+                self._made(op, self.names[a], self.names[b]) if same is None else self.names[same]
+            )
+        if b in self._products:
+            return self._fused(op, b, a, op is ops.sub)
+        return self._fused(op, a, b, False)
+
+    def _times_one(self, a: int, b: int) -> int | None:
+        """The factor of a product with 1 that is not 1."""
+        if self._is_one(a):
+            return b
+        return a if self._is_one(b) else None
+
+    def _is_one(self, i: int) -> bool:
+        node = self.graph.nodes[i]
+        if node[0] is ops.opaque:
+            node = self.graph.nodes[node[1]]
+        return node[0] is CONST and node == _ONE
+
+    def _made(self, op: Op, *arguments: str) -> str:
+        """The value of an operation."""
+        form = self._forms.get(op) or self._form(op)
+        if form:
+            name = next(self._fresh)
+            self.lines.append(form % (name, *arguments))
+            return name
         known = {f"v{k}": a for k, a in enumerate(arguments)}
         for step in steps_of(op, self.shape):
-            target = f"{name}.{step.name}" if step.name else name
-            known[f"{step.name}_"] = self.value(step.text.format(**known), target)
-        self.names[i] = known["_"]
+            known[f"{step.name}_"] = self.value(step.text.format(**known))
+        return known["_"]
 
-    def _call(self, i: int, function: str, node: Node) -> str:
-        kinds = node[0].signature
-        arguments = ", ".join(
-            f"{self.shape.types[kind]} {self.operand(a)}"
-            for kind, a in zip(kinds, self.graph.args(i), strict=False)
-        )
-        result = self.shape.types[node[0].result]
-        return self.value(f"call {result} @{function}({arguments})", f"%t{i}")
+    def _fused(self, op: Op, product: int, rest: int, negative: bool) -> str:
+        """a * b + c in one instruction, where the product, or what it is ``negative`` of, is lone.
 
-    def _fuse(self, i: int, node: Node) -> bool:
-        """a * b + c in one instruction, where the product is used nowhere else."""
-        op, first, second = node
-        if second in self._products:
-            product, rest = second, self.operand(first)
-        elif first in self._products:
-            product, rest = first, self.operand(second)
-        else:
-            return False
-        same = self._times_one(self.graph.nodes[product])
-        if same is not None:
-            args = (same if a == product else a for a in self.graph.args(i))
-            self._steps(i, op, [self.operand(a) for a in args])
-            return True
+        Else the rest of a difference is what is subtracted.
+        """
         _, left, right = self.graph.nodes[product]
-        a, b = self.operand(left), self.operand(right)
-        if op is ops.sub and product == second:
-            a = self._negated(i, a)
+        names, same = self.names, self._times_one(left, right)
+        if same is not None:
+            pair = (rest, same) if negative or op is ops.add else (same, rest)
+            return self._made(op, *[names[a] for a in pair])
+        c, a, b = names[rest], names[left], names[right]
+        if negative:
+            a = self._negated(a)
         elif op is ops.sub:
-            rest = self._negated(i, rest)
-        self._steps(i, ops.fma, [a, b, rest])
-        return True
+            c = self._negated(c)
+        return self._made(ops.fma, a, b, c)
 
-    def _negated(self, i: int, value: str) -> str:
-        return self.value(f"fneg {self.shape.float} {value}", f"%n{i}")
+    def _negated(self, value: str) -> str:
+        return self.value(f"fneg {self.shape.float} {value}")
 
 
-def lone_products(graph: Graph, order: Sequence[int], kept: Iterable[int]) -> frozenset[int]:
-    """The products that one sum uses and nothing else; of two in one sum, the second.
+def uses_of(graph: Graph, order: Iterable[int], kept: Iterable[int]) -> list[int]:
+    """How often each node is an argument of those in ``order``.
 
-    ``kept`` are values that are needed as they are.
+    What is ``kept``, as it is needed as it is, counts for more than one.
     """
     nodes = graph.nodes
     uses = [0] * len(nodes)
     for i in kept:
         uses[i] = 2
     for i in order:
-        for a in graph.args(i):
+        for a in nodes[i][1:]:
             uses[a] += 1
+    return uses
+
+
+def lone_products(graph: Graph, order: Sequence[int], uses: Sequence[int]) -> frozenset[int]:
+    """The products that one sum uses and nothing else; of two in one sum, the second."""
+    nodes = graph.nodes
     found: set[int] = set()
     mine = set(order)
     for i in order:
-        if nodes[i][0] is ops.add or nodes[i][0] is ops.sub:
-            for a in (nodes[i][2], nodes[i][1]):
-                if nodes[a][0] is ops.mul and uses[a] == 1 and a in mine:
+        node = nodes[i]
+        if node[0] is ops.add or node[0] is ops.sub:
+            for a in (node[2], node[1]):
+                if uses[a] == 1 and nodes[a][0] is ops.mul and a in mine:
                     found.add(a)
                     break
     return frozenset(found)

@@ -6,10 +6,11 @@ are written apart from those that only some take.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
-from symgrad.kernel.language import Barrier, Fill, For, If, Load, Scope, Store
+from symgrad.kernel.language import Barrier, Fill, For, If, Load, Scope, Statement, Store
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.arrangement import Part
 from symgrad.llvm.blocks import Blocks, OpenLoop
@@ -32,14 +33,20 @@ class ControlFlow(Blocks):
         """Write the items of a scope: of a loop's, those before its test or those ``after`` it."""
         if not after and self.mask is None:
             self.turn_rows(scope)
-        for item in self.arrangement.order(scope, after):
-            self.item(item)
+        self.items(self.arrangement.order(scope, after))
 
-    def item(self, item: Item | Part) -> None:
-        """Write an item."""
+    def items(self, items: Sequence[Item | Part]) -> None:
+        """Write items, one after the other."""
+        for are_nodes, run in itertools.groupby(items, lambda item: isinstance(item, int)):
+            if are_nodes:
+                self.compute(cast(Sequence[int], [*run]))
+                continue
+            for item in run:
+                self.statement(cast(Statement | Part, item))
+
+    def statement(self, item: Statement | Part) -> None:
+        """Write a statement, or a call of the function that it is in."""
         match item:
-            case int():
-                self.compute(item)
             case Part():
                 self._call(item)
             case Load():
@@ -62,11 +69,6 @@ class ControlFlow(Blocks):
             mask = self.mask or self.shape.splat("i1", "true")
             self.leave(len(self.arrangement.slots), truths, mask)
         self.write.do(f"call void @part{part.number}({', '.join(self.arrangement.handed)})")
-
-    def known(self, i: int, name: str) -> None:
-        """A value that has this name from here on."""
-        self.names[i] = name
-        self.handed(i)
 
     # masks ---------------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class ControlFlow(Blocks):
         turns = _Turns(self, s, trips)
         inits = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
         reached, results = self.turns(turns.kinds, "0", trips, inits, turns.whole, s.some)
-        if s.count in self.arrangement.used:
+        if self.arrangement.uses[s.count]:
             lo = self.operand(s.lo)
             self.known(s.count, self.folded("add", lo, reached))
         self._end(s, results)
@@ -220,7 +222,7 @@ class ControlFlow(Blocks):
 
     def _count_apart(self, s: For, turns: _Turns, span: str, varies: bool) -> None:
         """Where the lanes' loops ended."""
-        if s.count not in self.arrangement.used:
+        if not self.arrangement.uses[s.count]:
             return
         taken = turns.taken or (span if varies else self.spread("u", span))
         words, lo = self.type("u", True), self.operand(s.lo, True)

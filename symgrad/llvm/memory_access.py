@@ -60,7 +60,7 @@ class Memory(Values):
     def _start(self, i: int, scope: Scope) -> str:
         """The same where a scope begins, of which nothing is computed yet."""
         op, *args = self.graph.nodes[i]
-        if op in LINEAR and self.kernel.home[i] is scope and i not in self.names:
+        if op in LINEAR and self.kernel.home[i] is scope and not self.is_written(i):
             return self.folded(op.llvm.split()[0], *(self._start(a, scope) for a in args))
         return self.first(i)
 
@@ -100,21 +100,21 @@ class Memory(Values):
 
     def read(self, i: int) -> str:
         """The number, or the numbers, that a node reads."""
-        buffer = self.graph.nodes[i][0].buffer
-        (index,) = self.graph.args(i)
-        if buffer.kind == "f" and self.varies(index):
-            rows = self.arrangement.rows_of(self.kernel.home[i], buffer, index)
-            if rows and rows.stride > 1 and (self.mask is None or rows.row == self.kernel.cell):
-                return self._column(rows, self.arrangement.column(index))
-        return self._loaded(buffer, index)
+        read, index = self.graph.nodes[i]
+        if read.buffer.kind == "f" and i in self.arrangement.columns_read and self.varies(index):
+            rows, column = self.arrangement.columns_read[i]
+            if rows.stride > 1 and (self.mask is None or rows.row == self.kernel.cell):
+                return self._column(rows, column)
+        return self._loaded(read.buffer, index)
 
     def _column(self, rows: Rows, column: int) -> str:
         """A column of rows that are read whole."""
+        if rows in self._columns:
+            return self._columns[rows][column]
         if self.arrangement.in_memory and rows in self.arrangement.rows:
             return self.write.load(self.arrangement.room(rows), column * self.lanes, True)
-        if rows not in self._columns:
-            self._columns[rows] = self._turned(rows)
-            self._passing.append((self._columns, rows))
+        self._columns[rows] = self._turned(rows)
+        self._passing.append((self._columns, rows))
         return self._columns[rows][column]
 
     def turn_rows(self, scope: Scope) -> None:
@@ -152,8 +152,7 @@ class Memory(Values):
 
     def load(self, s: Load) -> None:
         """Write a statement that reads."""
-        self.names[s.result] = self._loaded(s.buffer, s.index)
-        self.handed(s.result)
+        self.known(s.result, self._loaded(s.buffer, s.index))
 
     def _loaded(self, buffer: Buffer, index: int) -> str:
         kind, wide = buffer.kind, self.type(buffer.kind, True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from symgrad.kernel.language import (
-    VALUES,
     For,
     If,
     Kernel,
@@ -15,13 +14,14 @@ from symgrad.kernel.language import (
     Scope,
     Statement,
     Store,
+    everything,
     operands,
     results_of,
     scopes_of,
 )
 from symgrad.kernel.uniform import varying
 from symgrad.llvm.indices import Indices
-from symgrad.llvm.instruction import Shape, lone_products
+from symgrad.llvm.instruction import Shape, lone_products, uses_of
 
 Item = int | Statement
 
@@ -38,17 +38,24 @@ class Needs:
         self.scalar = Shape(shape.dtype, 1, shape.fused)
         differing = varying(kernel)
         self.varying = differing if shape.lanes > 1 else frozenset[int]()
-        self.indices = Indices(kernel, differing)
-        self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
-        self.items: list[Item] = [item for _, item in kernel.items()]
+        self.items: list[Item] = everything(kernel.main.items)
         self.nodes = [item for item in self.items if isinstance(item, int)]
-        kept = [a for s in self.items if not isinstance(s, int) for a in self.values(s)]
-        self.used = {*kept, *(a for i in self.nodes for a in self.graph.args(i))}
-        """What is an argument of anything."""
-        found = lone_products(self.graph, self.nodes, kept) if shape.fused else frozenset[int]()
-        self.products = found
+        self.statements = [item for item in self.items if not isinstance(item, int)]
+        arena = self.graph.nodes
+        words = [i for i in self.nodes if arena[i][0].result == "u"]
+        self.indices = Indices(kernel, words, differing)
+        self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
+        self.known = self.special.union(i for i, n in enumerate(arena) if n[0].constant)
+        """What needs no memory: constants, and what an invocation is."""
+        kept = [a for s in self.statements for a in self.values(s)]
+        self.uses = uses_of(self.graph, self.nodes, kept)
+        """How often a value is an argument of anything."""
+        found = lone_products(self.graph, self.nodes, self.uses)
+        self.products = found if shape.fused else frozenset[int]()
+        reading = {b.read for b in kernel.buffers}
+        self.reads = [i for i in self.nodes if arena[i][0] in reading]
         self.lazy = self._lazy()
-        self.is_straight = not any(isinstance(item, For | If) for item in self.items)
+        self.is_straight = not any(isinstance(s, For | If) for s in self.statements)
         """Whether there are neither loops nor branches."""
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
@@ -57,41 +64,46 @@ class Needs:
 
     def needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
-        args = self.graph.args(i)
+        args = self.graph.nodes[i][1:]
         if self.products.isdisjoint(args):
             return args
         return [b for a in args for b in (self.graph.args(a) if a in self.products else (a,))]
 
-    def values(self, statement: Statement) -> Iterator[int]:
+    def values(self, statement: Statement) -> Sequence[int]:
         """What a statement needs, and what its scopes yield."""
-        yield from operands(self.kernel, statement)
+        if isinstance(statement, Store):
+            return statement.index, statement.value
+        found = [*operands(self.kernel, statement)]
         if isinstance(statement, For):
-            yield from statement.yields
-            yield from () if statement.test is None else (statement.test,)
+            found += (
+                statement.yields
+                if statement.test is None
+                else ([*statement.yields, statement.test])
+            )
         elif isinstance(statement, If):
-            for yields in statement.yields:
-                yield from yields
+            found += (a for yields in statement.yields for a in yields)
+        return found
 
     def _lazy(self) -> set[int]:
         """Reads, and words that are known as steps from lane to lane, and are indices only."""
-        valued, found = self._valued(), set[int]()
-        for i in sorted(self.nodes, reverse=True):
-            op = self.graph.nodes[i][0]
-            is_index = i not in valued and op.result == "u" and self.indices.step(i) is not None
-            if isinstance(op, Read) or is_index:
+        arena, valued, found = self.graph.nodes, self._valued(), set(self.reads)
+        takers = {op for op in {arena[i][0] for i in self.nodes} if "u" in op.signature[: op.arity]}
+        for i in sorted([i for i in self.nodes if arena[i][0] in takers], reverse=True):
+            is_index = arena[i][0].result == "u" and self.indices.step(i) is not None
+            if is_index and i not in valued:
                 found.add(i)
-            else:
-                valued.update(self.graph.args(i))
+            elif i not in found:
+                valued.update(arena[i][1:])
         return found
 
     def _valued(self) -> set[int]:
         """What statements need, but for indices."""
         found: set[int] = set()
-        for item in self.items:
-            if isinstance(item, Store):
-                found.add(item.value)
-            elif not isinstance(item, int | Load):
-                found.update(self.values(item))
+        for s in self.statements:
+            if isinstance(s, Store):
+                found.add(s.value)
+            elif not isinstance(s, Load):
+                found.update(self.values(s))
         return found
 
     def _survey(self, scope: Scope, path: list[Item]) -> None:
@@ -105,15 +117,10 @@ class Needs:
             for inner in scopes_of(item):
                 self._survey(inner, here)
 
-    def is_known(self, i: int) -> bool:
-        """Whether a value needs no memory: a constant, or what an invocation is."""
-        op = self.graph.nodes[i][0]
-        return i in self.special or (not op.arity and VALUES.get(op.result) is not op)
-
     @property
     def counts(self) -> list[str]:
         """The parameters that say how many invocations and groups there are, if anybody asks."""
-        asked = not self.used.isdisjoint((self.kernel.count, self.kernel.groups))
+        asked = self.uses[self.kernel.count] or self.uses[self.kernel.groups]
         return ["i32 %count", "i32 %groups"] if asked else []
 
 

@@ -33,14 +33,13 @@ class Phase:
         names = {i: f"%t{i}" for i in self.places}
         parameters = ", ".join(f"{kind} {name}" for name in names.values())
         writer = self.body.writer(names)
-        for i in self.body.order:
-            writer.write(i)
+        writer.write(self.body.order)
         yield f"define internal {self._result} @{self.name}({parameters}) alwaysinline #0 {{"
         yield from writer.lines
         last = "poison"
         for k, i in enumerate(self.body.roots):
             yield (f"  %result{k} = insertvalue {self._result} {last}, "
-                   f"{kind} {writer.operand(i)}, {k}")  # fmt: skip
+                   f"{kind} {writer.names[i]}, {k}")  # fmt: skip
             last = f"%result{k}"
         yield f"  ret {self._result} {last}"
         yield "}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
 from typing import Final
 
 from symgrad.expr.node import Op, paused_gc
@@ -110,7 +110,7 @@ class _Module:
 
     def _flow(self, first: int = 0) -> ControlFlow:
         """What writes a function."""
-        names = (f"%{k}" for k in count(first))
+        names = (f"%{k}" for k in itertools.count(first))
         return ControlFlow(self.arrangement, self.calls, names, self.vector)
 
     @property
@@ -127,23 +127,17 @@ class _Module:
 
     # functions -----------------------------------------------------------------------------------
 
-    def _parts(self) -> Iterator[str]:
-        for part in self.arrangement.parts:
-            yield from self._part(part)
+    def _parts(self) -> Iterable[str]:
+        return itertools.chain.from_iterable(map(self._part, self.arrangement.parts))
 
-    def _part(self, part: Part) -> Iterator[str]:
+    def _part(self, part: Part) -> list[str]:
         flow = self._flow()
         if part.masked:
             flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))
-        for item in part.items:
-            flow.item(item)
+        flow.items(part.items)
         parameters = ", ".join(self.arrangement.handed)
-        yield f"define internal void @part{part.number}({parameters}) noinline #0 {{"
-        yield "entry:"
-        yield from flow.write.lines
-        yield "  ret void"
-        yield "}"
-        yield ""
+        head = f"define internal void @part{part.number}({parameters}) noinline #0 {{"
+        return [head, "entry:", *flow.write.lines, "  ret void", "}", ""]
 
     def _point(self) -> list[str]:
         """All of a kernel for the invocation 0 of 1."""

@@ -177,10 +177,9 @@ def _computed(
     names = {i: f"%c{i}" for i in carried}
     names |= dict(zip(reduction.row_inputs, columns, strict=True))
     writer = body.writer(names)
-    for i in body.order:
-        writer.write(i)
+    writer.write(body.order)
     write.lines += writer.lines
-    return writer.operand
+    return writer.names.__getitem__
 
 
 def _splat(name: str, base: str, index: str, shape: Shape) -> list[str]:

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from symgrad.kernel.language import Buffer, For, Kernel, Load, Read, Scope, Store
+from symgrad.kernel.language import Buffer, For, Kernel, Load, Scope, Store, scopes_of
 from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Needs
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Rows:
     """The rows of a buffer that the lanes are at in a scope: all columns, row after row."""
 
@@ -30,10 +30,12 @@ class Rowwise(Needs):
 
     def __init__(self, kernel: Kernel, shape: Shape) -> None:
         super().__init__(kernel, shape)
-        self.loaded = {item.buffer for item in self.items if isinstance(item, Load)}
+        self.loaded = {item.buffer for item in self.statements if isinstance(item, Load)}
+        self._found: dict[tuple[Scope, Buffer, int, int], Rows] = {}
         self.staged = self._staged()
-        left_out = self.products | self.lazy
-        self.operations = len([i for i in self.nodes if i not in left_out])
+        self.operations = len(self.nodes) - len(self.products) - len(self.lazy)
+        self.columns_read: dict[int, tuple[Rows, int]] = {}
+        """Where in rows each number that is read stands, if it does."""
         self.rows = self._rows()
         """The rows that lanes find, or leave, where their scope begins or ends."""
         self.columns = sum(r.stride for r in self.rows)
@@ -41,17 +43,22 @@ class Rowwise(Needs):
     def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
         """The rows in which an index stands, if the lanes' are side by side."""
         place = self.indices.column(index)
-        return None if place is None else Rows(scope, buffer, place.row, place.stride)
+        if place is None:
+            return None
+        key = scope, buffer, place.row, place.stride
+        return self._found.get(key) or self._found.setdefault(key, Rows(*key))
 
     def _staged(self) -> dict[Store, Rows]:
         """The stores that together write all columns of rows, and these rows."""
         groups: defaultdict[Rows, list[Store]] = defaultdict(list)
-        tested = {s.scope for s in self.items if isinstance(s, For) and s.test is not None}
-        for scope, item in self.kernel.items():
-            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
-                rows = self.rows_of(scope, item.buffer, item.index)
-                if rows and item.buffer not in self.loaded and scope not in tested:
-                    groups[rows].append(item)
+        tested = {s.scope for s in self.statements if isinstance(s, For) and s.test is not None}
+        inner = [scope for s in self.statements for scope in scopes_of(s)]
+        for scope in (self.kernel.main, *inner):
+            for item in scope.items if scope not in tested else ():
+                if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
+                    rows = self.rows_of(scope, item.buffer, item.index)
+                    if rows and item.buffer not in self.loaded:
+                        groups[rows].append(item)
         found: dict[Store, Rows] = {}
         for rows, stores in groups.items():
             columns = [self.column(s.index) for s in stores]
@@ -68,13 +75,12 @@ class Rowwise(Needs):
     def _rows(self) -> list[Rows]:
         """Rows that are read and known where their scope begins, then those that are written."""
         found: dict[Rows, None] = {}
-        for i in self.nodes:
-            op = self.graph.nodes[i][0]
-            if isinstance(op, Read):
-                index, scope = self.graph.args(i)[0], self.kernel.home[i]
-                if (rows := self.rows_of(scope, op.buffer, index)) is not None:
-                    found[rows] = None
-        found |= dict.fromkeys(self.staged.values())
+        for i in self.reads:
+            read, index = self.graph.nodes[i]
+            if (rows := self.rows_of(self.kernel.home[i], read.buffer, index)) is not None:
+                found[rows] = None
+                self.columns_read[i] = rows, self.column(index)
+        found.update(dict.fromkeys(self.staged.values()))
         main, cell = self.kernel.main, self.kernel.cell
         own = [rows for rows in found if rows.scope is main and rows.row == cell]
         turns = {s.scope: s.k for s in self.items if isinstance(s, For)}

@@ -34,7 +34,7 @@ class Lines:
 
     def value(self, text: str) -> str:
         """The name of a new value."""
-        name = self.fresh()
+        name = next(self._names)
         self.lines.append(f"  {name} = {text}")
         return name
 

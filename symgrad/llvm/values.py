@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from symgrad.expr.node import Op
-from symgrad.kernel.language import (
-    VALUES,
-    Read,
-    lane_sum,
-    narrow,
-    wide_add,
-    wide_lane_sum,
-    wide_mul,
-    widen,
-)
+from symgrad.expr.node import Node, Op
+from symgrad.kernel.language import Read, lane_sum, narrow, wide_add, wide_lane_sum, wide_mul, widen
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.definitions import names_of
 from symgrad.llvm.instruction import Shape, Writer, constant
@@ -50,20 +42,20 @@ class Values:
         self.graph, self.shape = arrangement.graph, arrangement.shape
         self.lanes = self.shape.lanes
         self.write = Lines(self.shape, names)
-        self.names: dict[int, str] = {}
+        scalar = arrangement.scalar
+        self._types = [s.types | {"d": s.vector("double")} for s in (scalar, self.shape)]
         self.mask: str | None = None
-        self.by = 0
-        """The node that is being written."""
-        self._spread: dict[int, str] = {}
         self._passing: list[tuple[dict[Any, Any], Any]] = []
-        self._writers = {s: _Nodes(self, calls, s) for s in (self.shape, arrangement.scalar)}
+        self._scalars = self._vectors = _Nodes(self, calls, arrangement.scalar, names)
+        if self.lanes > 1:
+            self._vectors = _Nodes(self, calls, self.shape, names)
+        self._varying, self._slots = arrangement.varying, arrangement.slots
 
     # types ---------------------------------------------------------------------------------------
 
     def type(self, kind: str, wide: bool) -> str:
         """The type of a value of this kind, or of a vector of them."""
-        shape = self.shape if wide else self.arrangement.scalar
-        return shape.vector("double") if kind == "d" else shape.types[kind]
+        return self._types[wide][kind]
 
     def varies(self, i: int) -> bool:
         """Whether a value is a vector."""
@@ -71,7 +63,7 @@ class Values:
 
     def type_of(self, i: int) -> str:
         """The type of a value as it is."""
-        return self.type(self.kernel.type(i), self.varies(i))
+        return self._types[i in self._varying][self.graph.nodes[i][0].result]
 
     def splat(self, kind: str, text: str) -> str:
         """The constant in every lane, with its type."""
@@ -81,23 +73,35 @@ class Values:
 
     def operand(self, i: int, wide: bool | None = None) -> str:
         """The name of a value, or a constant: as it is, or ``wide``, a vector."""
-        varies = self.varies(i)
-        wide = varies if wide is None else wide
-        node = self.graph.nodes[i]
-        if not node[0].arity and VALUES.get(node[0].result) is not node[0]:
-            return constant(node, self.shape if wide else self.arrangement.scalar)
-        name = self.names.get(i)
-        if name is None:
-            name = self.names[i] = self._found(i)
-            self._passing.append((self.names, i))
-        return self._in_every_lane(i, name) if wide and not varies else name
+        wide = i in self._varying if wide is None else wide
+        return (self._vectors if wide else self._scalars).names[i]
 
-    def _in_every_lane(self, i: int, name: str) -> str:
-        found = self._spread.get(i)
-        if found is None:
-            found = self._spread[i] = self.spread(self.kernel.type(i), name)
-            self._passing.append((self._spread, i))
-        return found
+    def known(self, i: int, name: str) -> None:
+        """A value that has this name from here on."""
+        self._writer(i).names[i] = name
+        self.handed(i)
+
+    def is_written(self, i: int) -> bool:
+        """Whether a value has a name here."""
+        return i in self._writer(i).names
+
+    def _writer(self, i: int) -> _Nodes:
+        """What writes a value as it is."""
+        return self._vectors if i in self._varying else self._scalars
+
+    def made(self, i: int, wide: bool) -> str:
+        """The name of a value that has none: of one that is written where it is first needed."""
+        a, writer = self.arrangement, self._vectors if wide else self._scalars
+        if i in a.known and i not in a.special:
+            name = constant(self.graph.nodes[i], writer.shape)
+        elif wide and i not in self._varying:
+            name = self.spread(self.kernel.type(i), self.operand(i, False))
+            self._passing.append((writer.names, i))
+        else:
+            name = self._found(i)
+            self._passing.append((writer.names, i))
+        writer.names[i] = name
+        return name
 
     def spread(self, kind: str, name: str) -> str:
         """A scalar in every lane."""
@@ -119,15 +123,16 @@ class Values:
 
     def _found(self, i: int) -> str:
         """A value that has no name yet."""
-        if i in self.arrangement.special:
-            return self._special(i)
-        if i in self.arrangement.slots and i not in self.arrangement.lazy:
-            return self._fetched(i)
-        assert i in self.arrangement.lazy, f"value {i} was never computed"
+        a = self.arrangement
+        if i not in a.lazy:
+            slot = a.slots.get(i)
+            assert slot is not None or i in a.special, f"value {i} was never computed"
+            return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
         if isinstance(self.graph.nodes[i][0], Read):
             return self.read(i)
-        self._writers[self._shape(i)].write(i)
-        return self.names[i]
+        writer = self._writer(i)
+        writer.write((i,))
+        return writer.names[i]
 
     def _special(self, i: int) -> str:
         """What an invocation is."""
@@ -170,39 +175,41 @@ class Values:
 
     def leave(self, slot: int, kind: str, name: str) -> None:
         """Store a value of this type to a slot of the frame."""
-        self.write.do(f"store {kind} {name}, ptr {self._slot(slot)}, align {self._aligned(kind)}")
+        at = self._slot(slot)
+        self.write.lines.append(f"  store {kind} {name}, ptr {at}, align {self._aligned(kind)}")
 
     def fetch(self, slot: int, kind: str) -> str:
         """The value of this type in a slot of the frame."""
         return self.write.value(f"load {kind}, ptr {self._slot(slot)}, align {self._aligned(kind)}")
 
-    def _fetched(self, i: int) -> str:
-        return self.fetch(self.arrangement.slots[i], self.type_of(i))
-
     def _slot(self, slot: int) -> str:
         return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * self.arrangement.slot}")
 
     def _aligned(self, kind: str) -> int:
-        return 1 if "i1" in kind.split() or "i1>" in kind else min(LINE, self.arrangement.slot)
+        return 1 if kind.endswith(("i1", "i1>")) else min(LINE, self.arrangement.slot)
 
     # nodes ---------------------------------------------------------------------------------------
 
-    def _shape(self, i: int) -> Shape:
-        return self.shape if self.varies(i) else self.arrangement.scalar
+    def compute(self, nodes: Sequence[int]) -> None:
+        """Write the instructions of some nodes."""
+        copies, slots, copied = self.arrangement.copies, self._slots, self.arrangement.copied
+        for are_vectors, run in itertools.groupby(nodes, self._varying.__contains__):
+            writer = self._vectors if are_vectors else self._scalars
+            if not copies:
+                writer.write(run)
+                continue
+            for i in run:
+                mine = {a: copies[i, a] for a in self.arrangement.needs(i) if (i, a) in copies}
+                writer.names.update((a, self.copied(at)) for a, at in mine.items())
+                writer.write((i,))
+                for a in mine:  # the next use has a copy of its own
+                    del writer.names[a]
+        if slots or copied:
+            for i in nodes:
+                if i in slots or i in copied:
+                    self.handed(i)
 
-    def compute(self, i: int) -> None:
-        """Write the instructions of a node."""
-        if i in self.arrangement.lazy or i in self.arrangement.products:
-            return
-        node = self.graph.nodes[i]
-        if node[0] in _SUMS:
-            self.names[i] = self._sums(node[0], node[1:], self.varies(i))
-        else:
-            self.by = i
-            self._writers[self._shape(i)].write(i)
-        self.handed(i)
-
-    def _sums(self, op: Op, args: Any, wide: bool) -> str:
+    def sums(self, op: Op, args: Any, wide: bool) -> str:
         """What sums are made of."""
         if op in (lane_sum, wide_lane_sum):
             return self._lane_sum(op.result, self.operand(args[0], True))
@@ -230,21 +237,21 @@ class Values:
 class _Nodes(Writer):
     """Writes nodes as scalars, or as vectors, among the lines of a function."""
 
-    def __init__(self, values: Values, calls: Calls, shape: Shape) -> None:
-        a = values.arrangement
-        super().__init__(a.graph, shape, calls.names[shape], values.names, a.products)
-        self._values, self._wide, self._used = values, shape is values.shape, calls.used[shape]
-        self._copies = a.copies
+    def __init__(
+        self, values: Values, calls: Calls, shape: Shape, fresh: Iterator[str]
+    ) -> None:  # fmt: skip
+        a, lines = values.arrangement, values.write.lines
+        super().__init__(a.graph, shape, calls.names[shape], {}, a.products, fresh, lines)
+        self._values, self.used = values, calls.used[shape]
 
-    def value(self, text: str, name: str) -> str:
-        return self._values.write.value(text)
+    def missing(self, i: int) -> str:
+        return self._values.made(i, self.shape.lanes > 1)
 
-    def operand(self, i: int) -> str:
-        at = self._copies.get((self._values.by, i)) if self._copies else None
-        if at is not None:
-            return self._values.copied(at)
-        return self._values.operand(i, self._wide and self.shape.lanes > 1)
+    def _form(self, op: Op) -> str:
+        return "" if op in _SUMS else super()._form(op)
 
-    def _call(self, i: int, function: str, node: Any) -> str:
-        self._used[node[0]] += 1
-        return super()._call(i, function, node)
+    def _write_long(self, i: int, op: Op, node: Node) -> None:
+        if op in _SUMS:
+            self.names[i] = self._values.sums(op, node[1:], self.shape.lanes > 1)
+        else:
+            super()._write_long(i, op, node)

@@ -18,10 +18,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let cell = group.x * 64u + local;
   let stride = (params.count + 63u) / 64u * 64u;
   let point = min(cell, params.count - 1u);
-  let a = x_in[point * 6u];
   let b = x_in[point * 6u + 1u];
-  let c = x_in[point * 6u + 2u];
+  let a = x_in[point * 6u];
   let d = x_in[point * 6u + 3u];
+  let c = x_in[point * 6u + 2u];
   var x = x_in[point * 6u + 4u];                        // end = sg.fori_loop(0, 150, step, {"x": v[4], "y": v[5]})
   var y = x_in[point * 6u + 5u];
   for (var k = 0u; k < 150u; k += 1u) {

@@ -13,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.evaluate import leaf
 from symgrad.expr.node import INPUT, Graph, inputs_of, reachable
 from symgrad.llvm.device import host
-from symgrad.llvm.instruction import lone_products
+from symgrad.llvm.instruction import lone_products, uses_of
 
 TABLE = (
     ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.reciprocal, ops.abs, ops.sqrt, ops.integer_pow,
@@ -25,7 +25,8 @@ TABLE = (
 def contracted(graph: Graph, roots: list[int], at: np.ndarray) -> np.ndarray:
     """The roots in float32, operation by operation, but a sum and its own product in one."""
     order = [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
-    alone = lone_products(graph, order, roots) if host().fused else frozenset[int]()
+    uses = uses_of(graph, order, roots)
+    alone = lone_products(graph, order, uses) if host().fused else frozenset[int]()
     found: dict[int, Any] = dict(zip(inputs_of(graph), at, strict=True))
     with np.errstate(all="ignore"):
         for i in reachable(graph, roots):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, paused_gc, reachable
+from symgrad.expr.node import paused_gc
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation
@@ -21,13 +21,14 @@ def map_program(computation: Computation, target: Target) -> Kernel:
     outputs = [k.buffer(o.name, "write") for o in computation.outputs]
     roots = [i for o in computation.outputs for i in o.nodes]
     point = target.point(k)
-    known = {}
-    for i in reachable(graph, roots):
-        if graph.nodes[i][0] is INPUT:
-            number = graph.nodes[i][1]
-            known[i] = k.load(x, k.offset(point, n, number))
-            k.names[known[i]] = graph.names[number]
-    values = iter(inline(k, graph, roots, known))
+
+    def column(i: int) -> int:
+        number = graph.nodes[i][1]
+        found = k.load(x, k.offset(point, n, number))
+        k.names[found] = graph.names[number]
+        return found
+
+    values = iter(inline(k, graph, roots, {}, column))
     columns = [
         (b, [next(values) for _ in o.nodes])
         for b, o in zip(outputs, computation.outputs, strict=True)
