@@ -21,6 +21,7 @@ from symgrad.wgsl import loop as wgsl_loop
 from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.device import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.emit import Style
+from symgrad.wgsl.matrix import fits
 
 CACHED_PROGRAMS: Final = 64
 """Most compiled programs for the CPU that are cached."""
@@ -30,6 +31,18 @@ CACHED_LOOPS: Final = 16
 
 LARGEST_CACHED: Final = 2**12
 """Nodes of the largest computation whose program for the CPU is cached."""
+
+
+STRAIGHT_LINE: Final = 5
+"""Variables up to which the linear systems of least squares are straight-line code on the CPU: it
+is as quick there, and three to six times as slow with 10 to 30."""
+
+STRAIGHT_LINE_GPU: Final = 12
+"""The same on a GPU, where nothing is faster up to there. Its length grows with their cube, though:
+with 15 variables drivers take ten seconds, with 30 a minute."""
+
+STORED_ROWS: Final = 100_000
+"""Rows up to which a GPU keeps the matrix: for more, its loops have too many turns."""
 
 
 class Backend(Protocol):
@@ -92,6 +105,13 @@ class Backend(Protocol):
         """A computation that is repeated for each of many problems."""
         ...
 
+    def keeps_matrix(self, n: int, rows: int) -> bool:
+        """Whether loops over a matrix of n variables are quicker than straight-line code.
+
+        It is the matrix of normal equations, of sums over so many rows.
+        """
+        ...
+
 
 _programs: Once[Any, llvm.Program] = Once(CACHED_PROGRAMS)
 _loops: Once[Any, Any] = Once(CACHED_LOOPS)
@@ -138,6 +158,10 @@ class Cpu:
         math, dtype = options.math, options.dtype
         make = partial(llvm_loop.Loop, iteration, math, dtype)
         return _loops.get((iteration, math, dtype), make)
+
+    def keeps_matrix(self, n: int, rows: int) -> bool:
+        """From a few variables on: see `Backend`."""
+        return rows > 0 and n > STRAIGHT_LINE
 
 
 @dataclass(frozen=True)
@@ -194,6 +218,10 @@ class Wgpu:
         owner, math = self.owner, options.math
         make = partial(wgsl_loop.Loop, owner, iteration, math)
         return _loops.get((iteration, math, owner), make)
+
+    def keeps_matrix(self, n: int, rows: int) -> bool:
+        """If it fits in a workgroup: see `Backend`."""
+        return 0 < rows <= STORED_ROWS and n > STRAIGHT_LINE_GPU and fits(n)
 
 
 def backend_of(device: Device) -> Backend:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from symgrad.errors import InputError
 from symgrad.expr.node import Op, paused_gc
 from symgrad.kernel.plan import Iteration
 from symgrad.llvm.body import LONG_BATCH, Source
@@ -36,16 +35,9 @@ def emit_iteration(iteration: Iteration, functions: Mapping[Op, Function], shape
     ``run(state, shared, own, workspace, first, end, steps, rows)`` changes the states of the
     problems from ``first`` to ``end``, arrays as `Iteration` describes them, in place. The
     workspace is that of the source and, behind it, an array (rows, own, lanes) of numbers.
-
-    Raises:
-        InputError: for an iteration with a matrix of its own.
     """
     assert shape.lanes > 1, "problems are worked on in vectors"
-    if iteration.matrix:
-        raise InputError(
-            f"{iteration.update.name} keeps its {iteration.matrix.n} x {iteration.matrix.n} matrix "
-            "for the loops of a GPU's workgroup: on the CPU it is computed unrolled, of expressions"
-        )
+    assert not iteration.matrix, "there is a program for iterations with a matrix"
     phases = Phases(iteration, functions, shape)
     short = (
         all(len(p.body.parts) == 1 for p in phases.all)

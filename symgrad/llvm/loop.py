@@ -13,9 +13,11 @@ from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
+from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.iterate import emit_iteration
+from symgrad.llvm.matrix import MatrixSteps
 from symgrad.llvm.pointers import NULL, address, function
 from symgrad.llvm.threads import share_out, weight_of, worth
 
@@ -42,15 +44,21 @@ class Loop:
         start = time.perf_counter()
         self.iteration, self.dtype = iteration, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
-        with watch.stage("emit"):
-            source = emit_iteration(iteration, definitions_for(math, dtype), shape)
-        self.lanes, self.workspace = shape.lanes, source.workspace
+        self.lanes, functions = shape.lanes, definitions_for(math, dtype)
+        if iteration.matrix:
+            self._pointer: Any = MatrixSteps(iteration, functions, shape)
+            self.workspace = self._pointer.workspace
+        else:
+            self._compile(emit_iteration(iteration, functions, shape))
+        self.seconds = time.perf_counter() - start
+        """How long it took to compile."""
+
+    def _compile(self, source: Source) -> None:
+        self.workspace = source.workspace
         with watch.stage("compile"):
             self._code: Code = compile_source(source)
         kind = f"void (*)({', '.join(['void *'] * 4 + ['int64_t'] * 4)})"
-        self._pointer: Any = function(kind, self._code.address)
-        self.seconds = time.perf_counter() - start
-        """How long it took to compile."""
+        self._pointer = function(kind, self._code.address)
 
     def run(
         self, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
@@ -151,7 +159,11 @@ class Loop:
     def weight(self, rows: int) -> int:
         """What a step of one problem costs, in additions."""
         each = weight_of(self.iteration.rows.graph) if self.iteration.rows else 0
-        return weight_of(self.iteration.update.graph) + rows * each
+        step = weight_of(self.iteration.update.graph)
+        if self.iteration.matrix:
+            n = self.iteration.matrix.n
+            step, each = step + n**3 // 3, each + n * n
+        return step + rows * each
 
 
 Visit = Callable[[slice, np.ndarray], None]

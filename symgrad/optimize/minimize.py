@@ -40,22 +40,12 @@ from symgrad.values.tables import Reduce
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.copying import by_threads
-from symgrad.wgsl.matrix import fits
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
 
 CHUNK: Final = 250
 """Steps between two calls of a callback."""
-
-STRAIGHT_LINE: Final = 12
-"""Variables up to which least squares on a GPU are straight-line code: nothing is faster there.
-
-Its length grows with their cube: with 15 variables drivers take ten seconds, with 30 a minute.
-"""
-
-STORED_ROWS: Final = 100_000
-"""Rows up to which the kernel keeps their matrix: for more, its loops have too many turns."""
 
 FEW: Final = 8
 """Steps after which it is first looked how far a run is whose progress is shown."""
@@ -152,7 +142,8 @@ def minimize_from(
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
     by_gpu = not backend.on_host and runner is None
-    stored = by_gpu and _stored(problem, method, data.rows)
+    keeps = runner is None and backend.keeps_matrix(problem.n, data.rows)
+    stored = keeps and can_be_stored(method)
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
     make = runner or (lambda made: runner_for(made, options, target))
     there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
@@ -167,12 +158,6 @@ def minimize_from(
         losses, ended = _run(states, stages, blind, _asked(callback, shown), every, tell)
         kept = _kept(states if memory else None, losses if every else None)
         return shown(_ended(states.ends()) if ended else states.ends(), kept)
-
-
-def _stored(problem: Problem, method: Method, rows: int) -> bool:
-    """Whether a GPU is to keep the matrix of the normal equations, rather than expressions."""
-    many = 0 < rows <= STORED_ROWS and problem.n > STRAIGHT_LINE and fits(problem.n)
-    return many and can_be_stored(method)
 
 
 def runner_for(made: Iteration, options: Options, device: Device) -> Runner:

@@ -194,13 +194,6 @@ def test_the_source_is_the_same_every_time() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("n", [3, 12, 33])
-def test_a_matrix_of_a_workgroup_is_refused(n: int) -> None:
-    """The numbers of its sums are others than those of the rows that the loop would add up."""
-    with pytest.raises(InputError, match=f"keeps its {n} x {n} matrix for the loops of a GPU"):
-        Loop(Waves(n, 2, 40).made(), "accurate", "float32")
-
-
 def _without(iteration: Iteration, **said: Any) -> Callable[[], Iteration]:
     """An iteration that is none, with something else in the place of what it needs."""
     return lambda: replace(iteration, **said)
