@@ -39,10 +39,18 @@ def inline(
         known: what some nodes are, the graph's inputs among them; buffers are not written to.
         given: writes what any other input is, where it is first needed.
     """
+    return numbers(written(kernel, graph, roots, known, given))
+
+
+def written(
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
+    given: Callable[[int], Value] | None = None,
+) -> list[Value]:  # fmt: skip
+    """As `inline`, of roots that may be arrays too, which are in buffers then."""
     place = kernel.graph.place
     found = _Lowering(_Context(kernel), graph, dict(known), set(known), given).roots(roots)
     kernel.graph.place = place
-    return numbers(found)
+    return found
 
 
 def numbers(values: Sequence[Value]) -> list[int]:

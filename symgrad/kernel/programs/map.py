@@ -5,8 +5,9 @@ from __future__ import annotations
 from symgrad.expr import ops
 from symgrad.expr.node import paused_gc
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.lower import inline
+from symgrad.kernel.lower import written
 from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.results import store, stretches
 
 
 @paused_gc()
@@ -19,7 +20,6 @@ def map_program(computation: Computation, target: Target) -> Kernel:
     k, graph = Kernel(target, computation.name), computation.graph
     x, n = k.buffer("x", "read"), len(graph.names)
     outputs = [k.buffer(o.name, "write") for o in computation.outputs]
-    roots = [i for o in computation.outputs for i in o.nodes]
     point = target.point(k)
 
     def column(i: int) -> int:
@@ -28,19 +28,20 @@ def map_program(computation: Computation, target: Target) -> Kernel:
         k.names[found] = graph.names[number]
         return found
 
-    values = iter(inline(k, graph, roots, {}, column))
-    columns = [
-        (b, [next(values) for _ in o.nodes])
-        for b, o in zip(outputs, computation.outputs, strict=True)
+    parts = [stretches(graph, o.nodes) for o in computation.outputs]
+    roots = [part.root for found in parts for part in found]
+    values = iter(written(k, graph, roots, {}, column))
+    rows = [
+        (buffer, len(o.nodes), found, [next(values) for _ in found])
+        for buffer, o, found in zip(outputs, computation.outputs, parts, strict=True)
     ]
 
-    def store() -> None:
-        for buffer, found in columns:
-            for c, value in enumerate(found):
-                k.store(buffer, k.offset(k.cell, len(found), c), value)
+    def store_all() -> None:
+        for row in rows:
+            store(k, *row)
 
     if target.whole:
-        store()
+        store_all()
     else:
-        k.when(k.add(ops.word_lt, k.cell, k.count), store)
+        k.when(k.add(ops.word_lt, k.cell, k.count), store_all)
     return k
