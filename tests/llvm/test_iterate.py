@@ -18,7 +18,6 @@ from iterations import (
     rosenbrock,
     rosenbrock_starts,
 )
-from matrices import Waves
 
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
