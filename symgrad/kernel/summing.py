@@ -20,6 +20,8 @@ class Summing:
     """Numbers of an invocation that stay in the cache."""
     registers: int = 32
     """Numbers of an invocation that registers hold."""
+    rows: int = 0
+    """Rows that an invocation takes, at most; 0 if nobody knows."""
 
 
 class SummingTarget(Target, Protocol):
@@ -28,6 +30,11 @@ class SummingTarget(Target, Protocol):
     @property
     def summing(self) -> Summing:
         """Where sums are."""
+        ...
+
+    @property
+    def sums(self) -> str:
+        """The kind of the sums of groups."""
         ...
 
     def stride(self, k: Kernel) -> int:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, wide_lane_sum, widen
+from symgrad.kernel.language import Buffer, Kernel, lane_sum, narrow, wide_add, wide_lane_sum, widen
 from symgrad.kernel.summing import Summing
+
+TOGETHER: Final = 16
+"""Sums over a group that are added up at once: of 256 invocations they take 16,384 bytes."""
 
 INFINITE: Final = 0x7F800000
 """The exponent of floats that are not finite."""
@@ -44,6 +47,7 @@ class InStep:
     team: int = 1
     grid: bool = False
     summing: Summing = field(default_factory=Summing)
+    sums: str = "d"
 
     def point(self, k: Kernel) -> int:
         """The number of the invocation's point: see `Target`."""
@@ -110,6 +114,8 @@ class InGroups:
     wide: str = "ff"
     in_step: bool = False
     grid: bool = False
+    summing: Summing = field(default_factory=Summing)
+    sums: str = "f"
 
     @property
     def team(self) -> int:
@@ -141,20 +147,56 @@ class InGroups:
         lost = k.add(ops.word_lt, exponent, k.word(INFINITE))
         return k.add(ops.where, lost, k.add(ops.add, high, low), high)
 
+    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
+        """Groups are not in step: see `SummingTarget`."""
+        raise AssertionError("invocations that do not run in step have sums of a group")
+
+    def stride(self, k: Kernel) -> int:
+        """As many as there are invocations: see `SummingTarget`."""
+        return k.add(ops.word_mul, k.groups, k.word(self.width))
+
+    def turns(self, k: Kernel) -> int:
+        """One more for some than for others: see `SummingTarget`."""
+        stride = self.stride(k)
+        last = k.add(ops.word_add, k.count, k.add(ops.word_sub, stride, k.word(1)))
+        return k.add(ops.word_div, k.add(ops.word_sub, last, k.cell), stride)
+
+    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
+        """There is a row for each turn: see `SummingTarget`."""
+        return new
+
     def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
         """Halves are added to halves in an array of the group: see `Target`."""
-        tile = k.buffer(f"tile{len(k.buffers)}", "group", size=self.width)
+        many = min(len(values), TOGETHER)
+        tile = k.buffer(f"tile{len(k.buffers)}", "group", size=max(many, 1) * self.width)
         found: list[int] = []
-        for value in values:
-            k.store(tile, k.local, value)
-            half = self.width // 2
-            while half:
-                k.barrier()
-                lower = k.add(ops.word_lt, k.local, k.word(half))
-                other = k.add(ops.word_add, k.local, k.word(half))
-                k.when(lower, lambda o=other: k.store(tile, k.local, k.load(tile, o), add=True))
-                half //= 2
-            k.barrier()
-            found.append(k.load(tile, k.word(0)))
+        for start in range(0, len(values), TOGETHER):
+            some = values[start : start + TOGETHER]
+            for c, value in enumerate(some):
+                k.store(tile, k.add(ops.word_add, k.local, k.word(c * self.width)), value)
+            self._add_halves(k, tile, len(some))
+            found += [k.load(tile, k.word(c * self.width)) for c in range(len(some))]
             k.barrier()
         return found
+
+    def _add_halves(self, k: Kernel, tile: Buffer, count: int) -> None:
+        """Add the numbers of all invocations to those of the first, for each of some sums."""
+
+        def add(step: int, _: Sequence[int]) -> Sequence[int]:
+            half = k.add(ops.word_shift_right, k.word(self.width // 2), step)
+            k.barrier()
+
+            def turn(c: int, _: Sequence[int]) -> Sequence[int]:
+                at = k.add(ops.word_add, k.local, k.add(ops.word_mul, c, k.word(self.width)))
+                k.store(tile, at, k.load(tile, k.add(ops.word_add, at, half)), add=True)
+                return ()
+
+            def each() -> None:
+                k.loop(k.word(0), k.word(count), (), turn)
+
+            lower = k.add(ops.word_lt, k.local, half)
+            k.when(lower, each)
+            return ()
+
+        k.loop(k.word(0), k.word(self.width.bit_length() - 1), (), add)
+        k.barrier()

@@ -135,7 +135,7 @@ class Sums:
         if not self.reduction.lookups:
 
             def piece(line: int, first: int, end: int) -> Callable[[], None]:
-                arrays = p, x + first * width, to + line * size, room
+                arrays = x + first * width, p, to + line * size, room
                 return partial(run, *arrays, 0, self.lanes, False, end - first, 1)
 
             return piece
@@ -250,7 +250,7 @@ class BoundSums:
 
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:
-    """The rows, and as many of zeros as make up this count."""
+    """The rows, and the last one again as often as makes up this count: loops end there as well."""
     found = np.zeros((count, rows.shape[1]), rows.dtype)
-    found[: len(rows)] = rows
+    found[: len(rows)], found[len(rows) :] = rows, rows[-1:]
     return found

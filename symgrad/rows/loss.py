@@ -269,7 +269,8 @@ def _reduction(
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
-    require_straight(graph, roots, f"{options.name}, a sum over rows of data")
+    if made.gathers:
+        require_straight(graph, roots, f"{options.name}, a sum over rows that look lines up")
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = inputs_of(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}

@@ -87,7 +87,7 @@ class Program:
         self, gpu: Gpu, modules: Sequence[str], layout: Layout, turns: int = 0
     ) -> None:  # fmt: skip
         start = time.perf_counter()
-        _require_turns(gpu, turns)
+        require_turns(gpu, turns)
         self.gpu = gpu
         self.layout = layout
         self.chunk = _checked_chunk(gpu, layout)
@@ -261,7 +261,7 @@ class Program:
         return [Step(pipeline, bindings, groups) for pipeline in self._pipelines]
 
 
-def _require_turns(gpu: Gpu, turns: int) -> None:
+def require_turns(gpu: Gpu, turns: int) -> None:
     """Refuse loops that the GPU would end, and give wrong results."""
     most = gpu.info.turns
     if most is not None and turns > most:

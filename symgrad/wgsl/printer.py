@@ -166,4 +166,7 @@ def _cell(body: Body) -> Iterator[str]:
     elif kernel.cell in body.uses.counts or body.own.slots:
         yield f"  let cell = {group} * {width}u + local;"
     if body.own.slots:
-        yield f"  let stride = (params.count + {width - 1}u) / {width}u * {width}u;"
+        stride = f"(params.count + {width - 1}u) / {width}u * {width}u"
+        if kernel.groups in body.uses.counts:
+            stride = f"groups.x * {width}u"
+        yield f"  let stride = {stride};"

@@ -29,7 +29,8 @@ from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_module import WORKGROUP, Module, Summation
 from symgrad.wgsl.reduce_products import ProductsModule, in_products
 from symgrad.wgsl.reduce_stages import Each
-from symgrad.wgsl.reduce_tile import BLOCK, Tile, tiles
+from symgrad.wgsl.reduce_tile import BLOCK, TILE, Tile, cut, tiles
+from symgrad.wgsl.row_program import row_program
 
 SHARED: Final = 16
 """Results whose sums fit in workgroup memory together: 16 of 256 floats are 16,384 bytes."""
@@ -40,6 +41,8 @@ def emit_reduction(
 ) -> tuple[Summation, ...]:
     """The modules of a reduction; together they sum all results."""
     style = style or Style()
+    if reduction.is_structured:
+        return tuple(row_program(tile, functions, style) for tile in cut(reduction, min(TILE)))
     plain = tiles(reduction)
     if len(plain) > 1 and (products := in_products(reduction)):
         return tuple(ProductsModule(p, functions, style).made() for p in products)

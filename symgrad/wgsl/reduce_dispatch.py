@@ -27,7 +27,7 @@ from symgrad.kernel.programs.lookup import Place
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
-from symgrad.wgsl.dispatch import HOST_BYTES
+from symgrad.wgsl.dispatch import HOST_BYTES, require_turns
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
 from symgrad.wgsl.lookup import ARRAYS, READ, indices_of, quads, runs_module
@@ -36,8 +36,7 @@ from symgrad.wgsl.memory import in_pieces
 from symgrad.wgsl.reduce import emit_reduction
 from symgrad.wgsl.reduce_module import WORKGROUP, Summation
 from symgrad.wgsl.reduce_part import Part
-from symgrad.wgsl.reduce_products import WIDTH
-from symgrad.wgsl.reduce_tile import BLOCK, ROWS
+from symgrad.wgsl.reduce_tile import BLOCK
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""
@@ -91,13 +90,25 @@ class Sums:
         with watch.stage("emit"):
             self.modules = emit_reduction(reduction, functions, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
-        self.block = _checked_block(gpu, reduction)
-        writable = _writable(reduction)
-        self.pipelines = [gpu.pipeline(m.source, writable) for m in self.modules]
+        rows = (self.most_groups(m) * m.width * m.most for m in self.modules)
+        self.block = min(_checked_block(gpu, reduction), *rows)
+        require_turns(gpu, max(m.turns for m in self.modules))
+        self.pipelines = [self._pipeline(m) for m in self.modules]
         self._lock = threading.Lock()
         self._streams: dict[int, BoundSums] = {}
         gpu.hold(self)
         self.seconds = time.perf_counter() - start
+
+    def _pipeline(self, module: Summation) -> Any:
+        """A compiled module, which binds the rows and then as much as all do."""
+        writable = 1 + _writable(self.reduction) - module.readable + (module.slots > 0)
+        return self.gpu.pipeline(module.source, writable, module.readable)
+
+    def most_groups(self, module: Summation) -> int:
+        """The workgroups that a dispatch may have: no more than their scratch memory has room."""
+        if not module.slots:
+            return MAX_WORKGROUPS
+        return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // module.scratch(1)))
 
     @cached_property
     def results(self) -> int:
@@ -261,11 +272,15 @@ class BoundSums:
     ) -> Part:
         """A module over a block of so many rows."""
         busy = module.summed or module.slopes
-        groups = workgroups(count, module.most, self.sums.busy, module.width) if busy else 1
+        most = min(self.sums.busy, self.sums.most_groups(module))
+        groups = workgroups(count, module.most, most, module.width) if busy else 1
         partials = None
         if groups > 1 and groups * module.columns > FOLDED:
             partials = self.sums.gpu.storage(4 * module.size(groups))
-        return Part(module, pipeline, rows, block, count, groups, first, partials)
+        scratch = None
+        if module.slots:
+            scratch = self.sums.gpu.storage(module.scratch(groups))
+        return Part(module, pipeline, rows, block, count, groups, first, partials, scratch)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
@@ -339,7 +354,9 @@ class BoundSums:
         ]
         if self._lookups:
             arrays += self._lookups.arrays(part.block)
-        return self.sums.gpu.bind(part.rows, arrays)
+        if part.scratch:
+            arrays.append((part.scratch.buffer, 0, part.scratch.buffer.size))
+        return self.sums.gpu.bind(part.rows, arrays, part.module.readable)
 
 
 def _row_bytes(reduction: Reduction) -> int:
@@ -368,6 +385,6 @@ def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
             f"rows of {widest // 4:,} numbers"
         )
     if not reduction.lookups:
-        return min(fit, MAX_WORKGROUPS * WIDTH * min(ROWS))
+        return fit
     scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
     return min(fit, max(scratch, TOGETHER))

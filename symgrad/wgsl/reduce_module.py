@@ -54,6 +54,12 @@ class Summation:
     """For each sum its number among those that are written, if these are others as well."""
     slopes: range = range(0)
     """The numbers of the quads of slopes that it writes for every row."""
+    readable: int = 1
+    """How many of its bindings are only read."""
+    slots: int = 0
+    """Numbers of each invocation in scratch memory, the last binding."""
+    turns: int = 0
+    """How often an invocation turns in the loops of rows, at most."""
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
@@ -75,6 +81,10 @@ class Summation:
         """Where the sums are among those that are written."""
         return np.array(self.cells) if self.cells else slice(None)
 
+    def scratch(self, groups: int) -> int:
+        """Bytes of scratch memory that this many workgroups need."""
+        return 4 * self.slots * self.width * groups
+
     def size(self, groups: int) -> int:
         """Numbers that this many workgroups write."""
         return self.head + groups * self.columns
@@ -85,7 +95,7 @@ def _names(graph: Graph) -> list[str]:
     return unique([identifier(f"v_{n}" if _OWN.match(n) else n) for n in graph.names])
 
 
-def _labels(reduction: Reduction) -> list[str]:
+def labels_of(reduction: Reduction) -> list[str]:
     """The names of the results, and then those of the quads of slopes: of the first of each."""
     count = len(reduction.summed)
     looked = [slopes[0] for slopes in quads(reduction)]
@@ -99,6 +109,26 @@ def _label(output: Output, column: int) -> str:
     return output.name if len(output.nodes) == 1 else f"{output.name}[{column}]"
 
 
+def header(tile: Tile, style: Style) -> Iterator[str]:
+    """What the kernel computes, for its reader."""
+    r, k, labels = tile.whole, tile.whole.columns, labels_of(tile.whole)
+    sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)
+    yield f"// {printable(style.title or r.name)}"
+    yield f"// in: {r.parameters:,} parameters, rows (N, {k}); out: sums over rows of {sums}"
+    if r.lookups:
+        looked = ", ".join(f"{t.width} by index {t.index}" for t in r.lookups)
+        names = ", ".join(o.name for o in r.outputs[len(r.summed) :])
+        yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
+    yield (
+        f"// {len(tile.split.each):,} operations and {4 * k:,} bytes a row, "
+        f"{len(tile.split.once):,} operations once; float32, C order; math: {style.math}"
+    )
+    if len(tile.cut) < len(labels):
+        first, last = labels[tile.cut[0]], labels[tile.cut[-1]]
+        yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"
+    yield ""
+
+
 class Module(ABC):
     """The module of a tile: all but what is done at its rows, and how that is added up."""
 
@@ -107,7 +137,7 @@ class Module(ABC):
 
     def __init__(self, tile: Tile, functions: Mapping[Op, Function], style: Style) -> None:
         self.tile, self.functions, self.style = tile, functions, style
-        self.labels = _labels(tile.whole)
+        self.labels = labels_of(tile.whole)
         calls = {op: name_of(op) for op in functions}
         self.once = Once(tile, _names(tile.whole.graph), calls, style)
         self.calls = calls
@@ -137,7 +167,7 @@ class Module(ABC):
         rows = list(self.rows()) if tile.has_rows else []
         results = list(self.once.results())
         lines = [
-            *self._header(),
+            *header(self.tile, self.style),
             *self._preamble(),
             *Library(self.functions).definitions(self.once.used | self.used),
             *self.once.private,
@@ -148,25 +178,6 @@ class Module(ABC):
         return Summation(
             source, tile.results, tuple(tile.summed), tile.most, self.width, self.cells, tile.slopes
         )
-
-    def _header(self) -> Iterator[str]:
-        """What the kernel computes, for its reader."""
-        tile, r, k = self.tile, self.tile.whole, self.tile.whole.columns
-        sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)
-        yield f"// {printable(self.style.title or r.name)}"
-        yield f"// in: {r.parameters:,} parameters, rows (N, {k}); out: sums over rows of {sums}"
-        if r.lookups:
-            looked = ", ".join(f"{t.width} by index {t.index}" for t in r.lookups)
-            names = ", ".join(o.name for o in r.outputs[len(r.summed) :])
-            yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
-        yield (
-            f"// {len(tile.split.each):,} operations and {4 * k:,} bytes a row, "
-            f"{len(tile.split.once):,} operations once; float32, C order; math: {self.style.math}"
-        )
-        if len(tile.cut) < len(self.labels):
-            first, last = self.labels[tile.cut[0]], self.labels[tile.cut[-1]]
-            yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"
-        yield ""
 
     def _preamble(self) -> Iterator[str]:
         tile = self.tile

@@ -22,7 +22,8 @@ class Part:
     """One module over one block of rows, whose numbers start at float ``first`` of the results.
 
     ``partials`` takes them if there are many, to be added up first. Then the results have two
-    numbers for each sum, and the first of the partial numbers.
+    numbers for each sum, and the first of the partial numbers. ``scratch`` is memory in which the
+    module works, if it needs any.
     """
 
     module: Summation
@@ -33,6 +34,7 @@ class Part:
     groups: int
     first: int
     partials: Storage | None
+    scratch: Storage | None
 
     @cached_property
     def size(self) -> int:

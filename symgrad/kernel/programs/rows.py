@@ -25,42 +25,140 @@ read factors from memory again takes longer than to add to results."""
 def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
     """The kernel in which each group sums what its share of ``count`` rows contributes.
 
-    Its buffers are ``parameters`` and ``rows`` (count, columns), which are read, and ``sums``
-    (groups, results) of float64, all in C order.
+    Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``. Of a
+    group in step that is (groups, results), of float64. Elsewhere these are floats: the factors of
+    the results, which the sums are still to be multiplied with, and then (results, groups).
     """
-    return _Sums(reduction, target).kernel()
+    if target.in_step:
+        return _InMemory(reduction, target).kernel()
+    return _InValues(reduction, target).kernel()
 
 
 class _Sums:
-    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums.
+    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums."""
+
+    def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
+        self.k = k = Kernel(target, reduction.name)
+        self.reduction, self.target, self.summing = reduction, target, target.summing
+        self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
+        self.sums = k.buffer("sums", "write", target.sums)
+        self.roots = [i for o in reduction.summed for i in o.nodes]
+        self.count = len(self.roots)
+        self.block = target.block
+        self.stride, self.turns = target.stride(k), target.turns(k)
+        first, graph = reduction.parameters, reduction.graph
+        inputs = {i: n[1] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+        self.fixed = {i: k.load(self.parameters, k.word(c)) for i, c in inputs.items() if c < first}
+        self.columns = {i: c - first for i, c in inputs.items() if c >= first}
+        k.names.update({v: graph.names[inputs[i]] for i, v in self.fixed.items()})
+
+    def factors(self) -> list[int]:
+        """What the sums are multiplied with."""
+        return inline(self.k, self.reduction.graph, self.reduction.factors, self.fixed)
+
+    def stretches(
+        self, inits: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
+    ) -> list[int]:
+        """A loop over the stretches of an invocation's rows, each from one turn to another."""
+        k, block = self.k, self.k.word(self.block)
+
+        def stretch(b: int, carries: Sequence[int]) -> Sequence[int]:
+            first = k.add(ops.word_mul, b, block)
+            last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.turns)
+            return body(first, last, carries)
+
+        up = k.add(ops.word_add, self.turns, k.word(self.block - 1))
+        most = -(-self.summing.rows // self.block) or None
+        return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch, most=most)[0]
+
+    def turn(
+        self, first: int, last: int, inits: Sequence[int],
+        body: Callable[[int, list[int]], Sequence[int]],
+    ) -> list[int]:  # fmt: skip
+        """A loop over the rows of a stretch."""
+        return self.k.loop(first, last, inits, body, most=self.block, some=True)[0]
+
+    def carry(self, first: int, last: int) -> list[int]:
+        """The sums over a stretch, carried from row to row."""
+        return self.turn(first, last, [self.k.constant(0.0)] * self.count, self._carry)
+
+    def contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
+        """Whether there is a row for a turn, and the values of some nodes at it."""
+        k, graph = self.k, self.reduction.graph
+        row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
+        k.names[row] = "row"
+        known = dict(self.fixed)
+        for i, c in self.columns.items():
+            known[i] = k.load(self.rows, k.offset(row, self.reduction.columns, c))
+            k.names[known[i]] = graph.names[graph.nodes[i][1]]
+        inside = k.add(ops.word_lt, row, k.count)
+        return inside, inline(k, graph, nodes, known)
+
+    def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
+        """The sums after one more row."""
+        k = self.k
+        k.names.update((s, f"sum{c}") for c, s in enumerate(sums))
+        inside, values = self.contributed(t, self.roots)
+        new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
+        return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
+
+
+class _InValues(_Sums):
+    """Few results: all sums are carried, and then added up over the group, whose parts differ."""
+
+    def kernel(self) -> Kernel:
+        """The whole program."""
+        k, target = self.k, self.target
+        zeros = [part for _ in self.roots for part in target.wide_zero(k)]
+        totals = target.grouped(self.stretches(zeros, self._stretch))
+        sums = target.sum_group(k, [target.narrow(k, total) for total in totals])
+        factors, one = self.factors(), k.word(1)
+
+        def store() -> None:
+            for c, total in enumerate(sums):
+                first = k.add(ops.word_mul, k.groups, k.word(c))
+                at = k.add(ops.word_add, k.group, k.add(ops.word_add, first, k.word(self.count)))
+                k.store(self.sums, at, total)
+
+        def store_factors() -> None:
+            for c, factor in enumerate(factors):
+                k.store(self.sums, k.word(c), factor)
+
+        k.when(k.add(ops.word_lt, k.local, one), store)
+        k.when(k.add(ops.word_lt, k.cell, one), store_factors)
+        return k
+
+    def _stretch(self, first: int, last: int, totals: Sequence[int]) -> Sequence[int]:
+        target = self.target
+        for c, parts in enumerate(target.grouped(totals)):
+            self.k.names.update(zip(parts, (f"total{c}", f"lost{c}"), strict=False))
+        pairs = zip(target.grouped(totals), self.carry(first, last), strict=True)
+        return [part for total, x in pairs for part in target.wide_add(self.k, total, x)]
+
+
+class _InMemory(_Sums):
+    """Any number of results: wide sums are in memory, and what is done for each is a loop.
 
     Sums of few results are carried from row to row. Those of many are in memory, or of rows nothing
     but factors are kept there for a stretch, and products of these added up in tiles of results.
     """
 
     def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
-        self.k = k = Kernel(target, reduction.name)
-        self.reduction, self.target, self.summing = reduction, target, target.summing
-        self.parameters, self.rows = k.buffer("parameters", "read"), k.buffer("rows", "read")
-        self.sums = k.buffer("sums", "write", "d")
-        self.roots = [i for o in reduction.summed for i in o.nodes]
-        self.count = len(self.roots)
-        each = stages(reduction).each
+        super().__init__(reduction, target)
+        k, each = self.k, stages(reduction).each
         few = self.count <= self.summing.carried and len(each) <= self.summing.operations
+        self.carried = few
         self.products = Products({}, ()) if few else self._products(each)
         self.others = [c for c in range(self.count) if c not in self.products.terms]
         """Results that are no products of factors which are kept."""
-        self.carried = few
         size, kept = max(self.count, 1), len(self.products.kept)
-        fits = self.summing.cached // kept if kept else target.block
-        self.stretch = min(target.block, fits)
-        self.kept = k.buffer("kept", "own", size=self.stretch * kept) if kept else None
+        if kept:
+            self.block = min(target.block, self.summing.cached // kept)
+        self.kept = k.buffer("kept", "own", size=self.block * kept) if kept else None
         self.added = k.buffer("added", "own", size=size)
         """The sums over a stretch."""
         kinds = enumerate(target.wide)
         self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
-        self.stride, self.turns = target.stride(k), target.turns(k)
-        self._read()
 
     def _products(self, each: Sequence[int]) -> Products:
         """The results that are taken apart: none, if their factors do not stay in the cache."""
@@ -68,21 +166,12 @@ class _Sums:
         fits = len(found.kept) * FEWEST <= self.summing.cached
         return found if fits else Products({}, ())
 
-    def _read(self) -> None:
-        """The parameters as values, and which column of rows each other input is."""
-        k, first = self.k, self.reduction.parameters
-        inputs = {i: n[1] for i, n in enumerate(self.reduction.graph.nodes) if n[0] is INPUT}
-        self.fixed = {i: k.load(self.parameters, k.word(c)) for i, c in inputs.items() if c < first}
-        self.columns = {i: c - first for i, c in inputs.items() if c >= first}
-
     def kernel(self) -> Kernel:
         """The whole program."""
-        k, stretch = self.k, self.k.word(self.stretch)
+        k = self.k
         self._each(range(self.count), self._clear)
-        up = k.add(ops.word_add, self.turns, k.word(self.stretch - 1))
-        k.loop(k.word(0), k.add(ops.word_div, up, stretch), (), self._stretch)
-        factors = inline(k, self.reduction.graph, self.reduction.factors, self.fixed)
-        for c, factor in enumerate(factors):
+        self.stretches((), self._stretch)
+        for c, factor in enumerate(self.factors()):
             k.store(self.sums, k.offset(k.group, self.count, c), k.add(widen, factor))
         self._each(range(self.count), self._finish)
         return k
@@ -99,43 +188,24 @@ class _Sums:
 
     # a stretch -----------------------------------------------------------------------------------
 
-    def _stretch(self, b: int, _: Sequence[int]) -> Sequence[int]:
+    def _stretch(self, first: int, last: int, _: Sequence[int]) -> Sequence[int]:
         """Rows that are added up in floats, and then to the wide sums."""
-        k, stretch = self.k, self.k.word(self.stretch)
-        first = k.add(ops.word_mul, b, stretch)
-        end = k.add(ops.word_min, k.add(ops.word_add, first, stretch), self.turns)
+        k = self.k
         if self.carried:
-            none = [k.constant(0.0)] * self.count
-            found = k.loop(first, end, none, self._carry, some=True)[0]
-            for c, x in enumerate(found):
+            for c, x in enumerate(self.carry(first, last)):
                 k.store(self.added, k.word(c), x)
         else:
-            k.loop(first, end, (), partial(self._keep, first), some=True)
+            self.turn(first, last, (), partial(self._keep, first))
             for tile in tiles(self.products.terms, self.summing.registers):
-                self._add_products(tile, k.add(ops.word_sub, end, first))
+                self._add_products(tile, k.add(ops.word_sub, last, first))
         self._each(self.others, self._add)
         return ()
-
-    def _contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
-        """Whether there is a row for a turn, and the values of some nodes at it."""
-        k, columns = self.k, self.reduction.columns
-        row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
-        read = {i: k.load(self.rows, k.offset(row, columns, c)) for i, c in self.columns.items()}
-        inside = k.add(ops.word_lt, row, k.count)
-        return inside, inline(k, self.reduction.graph, nodes, {**self.fixed, **read})
-
-    def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
-        """The sums after one more row."""
-        k = self.k
-        inside, values = self._contributed(t, self.roots)
-        new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
-        return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
 
     def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
         """Add what a row contributes to sums in memory, and keep its factors there."""
         k, factors = self.k, self.products.kept
         roots = [self.roots[c] for c in self.others]
-        inside, values = self._contributed(t, [*roots, *factors])
+        inside, values = self.contributed(t, [*roots, *factors])
         kept = [self.target.kept(k, inside, v, k.constant(0.0)) for v in values]
         for c, v in zip(self.others, kept, strict=False):
             k.store(self.added, k.word(c), v, add=True)

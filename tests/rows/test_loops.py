@@ -1,0 +1,167 @@
+"""Loops and choices in losses over data: on every device the sums of what each row is alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flow import FLOWS, Flow
+from kernel.test_stage import reduction
+
+import symgrad as sg
+from symgrad.errors import DeviceError, UnsupportedError
+from symgrad.kernel.execute import execute
+from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.programs.rows import rows_program
+from symgrad.kernel.summing import Summing
+from symgrad.kernel.target import InGroups
+from symgrad.kernel.verify import verify
+from symgrad.mathlib.define import functions
+from symgrad.wgsl.reduce import emit_reduction
+
+PARAMETERS = [0.5, 0.3, 1.2]
+
+
+def euler(p: Any, r: Any, steps: int = 40) -> Any:
+    def step(_: Any, s: Any) -> Any:
+        return s + (p[0] * s - p[1] * sg.sin(s * r[0])) / steps
+
+    return (sg.fori_loop(0, steps, step, p[2] * r[1]) - r[2]) ** 2
+
+
+def unrolled(p: Any, r: Any, steps: int = 40) -> Any:
+    s = p[2] * r[1]
+    for _ in range(steps):
+        s = s + (p[0] * s - p[1] * sg.sin(s * r[0])) / steps
+    return (s - r[2]) ** 2
+
+
+def table(count: int, columns: int = 3) -> np.ndarray:
+    return np.random.default_rng(count).uniform(0.2, 1.0, (count, columns))
+
+
+def close(found: Any, want: Any, device: str, dtype: str) -> None:
+    slack = 1e-12 if dtype == "float64" else 2e-5
+    np.testing.assert_allclose(found[0], want[0], rtol=slack)
+    np.testing.assert_allclose(found[1], want[1], rtol=slack, atol=slack * np.abs(want[1]).max())
+
+
+DEVICES = [("cpu", "float64"), ("cpu", "float32"), ("gpu", "float32")]
+
+
+@pytest.mark.parametrize(("device", "dtype"), DEVICES)
+@pytest.mark.parametrize("count", [1, 16, 17, 1003])
+def test_a_loop_has_the_sums_of_its_turns_written_out(device: Any, dtype: Any, count: int) -> None:
+    looped = sg.fused_forward_backward(3, euler, row=3, device=device, dtype=dtype)
+    plain = sg.fused_forward_backward(3, unrolled, row=3, device="cpu", dtype="float64", roll=False)
+    rows = table(count)
+    close(looped.run(PARAMETERS, rows), plain.run(PARAMETERS, rows), device, dtype)
+
+
+def over_rows(flow: Flow) -> tuple[int, Any]:
+    """A flow whose first numbers are parameters, and the others a row's."""
+    count = (flow.n + 1) // 2
+
+    def loss(p: Any, r: Any) -> Any:
+        at = [*(p[k] for k in range(count)), *(r[k] for k in range(flow.n - count))]
+        return flow.f(sg.array(at) if hasattr(sg, "array") else np.array(at))
+
+    return count, loss
+
+
+@pytest.mark.parametrize(("device", "dtype"), DEVICES)
+@pytest.mark.parametrize("name", sorted(n for n, f in FLOWS.items() if f.n > 1))
+def test_sums_are_those_of_points(name: str, device: Any, dtype: Any) -> None:
+    flow = FLOWS[name]
+    count, loss = over_rows(flow)
+    points = flow.points(37)
+    points[:, :count] = points[0, :count]
+    values, slopes = sg.fused_forward_backward(flow.n, flow.f, dtype="float64").run(points)
+    columns = flow.n - count
+    kernel = sg.fused_forward_backward(count, loss, row=columns, device=device, dtype=dtype)
+    found = kernel.run(points[0, :count], points[:, count:])
+    close(found, (values.sum(), slopes[:, :count].sum(0)), device, dtype)
+
+
+def test_weights_and_means() -> None:
+    kernel, plain = (
+        sg.fused_forward_backward(3, f, row=4, weights=3, reduce="mean", device="cpu")
+        for f in (euler, unrolled)
+    )
+    rows = table(100, 4)
+    rows[::3, 3] = 0.0
+    close(kernel.run(PARAMETERS, rows), plain.run(PARAMETERS, rows), "cpu", "float32")
+
+
+def test_derivatives_of_second_order_and_squares() -> None:
+    rows = table(50)
+    for make in (sg.fused_hessian, sg.fused_jacobian):
+        found, want = (
+            make(3, f, row=3, device="cpu", dtype="float64").run(PARAMETERS, rows)
+            for f in (euler, unrolled)
+        )
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-11)
+    fits = [
+        sg.fused_least_squares(3, f, row=3, device="cpu", dtype="float64").fit(PARAMETERS, rows)
+        for f in (euler, unrolled)
+    ]
+    np.testing.assert_allclose(fits[0].x, fits[1].x, rtol=1e-8)
+
+
+def test_what_loops_keep_on_a_gpu_may_be_more_than_variables_hold() -> None:
+    def long(p: Any, r: Any) -> Any:
+        return euler(p, r, 300)
+
+    gpu, cpu = (
+        sg.fused_forward_backward(3, long, row=3, device=device) for device in ("gpu", "cpu")
+    )
+    assert "scratch" in gpu.wgsl
+    rows = table(5000)
+    close(gpu.run(PARAMETERS, rows), cpu.run(PARAMETERS, rows), "gpu", "float32")
+
+
+def test_rows_of_an_invocation_are_fewer_where_loops_are_long() -> None:
+    """Some drivers end all loops of an invocation after 65,535 turns together."""
+    most = {
+        steps: emit_reduction(
+            reduction(lambda p, r, n=steps: euler(p, r, n), 3, 3), functions("accurate")
+        )
+        for steps in (40, 2_000, 10_000)
+    }
+    turns = {steps: module.turns for steps, (module,) in most.items()}
+    rows = {steps: module.most for steps, (module,) in most.items()}
+    assert max(turns.values()) <= 60_000
+    assert rows[40] == 128 and 1 <= rows[10_000] <= rows[2_000] < 128
+
+
+def test_loops_that_a_driver_would_end_are_refused_there() -> None:
+    def endless(p: Any, r: Any) -> Any:
+        return sg.fori_loop(0, 70_000, lambda _, s: s * p[0], r[0])
+
+    kernel = sg.fused_forward(3, endless, row=3, device="cpu")
+    if sg.devices()[-1].kind == "software":
+        with pytest.raises(DeviceError, match="ends the loops of a kernel"):
+            kernel.to("gpu")
+
+
+def test_loops_over_looked_up_lines_are_refused() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        return sg.fori_loop(0, 9, lambda k, s: s * p[r.place] + r.x, 1.0)
+
+    with pytest.raises(UnsupportedError, match="a sum over rows that look lines up"):
+        sg.fused_forward_backward(4, loss, columns=["place", "x"], device="cpu")
+
+
+@pytest.mark.parametrize("count", [1, 9, 100])
+@pytest.mark.parametrize("block", [3, 8])
+def test_groups_in_the_interpreter(count: int, block: int) -> None:
+    made = reduction(lambda p, r: euler(p, r, 5), 3, 3)
+    kernel = rows_program(made, InGroups(4, block=block, summing=Summing(rows=100)))
+    verify(kernel)
+    p, rows, groups, results = np.array(PARAMETERS), table(count), 3, 4
+    sums = np.full(results * (1 + groups), np.nan)
+    execute(kernel, {"rows": rows, "parameters": p, "sums": sums}, count, groups)
+    found = sums[:results] * sums[results:].reshape(results, groups).sum(axis=1)
+    np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-12)
