@@ -25,7 +25,7 @@ BARE: Final = (
     ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
     ops.sin_turns, ops.cos_turns,
     ops.sine, ops.cosine, ops.tangent, ops.scalb,
-    ops.exponent, ops.significand, ops.upper, ops.first_digits,
+    ops.exponent, ops.significand, ops.upper, ops.first_digits, ops.uint32_float, ops.int32_float,
 )  # fmt: skip
 """Rows without a derivative: the library's own functions are made of them, nothing else is."""
 

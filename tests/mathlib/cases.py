@@ -24,6 +24,11 @@ COMPOSED: Final = (
 )  # fmt: skip
 """What is expanded into several of the others: right to the rounding of their largest term."""
 
+INTEGERS: Final = (
+    "uint32", "int32", "uint32_float", "int32_float", "threefry_first", "threefry_second",
+)  # fmt: skip
+"""What takes or gives integers, exact or rounded once: tests/expr/test_integers.py, test_random."""
+
 FUNCTIONS: Final[dict[Op, Function]] = {
     **functions("accurate"),
     **{ops.TABLE[f.__name__]: define(f) for f in INLINE},

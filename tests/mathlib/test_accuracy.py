@@ -11,11 +11,22 @@ import pytest
 
 from symgrad.expr import ops
 
-from .cases import BOUNDS, COMPOSED, FUNCTIONS, PARTS, cancelling, evaluate, grid, truth, ulps
+from .cases import (
+    BOUNDS,
+    COMPOSED,
+    FUNCTIONS,
+    INTEGERS,
+    PARTS,
+    cancelling,
+    evaluate,
+    grid,
+    truth,
+    ulps,
+)
 
 
 def test_every_function_has_a_bound() -> None:
-    assert {op.name for op in FUNCTIONS} == {*BOUNDS, *PARTS, *COMPOSED}
+    assert {op.name for op in FUNCTIONS} == {*BOUNDS, *PARTS, *COMPOSED, *INTEGERS}
 
 
 @pytest.mark.parametrize("name", COMPOSED)
