@@ -130,7 +130,7 @@ from symgrad.expr.verbs import (
 
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
-    from symgrad.expr import random
+    from symgrad.expr import linalg, random
     from symgrad.expr.casts import int32, uint32
     from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.implicit import custom_root, fixed_point
@@ -300,6 +300,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "latex",
+    "linalg",
     "log",
     "log1mexp",
     "log1p",
@@ -365,7 +366,7 @@ _LATER = {
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
-    "symgrad.expr": "random",
+    "symgrad.expr": "linalg random",
     "symgrad.expr.casts": "int32 uint32",
     "symgrad.expr.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.implicit": "custom_root fixed_point",

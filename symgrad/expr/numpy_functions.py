@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import TraceError
+from symgrad.expr import linalg, ops
 from symgrad.expr import numpy_choices as choices
 from symgrad.expr import numpy_linear as linear
-from symgrad.expr import ops
 from symgrad.expr.along import accumulate, add_elements, matmul, multiply_elements, reduce
 from symgrad.expr.array import array, call, map_elements, plain
 from symgrad.expr.einsum import einsum, tensordot
@@ -302,11 +302,11 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.kron: lambda a, b: _kron(plain(a), plain(b)),
     np.cross: linear.cross,
     np.trace: linear.trace,
-    np.linalg.solve: linear.solve,
-    np.linalg.inv: linear.inv,
-    np.linalg.det: linear.det,
-    np.linalg.slogdet: linear.slogdet,
-    np.linalg.cholesky: linear.cholesky,
+    np.linalg.solve: linalg.solve,
+    np.linalg.inv: linalg.inv,
+    np.linalg.det: linalg.det,
+    np.linalg.slogdet: linalg.slogdet,
+    np.linalg.cholesky: linalg.cholesky,
     np.linalg.norm: linear.norm,
     np.linalg.vector_norm: linear.vector_norm,
     np.linalg.matrix_norm: linear.matrix_norm,

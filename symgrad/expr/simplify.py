@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS, length
+from symgrad.expr.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS
 from symgrad.expr.evaluate import FOLDED, constant_node, fold
 from symgrad.expr.facts import Facts
 from symgrad.expr.fuse import fused
@@ -24,7 +24,6 @@ from symgrad.expr.node import (
     INPUT,
     INTEGER,
     TRUTH,
-    WORD,
     Graph,
     Node,
     Op,
@@ -33,9 +32,7 @@ from symgrad.expr.node import (
 from symgrad.expr.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.region import Pick, Region, has_regions
 from symgrad.expr.shrink import Shrinking, Simplify
-
-VERSIONS: Final = 64
-"""Versions of an array that are looked at for the one whose element is read."""
+from symgrad.expr.written import Writes
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""
@@ -149,7 +146,7 @@ class Rewriter:
         self._laws = laws
         self._regroup = regroup
         self.expanded: dict[Node, int] = {}
-        self._lengths: dict[int, int] = {}
+        self.writes = Writes(graph)
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
@@ -211,15 +208,6 @@ class Rewriter:
                 return found, c
         return None
 
-    def length(self, array: int) -> int:
-        """The length of an array, looked up once for each version."""
-        chain = [array]
-        while chain[-1] not in self._lengths and self._nodes[chain[-1]][0] in WRITES:
-            chain.append(self._nodes[chain[-1]][1])
-        known = self._lengths.get(chain[-1]) or length(self.graph, chain[-1])
-        self._lengths.update(dict.fromkeys(chain, known))
-        return known
-
     def constant(self, value: float) -> int:
         """The id of a constant."""
         return self.graph.constant(value)
@@ -276,27 +264,16 @@ def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:
 def _read(rewriter: Rewriter, get: Op, args: Sequence[int]) -> int | None:
     """The number that was written where it is read, if that is seen."""
     made, (array, at) = rewriter.graph, args
-    for _ in range(VERSIONS):
-        op, *rest = made.nodes[array]
-        if op is ZEROS:
-            return made.constant(0.0)
-        if op in WRITES and rest[1] == at:
-            last, value = rest[0], rest[2]
-            if op is ADD_AT:
-                value = rewriter.make(ops.add, rewriter.make(get, last, at), value)
-            return value
-        if op not in WRITES or not _elsewhere(rewriter, array, rest[1], at):
-            break
-        array = rest[0]
+    array = rewriter.writes.last(array, at)
+    op, *rest = made.nodes[array]
+    if op is ZEROS:
+        return made.constant(0.0)
+    if op in WRITES and rest[1] == at:
+        last, value = rest[0], rest[2]
+        if op is ADD_AT:
+            value = rewriter.make(ops.add, rewriter.make(get, last, at), value)
+        return value
     return None if array == args[0] else rewriter.make(get, array, at)
-
-
-def _elsewhere(rewriter: Rewriter, array: int, i: int, j: int) -> bool:
-    """Whether two indices are of different elements: all past the end are of the last one."""
-    a, b = rewriter.graph.nodes[i], rewriter.graph.nodes[j]
-    if a[0] is not WORD or b[0] is not WORD or a[1] == b[1]:
-        return False
-    return max(a[1], b[1]) < rewriter.length(array)
 
 
 def _see_through(_: Rewriter, __: Op, args: Sequence[int]) -> int:

@@ -1,0 +1,243 @@
+"""Linear algebra by loops: NumPy's values, right derivatives, short sources, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import symgrad as sg
+from symgrad.errors import TraceError
+from symgrad.expr import linalg
+from symgrad.expr.arrays import PUT
+from symgrad.expr.node import WORD
+from symgrad.expr.region import has_regions
+from symgrad.expr.trace import trace
+
+DRAW = np.random.default_rng(31)
+
+
+@pytest.fixture(autouse=True)
+def loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is larger than 4 x 4 is a loop."""
+    monkeypatch.setattr(linalg, "MOST_WRITTEN", 16)
+
+
+def of_numbers(a: np.ndarray) -> np.ndarray:
+    """L of ``L @ L.T == a``, also of complex numbers, by which derivatives are exact."""
+    lower = np.zeros_like(a)
+    for j in range(len(a)):
+        lower[j, j] = np.sqrt(a[j, j] - lower[j, :j] @ lower[j, :j])
+        for i in range(j + 1, len(a)):
+            lower[i, j] = (a[i, j] - lower[i, :j] @ lower[j, :j]) / lower[j, j]
+    return lower
+
+
+def matrix(v: Any, n: int) -> Any:
+    return v[: n * n].reshape(n, n)
+
+
+def definite(v: Any, n: int) -> Any:
+    m = matrix(v, n)
+    return m @ m.T + np.eye(n)
+
+
+def weights(n: int, m: int = 1) -> np.ndarray:
+    return np.cos(np.arange(n * m) + 1.0).reshape(n, m)
+
+
+SAMPLES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "solve": (
+        lambda v, n: np.sum(np.linalg.solve(matrix(v, n), v[-n:]) * weights(n)[:, 0]),
+        lambda v, n: np.sum(np.linalg.solve(matrix(v, n), v[-n:]) * weights(n)[:, 0]),
+    ),
+    "inv": (
+        lambda v, n: np.sum(sg.linalg.inv(matrix(v, n)) * weights(n, n)),
+        lambda v, n: np.sum(np.linalg.inv(matrix(v, n)) * weights(n, n)),
+    ),
+    "det": (
+        lambda v, n: sg.linalg.det(matrix(v, n)),
+        lambda v, n: np.linalg.det(matrix(v, n)),
+    ),
+    "slogdet": (
+        lambda v, n: np.linalg.slogdet(matrix(v, n)).logabsdet,
+        lambda v, n: 0.5 * np.log(np.linalg.det(matrix(v, n)) ** 2),
+    ),
+    "cholesky": (
+        lambda v, n: np.sum(np.linalg.cholesky(definite(v, n)) * weights(n, n)),
+        lambda v, n: np.sum(of_numbers(definite(v, n)) * weights(n, n)),
+    ),
+    "solve_triangular": (
+        lambda v, n: np.sum(sg.linalg.solve_triangular(matrix(v, n), v[-n:]) ** 2),
+        lambda v, n: np.sum(np.linalg.solve(np.triu(matrix(v, n)), v[-n:]) ** 2),
+    ),
+}
+"""Functions of n * n + n numbers, and the same of complex ones."""
+
+
+def point(n: int) -> np.ndarray:
+    a = DRAW.normal(size=(n, n)) + 2.0 * np.eye(n)[DRAW.permutation(n)]
+    a[np.diag_indices(n)] += np.sign(np.diag(a))
+    return np.concatenate([a.ravel(), DRAW.normal(size=n)])
+
+
+@pytest.mark.parametrize("n", [6, 8])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_values_and_gradients_are_exact(name: str, n: int) -> None:
+    f, of_complex = SAMPLES[name]
+    at = point(n)
+    kernel = sg.fused_forward_backward(
+        len(at), lambda v: f(v, n), device="cpu", dtype="float64", roll=False
+    )
+    value, gradient = kernel.run(at)
+    assert has_regions(trace(lambda v: f(v, n), len(at)).graph)
+    assert value == pytest.approx(of_complex(at, n), rel=1e-10)
+    steps = at + 1e-30j * np.eye(len(at))
+    slopes = [np.imag(of_complex(step, n)) / 1e-30 for step in steps]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-10, atol=1e-10 * np.abs(slopes).max())
+
+
+@pytest.mark.parametrize("name", ["solve", "slogdet", "cholesky"])
+def test_hessians_are_differences_of_gradients(name: str) -> None:
+    """Of a matrix that two numbers move."""
+    n, base, along = 5, point(5), DRAW.normal(size=(2, 30))
+    f = lambda v: SAMPLES[name][0](base + v[0] * along[0] + v[1] * along[1], n)  # noqa: E731
+    kernel = sg.fused_hessian(2, f, device="cpu", dtype="float64")
+    at = np.array([0.05, -0.02])
+    _, _, hessian = kernel.run(at)
+    for k, h in enumerate(1e-5 * np.eye(2)):
+        row = (kernel.run(at + h)[1] - kernel.run(at - h)[1]) / 2e-5
+        np.testing.assert_allclose(hessian[k], row, rtol=1e-6, atol=1e-7 * np.abs(hessian).max())
+
+
+@pytest.mark.parametrize("name", ["slogdet", "cholesky"])
+def test_a_gpu_gives_the_same(name: str) -> None:
+    n, at = 5, point(5)
+    f = lambda v: SAMPLES[name][0](v, n)  # noqa: E731
+    on_gpu = sg.fused_forward_backward(len(at), f, device="gpu").run(at)
+    on_cpu = sg.fused_forward_backward(len(at), f, device="cpu", dtype="float64").run(at)
+    for found, want in zip(on_gpu, on_cpu, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+def test_rows_are_exchanged_where_a_pivot_is_small() -> None:
+    """Without that, a permutation has no solution at all, and tiny pivots lose all digits."""
+    n = 6
+    matrices = [np.eye(n)[DRAW.permutation(n)] for _ in range(5)]
+    matrices += [m + 1e-17 * DRAW.normal(size=(n, n)) for m in matrices]
+    b = DRAW.normal(size=n)
+    f = lambda v: (  # noqa: E731
+        np.linalg.solve(matrix(v, n), v[-n:]), np.linalg.det(matrix(v, n)),
+        *np.linalg.slogdet(matrix(v, n)),
+    )  # fmt: skip
+    kernel = sg.fused_forward(n * n + n, f, device="cpu", dtype="float64")
+    x, det, sign, logarithm = kernel.run([[*m.ravel(), *b] for m in matrices])
+    for k, m in enumerate(matrices):
+        np.testing.assert_allclose(x[k], np.linalg.solve(m, b), rtol=1e-12)
+        assert det[k] == pytest.approx(np.linalg.det(m), rel=1e-12)
+        assert (sign[k], logarithm[k]) == pytest.approx(tuple(np.linalg.slogdet(m)), abs=1e-12)
+
+
+TRIANGLES = [
+    (trans, lower, unit) for trans in (0, 1) for lower in (False, True) for unit in (False, True)
+]
+
+
+@pytest.mark.parametrize("n", [3, 6])
+@pytest.mark.parametrize(("trans", "lower", "unit"), TRIANGLES)
+def test_triangles_are_solved_as_scipy_does(n: int, trans: int, lower: bool, unit: bool) -> None:
+    at = np.concatenate([point(n), DRAW.normal(size=n)])
+    options = {"trans": trans, "lower": lower, "unit_diagonal": unit}
+
+    def f(v: Any) -> Any:
+        return sg.linalg.solve_triangular(matrix(v, n), v[n * n :].reshape(n, 2), **options)
+
+    want = scipy.linalg.solve_triangular(matrix(at, n), at[n * n :].reshape(n, 2), **options)
+    kernel = sg.fused_forward(len(at), f, device="cpu", dtype="float64")
+    np.testing.assert_allclose(kernel.run(at), want, rtol=1e-10)
+    np.testing.assert_allclose(f(at), want, rtol=1e-10)
+
+
+def test_upper_factors_and_stacks_are_numpys() -> None:
+    n = 5
+    stack = DRAW.normal(size=(2, n, n))
+    stack = stack @ stack.swapaxes(1, 2) + np.eye(n)
+    right = DRAW.normal(size=(2, n, 3))
+    at = np.concatenate([stack.ravel(), right.ravel()])
+
+    def f(v: Any) -> Any:
+        a, b = v[: 2 * n * n].reshape(2, n, n), v[2 * n * n :].reshape(2, n, 3)
+        return np.linalg.cholesky(a, upper=True), np.linalg.solve(a, b), np.linalg.slogdet(a)[1]
+
+    found = sg.fused_forward(len(at), f, device="cpu", dtype="float64").run(at)
+    for part, want in zip(found, f(at), strict=True):
+        np.testing.assert_allclose(part, want, rtol=1e-10, atol=1e-13)
+
+
+def test_what_has_no_factor_is_nan() -> None:
+    n = 5
+    at = np.diag([1.0, 2.0, -1.0, 1.0, 1.0]).ravel()
+    f = lambda v: np.linalg.cholesky(matrix(v, n))[-1, -1]  # noqa: E731
+    assert np.isnan(sg.fused_forward(n * n, f, device="cpu").run(at + 0.01))
+
+
+def lines(n: int) -> int:
+    """The source of a likelihood of n numbers, and of its gradient."""
+
+    def f(v: Any) -> Any:
+        x = np.linspace(0.0, 1.0, n)
+        cov = v[0] * np.exp(-v[1] * (x[:, None] - x) ** 2) + v[2] * np.eye(n)
+        lower = np.linalg.cholesky(cov)
+        z = sg.linalg.solve_triangular(lower, np.sin(5 * x), lower=True)
+        return np.sum(z * z) + 2 * np.sum(np.log(np.diag(lower)))
+
+    text = sg.fused_forward_backward(3, f, device="cpu").wgsl
+    return sum(line.lstrip().startswith("for ") for line in text.splitlines())
+
+
+def test_there_are_as_many_loops_for_a_large_matrix_as_for_a_small_one() -> None:
+    assert lines(6) == lines(12) < 40
+
+
+def test_a_factor_is_used_where_it_stands() -> None:
+    """Nothing is copied between a factor and the solution by it."""
+    n = 6
+
+    def f(v: Any) -> Any:
+        lower = np.linalg.cholesky(matrix(v, n))
+        return sg.linalg.solve_triangular(lower, v[-n:], lower=True)
+
+    graph = trace(f, n * n + n).graph
+    stored = [args for op, *args in graph.nodes if op is PUT and graph.nodes[args[1]][0] is WORD]
+    assert len(stored) == n * (n + 1) // 2 + n
+
+
+def test_loops_may_solve() -> None:
+    """Newton's method for a point where a gradient is 0, a 5 x 5 system in each step."""
+    n = 5
+    target = np.linspace(0.5, 1.5, n)
+
+    def f(v: Any) -> Any:
+        def step(k: Any, x: Any) -> Any:
+            residual = x**3 + v[0] * np.sum(x) - target
+            slope = np.diag(3 * x**2) + v[0]
+            return x - np.linalg.solve(slope, residual)
+
+        return sg.fori_loop(0, 8, step, sg.array(np.ones(n)))
+
+    kernel = sg.fused_forward(1, f, device="cpu", dtype="float64")
+    x = kernel.run([0.1])
+    np.testing.assert_allclose(x**3 + 0.1 * np.sum(x), target, rtol=1e-12)
+
+
+def test_what_is_no_small_matrix_is_refused() -> None:
+    v = sg.array(sg.symbols("v0:66"))
+    with pytest.raises(TraceError, match="up to 64 rows"):
+        sg.linalg.det(np.outer(v, v)[:65, :65])
+    with pytest.raises(TraceError, match="square matrices"):
+        sg.linalg.cholesky(v[:6].reshape(2, 3))
+    with pytest.raises(TraceError, match="do not match"):
+        sg.linalg.solve(v[:9].reshape(3, 3), v[:4])
