@@ -232,7 +232,8 @@ class Shaders:
     def layout(self) -> Layout:
         """The buffers of the kernel."""
         counts = tuple(len(o.nodes) for o in self.computation.outputs)
-        return Layout(len(self.computation.graph.names), counts, -(-self._printed.slots // 4))
+        inputs, scratch = len(self.computation.graph.names), -(-self._printed.slots // 4)
+        return Layout(inputs, counts, scratch, self.computation.workgroup)
 
     @property
     def count(self) -> int:

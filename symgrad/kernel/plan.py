@@ -8,7 +8,7 @@ from typing import Literal
 
 from symgrad.expr.node import INPUT, STRUCTURED, Graph, heads, reachable
 from symgrad.expr.region import require_straight
-from symgrad.kernel.layout import Layout
+from symgrad.kernel.layout import WORKGROUP, Layout, invocations
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,15 @@ class Computation:
         roots = [i for o in self.outputs for i in o.nodes]
         return any(self.graph.type(i) in STRUCTURED for i in reachable(self.graph, roots))
 
+    @cached_property
+    def workgroup(self) -> int:
+        """The invocations of a workgroup that computes it at every point."""
+        if self.is_structured:
+            return WORKGROUP
+        roots = [i for o in self.outputs for i in o.nodes]
+        cost = sum(self.graph.nodes[i][0].cost for i in reachable(self.graph, roots))
+        return invocations(len(self.graph.names) + len(roots), cost)
+
 
 @dataclass(frozen=True)
 class Plan(Computation):
@@ -75,11 +84,16 @@ class Plan(Computation):
     scratch: tuple[tuple[int, ...], ...]
     """The rows of the scratch array: the nodes that are kept in each."""
 
+    @cached_property
+    def workgroup(self) -> int:
+        """See `Computation`; rows of scratch memory are of whole workgroups of the least size."""
+        return WORKGROUP if self.scratch else super().workgroup
+
     @property
     def layout(self) -> Layout:
         """The buffers of the kernel."""
         counts = tuple(len(o.nodes) for o in self.outputs)
-        return Layout(len(self.graph.names), counts, len(self.scratch))
+        return Layout(len(self.graph.names), counts, len(self.scratch), self.workgroup)
 
     def __repr__(self) -> str:
         statements = sum(len(part) for piece in self.pieces for part in piece.parts)

@@ -257,7 +257,7 @@ class Program:
 
     def _steps(self, count: int, bindings: Any) -> list[Step]:
         """Every module for so many points."""
-        groups = -(-count // WORKGROUP)
+        groups = -(-count // self.layout.workgroup)
         return [Step(pipeline, bindings, groups) for pipeline in self._pipelines]
 
 

@@ -13,7 +13,6 @@ from symgrad.kernel.language import (
     Kernel,
     accesses,
 )
-from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.split import TURNS, Split, split
@@ -50,7 +49,7 @@ class Printed:
 
 def print_map(computation: Computation, functions: Mapping[Op, Function], style: Style) -> Printed:
     """The WGSL of a computation at every point of a batch; see `Layout` for its buffers."""
-    kernel = map_program(computation, InGroups(WORKGROUP))
+    kernel = map_program(computation, InGroups(computation.workgroup))
     size = f"// {moved(computation):,} bytes a point; math: {style.math}"
     return print_kernel(kernel, functions, style, [*shapes(computation, style.title), size])
 

@@ -34,7 +34,8 @@ class Skeleton:
         """What is stored."""
         outputs = self.plan.outputs
         names, widths = [o.name for o in outputs], [len(o.nodes) for o in outputs]
-        return Stores(names, widths, self.piece.stores, self.text, self.columns)
+        workgroup = self.plan.workgroup
+        return Stores(names, widths, self.piece.stores, self.text, workgroup, self.columns)
 
 
 def header(
@@ -115,12 +116,12 @@ def main_function(skeleton: Skeleton, parts: Sequence[Iterable[str]]) -> Iterato
             yield from part
             yield "}"
             yield ""
-    yield f"@compute @workgroup_size({WORKGROUP})"
+    yield f"@compute @workgroup_size({skeleton.plan.workgroup})"
     yield (
         "fn main(@builtin(workgroup_id) group: vec3<u32>, "
         "@builtin(local_invocation_index) local: u32) {"
     )
-    yield f"  let first = group.x * {WORKGROUP}u;"
+    yield f"  let first = group.x * {skeleton.plan.workgroup}u;"
     yield "  let cell = first + local;"
     yield "  let point = min(cell, params.count - 1u);  // past the end: the last point again"
     for k, part in enumerate(parts):

@@ -61,13 +61,15 @@ OURS: Final = frozenset(
 """What every kernel may define."""
 
 
-def _stores(found: Mapping[Buffer, list[int]], own: Own, text: Callable[[int], str]) -> Stores:
+def _stores(
+    found: Mapping[Buffer, list[int]], own: Own, text: Callable[[int], str], workgroup: int
+) -> Stores:
     """Stores of the columns of some buffers."""
     columns = [
         plan.Store(n, c, i) for n, nodes in enumerate(found.values()) for c, i in enumerate(nodes)
     ]
     widths = [len(nodes) for nodes in found.values()]
-    return Stores([own.names[b] for b in found], widths, columns, text, point="cell")
+    return Stores([own.names[b] for b in found], widths, columns, text, workgroup, point="cell")
 
 
 def last_stores(kernel: Kernel) -> dict[Buffer, list[int]]:
@@ -114,7 +116,9 @@ class Body(Writer):
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self.quads = Quads(kernel, self.uses)
-        self.stores = _stores(last_stores(kernel) if staged else {}, own, self.text)
+        self.stores = _stores(
+            last_stores(kernel) if staged else {}, own, self.text, kernel.target.width
+        )
         self._taken = {*OURS, *own.names.values()}
         self._names = dict(kernel.names)
         self._numbered = 0

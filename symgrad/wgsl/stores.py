@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Store
 
-UNROLLED = 16
-"""Columns up to which the stores of a tile are written out: drivers do not unroll a loop whose
-bound they do not know, which costs 8 % of the bandwidth on an H200."""
+FEW_COLUMNS = 16
+"""Columns of a tile below which it is as well that rows of an even length share memory banks."""
 
 TILE_COLUMNS = 63
 """The most columns of a tile: an odd row length of at most 64 floats keeps the 64 rows within
@@ -38,6 +36,8 @@ class Stores:
     """How many columns they have."""
     stores: Sequence[Store]
     text: Callable[[int], str]
+    workgroup: int
+    """The invocations of a workgroup."""
     columns: bool = False
     point: str = "point"
 
@@ -68,12 +68,12 @@ class Stores:
     def row_length(self) -> int:
         """Floats from one row of the tile to the next: no multiple of 4, for the banks' sake."""
         columns = max((sum(map(len, runs)) for runs in self.rounds), default=0)
-        return columns if columns % 4 and columns < UNROLLED else columns | 1
+        return columns if columns % 4 and columns < FEW_COLUMNS else columns | 1
 
     def declaration(self) -> Iterator[str]:
         """The tile, if there is one."""
         if self.rounds:
-            yield f"var<workgroup> tile: array<f32, {WORKGROUP * self.row_length}>;"
+            yield f"var<workgroup> tile: array<f32, {self.workgroup * self.row_length}>;"
 
     def lines(self) -> Iterator[str]:
         """The statements."""
@@ -83,7 +83,7 @@ class Stores:
             yield from direct
             yield "  }"
         if self.rounds:
-            yield f"  let rows = min({WORKGROUP}u, params.count - first);"
+            yield f"  let rows = min({self.workgroup}u, params.count - first);"
         for runs in self.rounds[1:]:
             yield from (self._held(s) for run in runs for s in run)
         for number, runs in enumerate(self.rounds):
@@ -116,27 +116,33 @@ class Stores:
             yield f"    {self.names[s.output]}[{at}] = {self.text(s.node)};"
 
     def _drain(self, run: Sequence[Store], start: int) -> Iterator[str]:
-        """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours."""
-        columns, output = len(run), run[0].output
-        name, width = self.names[output], self.widths[output]
+        """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours.
+
+        All of its points but in the last workgroup: then no store has to ask.
+        """
+        columns, width = len(run), self.widths[run[0].output]
+        name, size = self.names[run[0].output], self.workgroup
 
         def copy(k: str) -> str:
-            index = f"({k})" if " " in k else k
-            row, column = f"{index} / {columns}u", f"{index} % {columns}u"
-            target = f"first * {width}u + {k}"
-            if columns != width:
-                target = f"(first + {row}) * {width}u + {run[0].column}u + {column}"
-            length = self.row_length
-            source = k if columns == length else f"{row} * {length}u + {start}u + {column}"
-            return f"{name}[{target}] = tile[{source}];"
+            target = _spread(k, columns, width, run[0].column)
+            source = _spread(k, columns, self.row_length, start)
+            return f"{name}[first * {width}u + {target}] = tile[{source}];"
 
-        if columns > UNROLLED:
-            step = f"k < rows * {columns}u; k += {WORKGROUP}u"
-            yield f"  for (var k = local; {step}) {{ {copy('k')} }}"
-            return
-        for k in range(columns):
-            at = f"{k * WORKGROUP}u + local" if k else "local"
-            yield f"  if ({at} < rows * {columns}u) {{ {copy(at)} }}"
+        yield f"  if (rows == {size}u) {{"
+        yield from (f"    {copy(f'{k * size}u + local' if k else 'local')}" for k in range(columns))
+        yield "  } else {"
+        yield f"    for (var k = local; k < rows * {columns}u; k += {size}u) {{ {copy('k')} }}"
+        yield "  }"
+
+
+def _spread(k: str, columns: int, length: int, start: int) -> str:
+    """Where number k of rows of so many columns is in longer rows, of which it takes a part.
+
+    That is ``k / columns * length + start + k % columns``, with fewer operations.
+    """
+    more = "" if length == columns else f" + {f'({k})' if ' ' in k else k} / {columns}u"
+    more += f" * {length - columns}u" if length > columns + 1 else ""
+    return f"{start}u + {k}{more}" if start else f"{k}{more}"
 
 
 def _held_name(s: Store) -> str:

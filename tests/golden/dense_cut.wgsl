@@ -289,8 +289,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 2u + 0u] = t22;
   tile[local * 2u + 1u] = t17;
   workgroupBarrier();
-  if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 2u + local % 2u] = tile[local]; }
-  if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 2u + (64u + local) % 2u] = tile[64u + local]; }
+  if (rows == 64u) {
+    grad[first * 4u + 2u + local + local / 2u * 2u] = tile[local];
+    grad[first * 4u + 2u + 64u + local + (64u + local) / 2u * 2u] = tile[64u + local];
+  } else {
+    for (var k = local; k < rows * 2u; k += 64u) { grad[first * 4u + 2u + k + k / 2u * 2u] = tile[k]; }
+  }
 }
 
 // dense_cut: loss and gradient
@@ -424,6 +428,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 2u + 0u] = t35;
   tile[local * 2u + 1u] = t27;
   workgroupBarrier();
-  if (local < rows * 2u) { grad[(first + local / 2u) * 4u + 0u + local % 2u] = tile[local]; }
-  if (64u + local < rows * 2u) { grad[(first + (64u + local) / 2u) * 4u + 0u + (64u + local) % 2u] = tile[64u + local]; }
+  if (rows == 64u) {
+    grad[first * 4u + local + local / 2u * 2u] = tile[local];
+    grad[first * 4u + 64u + local + (64u + local) / 2u * 2u] = tile[64u + local];
+  } else {
+    for (var k = local; k < rows * 2u; k += 64u) { grad[first * 4u + k + k / 2u * 2u] = tile[k]; }
+  }
 }

@@ -8,7 +8,7 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
-var<workgroup> tile: array<f32, 128>;
+var<workgroup> tile: array<f32, 512>;
 
 // 4**k times a polynomial for the exponential of r = x - 2k ln 2, subtracted in two steps.
 fn sg_exp(x: f32) -> f32 {
@@ -42,9 +42,9 @@ fn sg_wide_div(a: f32, b: f32) -> f32 {
   return a * t7 / (b * t7);
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let first = group.x * 64u;
+  let first = group.x * 256u;
   let cell = first + local;
   let point = min(cell, params.count - 1u);  // past the end: the last point again
   let x1 = x[point * 2u + 1u];
@@ -64,10 +64,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (cell < params.count) {
     loss[point] = t8;
   }
-  let rows = min(64u, params.count - first);
+  let rows = min(256u, params.count - first);
   tile[local * 2u + 0u] = t42;
   tile[local * 2u + 1u] = t36;
   workgroupBarrier();
-  if (local < rows * 2u) { grad[first * 2u + local] = tile[local]; }
-  if (64u + local < rows * 2u) { grad[first * 2u + 64u + local] = tile[64u + local]; }
+  if (rows == 256u) {
+    grad[first * 2u + local] = tile[local];
+    grad[first * 2u + 256u + local] = tile[256u + local];
+  } else {
+    for (var k = local; k < rows * 2u; k += 256u) { grad[first * 2u + k] = tile[k]; }
+  }
 }

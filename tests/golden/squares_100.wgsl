@@ -345,7 +345,73 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 63u + 61u] = t338;
   tile[local * 63u + 62u] = t337;
   workgroupBarrier();
-  for (var k = local; k < rows * 63u; k += 64u) { grad[(first + k / 63u) * 100u + 0u + k % 63u] = tile[k]; }
+  if (rows == 64u) {
+    grad[first * 100u + local + local / 63u * 37u] = tile[local];
+    grad[first * 100u + 64u + local + (64u + local) / 63u * 37u] = tile[64u + local];
+    grad[first * 100u + 128u + local + (128u + local) / 63u * 37u] = tile[128u + local];
+    grad[first * 100u + 192u + local + (192u + local) / 63u * 37u] = tile[192u + local];
+    grad[first * 100u + 256u + local + (256u + local) / 63u * 37u] = tile[256u + local];
+    grad[first * 100u + 320u + local + (320u + local) / 63u * 37u] = tile[320u + local];
+    grad[first * 100u + 384u + local + (384u + local) / 63u * 37u] = tile[384u + local];
+    grad[first * 100u + 448u + local + (448u + local) / 63u * 37u] = tile[448u + local];
+    grad[first * 100u + 512u + local + (512u + local) / 63u * 37u] = tile[512u + local];
+    grad[first * 100u + 576u + local + (576u + local) / 63u * 37u] = tile[576u + local];
+    grad[first * 100u + 640u + local + (640u + local) / 63u * 37u] = tile[640u + local];
+    grad[first * 100u + 704u + local + (704u + local) / 63u * 37u] = tile[704u + local];
+    grad[first * 100u + 768u + local + (768u + local) / 63u * 37u] = tile[768u + local];
+    grad[first * 100u + 832u + local + (832u + local) / 63u * 37u] = tile[832u + local];
+    grad[first * 100u + 896u + local + (896u + local) / 63u * 37u] = tile[896u + local];
+    grad[first * 100u + 960u + local + (960u + local) / 63u * 37u] = tile[960u + local];
+    grad[first * 100u + 1024u + local + (1024u + local) / 63u * 37u] = tile[1024u + local];
+    grad[first * 100u + 1088u + local + (1088u + local) / 63u * 37u] = tile[1088u + local];
+    grad[first * 100u + 1152u + local + (1152u + local) / 63u * 37u] = tile[1152u + local];
+    grad[first * 100u + 1216u + local + (1216u + local) / 63u * 37u] = tile[1216u + local];
+    grad[first * 100u + 1280u + local + (1280u + local) / 63u * 37u] = tile[1280u + local];
+    grad[first * 100u + 1344u + local + (1344u + local) / 63u * 37u] = tile[1344u + local];
+    grad[first * 100u + 1408u + local + (1408u + local) / 63u * 37u] = tile[1408u + local];
+    grad[first * 100u + 1472u + local + (1472u + local) / 63u * 37u] = tile[1472u + local];
+    grad[first * 100u + 1536u + local + (1536u + local) / 63u * 37u] = tile[1536u + local];
+    grad[first * 100u + 1600u + local + (1600u + local) / 63u * 37u] = tile[1600u + local];
+    grad[first * 100u + 1664u + local + (1664u + local) / 63u * 37u] = tile[1664u + local];
+    grad[first * 100u + 1728u + local + (1728u + local) / 63u * 37u] = tile[1728u + local];
+    grad[first * 100u + 1792u + local + (1792u + local) / 63u * 37u] = tile[1792u + local];
+    grad[first * 100u + 1856u + local + (1856u + local) / 63u * 37u] = tile[1856u + local];
+    grad[first * 100u + 1920u + local + (1920u + local) / 63u * 37u] = tile[1920u + local];
+    grad[first * 100u + 1984u + local + (1984u + local) / 63u * 37u] = tile[1984u + local];
+    grad[first * 100u + 2048u + local + (2048u + local) / 63u * 37u] = tile[2048u + local];
+    grad[first * 100u + 2112u + local + (2112u + local) / 63u * 37u] = tile[2112u + local];
+    grad[first * 100u + 2176u + local + (2176u + local) / 63u * 37u] = tile[2176u + local];
+    grad[first * 100u + 2240u + local + (2240u + local) / 63u * 37u] = tile[2240u + local];
+    grad[first * 100u + 2304u + local + (2304u + local) / 63u * 37u] = tile[2304u + local];
+    grad[first * 100u + 2368u + local + (2368u + local) / 63u * 37u] = tile[2368u + local];
+    grad[first * 100u + 2432u + local + (2432u + local) / 63u * 37u] = tile[2432u + local];
+    grad[first * 100u + 2496u + local + (2496u + local) / 63u * 37u] = tile[2496u + local];
+    grad[first * 100u + 2560u + local + (2560u + local) / 63u * 37u] = tile[2560u + local];
+    grad[first * 100u + 2624u + local + (2624u + local) / 63u * 37u] = tile[2624u + local];
+    grad[first * 100u + 2688u + local + (2688u + local) / 63u * 37u] = tile[2688u + local];
+    grad[first * 100u + 2752u + local + (2752u + local) / 63u * 37u] = tile[2752u + local];
+    grad[first * 100u + 2816u + local + (2816u + local) / 63u * 37u] = tile[2816u + local];
+    grad[first * 100u + 2880u + local + (2880u + local) / 63u * 37u] = tile[2880u + local];
+    grad[first * 100u + 2944u + local + (2944u + local) / 63u * 37u] = tile[2944u + local];
+    grad[first * 100u + 3008u + local + (3008u + local) / 63u * 37u] = tile[3008u + local];
+    grad[first * 100u + 3072u + local + (3072u + local) / 63u * 37u] = tile[3072u + local];
+    grad[first * 100u + 3136u + local + (3136u + local) / 63u * 37u] = tile[3136u + local];
+    grad[first * 100u + 3200u + local + (3200u + local) / 63u * 37u] = tile[3200u + local];
+    grad[first * 100u + 3264u + local + (3264u + local) / 63u * 37u] = tile[3264u + local];
+    grad[first * 100u + 3328u + local + (3328u + local) / 63u * 37u] = tile[3328u + local];
+    grad[first * 100u + 3392u + local + (3392u + local) / 63u * 37u] = tile[3392u + local];
+    grad[first * 100u + 3456u + local + (3456u + local) / 63u * 37u] = tile[3456u + local];
+    grad[first * 100u + 3520u + local + (3520u + local) / 63u * 37u] = tile[3520u + local];
+    grad[first * 100u + 3584u + local + (3584u + local) / 63u * 37u] = tile[3584u + local];
+    grad[first * 100u + 3648u + local + (3648u + local) / 63u * 37u] = tile[3648u + local];
+    grad[first * 100u + 3712u + local + (3712u + local) / 63u * 37u] = tile[3712u + local];
+    grad[first * 100u + 3776u + local + (3776u + local) / 63u * 37u] = tile[3776u + local];
+    grad[first * 100u + 3840u + local + (3840u + local) / 63u * 37u] = tile[3840u + local];
+    grad[first * 100u + 3904u + local + (3904u + local) / 63u * 37u] = tile[3904u + local];
+    grad[first * 100u + 3968u + local + (3968u + local) / 63u * 37u] = tile[3968u + local];
+  } else {
+    for (var k = local; k < rows * 63u; k += 64u) { grad[first * 100u + k + k / 63u * 37u] = tile[k]; }
+  }
   workgroupBarrier();
   tile[local * 63u + 0u] = held_1_63;
   tile[local * 63u + 1u] = held_1_64;
@@ -385,5 +451,45 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   tile[local * 63u + 35u] = held_1_98;
   tile[local * 63u + 36u] = held_1_99;
   workgroupBarrier();
-  for (var k = local; k < rows * 37u; k += 64u) { grad[(first + k / 37u) * 100u + 63u + k % 37u] = tile[k / 37u * 63u + 0u + k % 37u]; }
+  if (rows == 64u) {
+    grad[first * 100u + 63u + local + local / 37u * 63u] = tile[local + local / 37u * 26u];
+    grad[first * 100u + 63u + 64u + local + (64u + local) / 37u * 63u] = tile[64u + local + (64u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 128u + local + (128u + local) / 37u * 63u] = tile[128u + local + (128u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 192u + local + (192u + local) / 37u * 63u] = tile[192u + local + (192u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 256u + local + (256u + local) / 37u * 63u] = tile[256u + local + (256u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 320u + local + (320u + local) / 37u * 63u] = tile[320u + local + (320u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 384u + local + (384u + local) / 37u * 63u] = tile[384u + local + (384u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 448u + local + (448u + local) / 37u * 63u] = tile[448u + local + (448u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 512u + local + (512u + local) / 37u * 63u] = tile[512u + local + (512u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 576u + local + (576u + local) / 37u * 63u] = tile[576u + local + (576u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 640u + local + (640u + local) / 37u * 63u] = tile[640u + local + (640u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 704u + local + (704u + local) / 37u * 63u] = tile[704u + local + (704u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 768u + local + (768u + local) / 37u * 63u] = tile[768u + local + (768u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 832u + local + (832u + local) / 37u * 63u] = tile[832u + local + (832u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 896u + local + (896u + local) / 37u * 63u] = tile[896u + local + (896u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 960u + local + (960u + local) / 37u * 63u] = tile[960u + local + (960u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1024u + local + (1024u + local) / 37u * 63u] = tile[1024u + local + (1024u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1088u + local + (1088u + local) / 37u * 63u] = tile[1088u + local + (1088u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1152u + local + (1152u + local) / 37u * 63u] = tile[1152u + local + (1152u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1216u + local + (1216u + local) / 37u * 63u] = tile[1216u + local + (1216u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1280u + local + (1280u + local) / 37u * 63u] = tile[1280u + local + (1280u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1344u + local + (1344u + local) / 37u * 63u] = tile[1344u + local + (1344u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1408u + local + (1408u + local) / 37u * 63u] = tile[1408u + local + (1408u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1472u + local + (1472u + local) / 37u * 63u] = tile[1472u + local + (1472u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1536u + local + (1536u + local) / 37u * 63u] = tile[1536u + local + (1536u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1600u + local + (1600u + local) / 37u * 63u] = tile[1600u + local + (1600u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1664u + local + (1664u + local) / 37u * 63u] = tile[1664u + local + (1664u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1728u + local + (1728u + local) / 37u * 63u] = tile[1728u + local + (1728u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1792u + local + (1792u + local) / 37u * 63u] = tile[1792u + local + (1792u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1856u + local + (1856u + local) / 37u * 63u] = tile[1856u + local + (1856u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1920u + local + (1920u + local) / 37u * 63u] = tile[1920u + local + (1920u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 1984u + local + (1984u + local) / 37u * 63u] = tile[1984u + local + (1984u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 2048u + local + (2048u + local) / 37u * 63u] = tile[2048u + local + (2048u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 2112u + local + (2112u + local) / 37u * 63u] = tile[2112u + local + (2112u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 2176u + local + (2176u + local) / 37u * 63u] = tile[2176u + local + (2176u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 2240u + local + (2240u + local) / 37u * 63u] = tile[2240u + local + (2240u + local) / 37u * 26u];
+    grad[first * 100u + 63u + 2304u + local + (2304u + local) / 37u * 63u] = tile[2304u + local + (2304u + local) / 37u * 26u];
+  } else {
+    for (var k = local; k < rows * 37u; k += 64u) { grad[first * 100u + 63u + k + k / 37u * 63u] = tile[k + k / 37u * 26u]; }
+  }
 }

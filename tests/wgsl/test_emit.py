@@ -32,7 +32,7 @@ KEYWORDS = set(
     re.findall(
         r"\w+",
         """
-        let var fn return if for struct true false f32 u32 i32 bool vec3 vec4 array
+        let var fn return if else for struct true false f32 u32 i32 bool vec3 vec4 array
         private workgroup uniform storage read read_write select min max abs exp exp2 log
         log2 sin cos tan sqrt inverseSqrt saturate floor ceil round trunc fma bitcast
         workgroupBarrier compute workgroup_size group binding builtin workgroup_id

@@ -1,0 +1,57 @@
+"""How a batch is cut, and how many points share a workgroup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.kernel.layout import LARGER_WORKGROUPS, LIGHT, WORKGROUP, Layout, invocations
+
+pytestmark = pytest.mark.skipif(not sg.devices()[:-1], reason="there is no GPU")
+
+LARGEST = LARGER_WORKGROUPS[0][1]
+
+
+def mixed(columns: int) -> Any:
+    """A function with so many results of cheap operations."""
+    return lambda v: [v[k % len(v)] * (k + 1.0) - v[0] for k in range(columns)]
+
+
+@pytest.mark.parametrize("inputs", [1, 3, 9, 30])
+@pytest.mark.parametrize("columns", [1, 2, 4, 7, 16, 20, 63, 64, 70])
+def test_batches_of_any_size_are_stored_whole(inputs: int, columns: int) -> None:
+    kernel = sg.fused_forward(inputs, mixed(columns), device="gpu")
+    size = kernel._shaders.layout.workgroup
+    assert f"@workgroup_size({size})" in kernel.wgsl
+    assert size == invocations(inputs + columns, 0)
+    reference = kernel.to("cpu")
+    draw = np.random.default_rng(columns)
+    for batch in (1, WORKGROUP, size - 1, size, size + 1, 3 * LARGEST + 5):
+        points = draw.integers(-9, 9, (batch, inputs)).astype(np.float32)  # exact in float32
+        np.testing.assert_array_equal(kernel.run(points), reference.run(points))
+
+
+def test_points_with_much_to_do_are_shared_by_small_workgroups() -> None:
+    def long(v: Any) -> Any:
+        y = v[0]
+        for _ in range(LIGHT):
+            y = sg.sin(y) * y
+        return y
+
+    assert sg.fused_forward(1, long, device="gpu")._shaders.layout.workgroup == WORKGROUP
+    light = sg.fused_forward(1, lambda v: v[0] * 2.0, device="gpu")
+    assert light._shaders.layout.workgroup == LARGEST
+
+
+def test_loops_are_in_workgroups_of_the_least_size() -> None:
+    f = lambda v: sg.fori_loop(0, v[1], lambda k, y: y + v[0], 0.0, most=10)  # noqa: E731
+    assert sg.fused_forward(2, f, device="gpu")._shaders.layout.workgroup == WORKGROUP
+
+
+def test_a_dispatch_takes_whole_workgroups() -> None:
+    for size in (64, 256):
+        chunk = Layout(2, (1,), workgroup=size).chunk(10_000)
+        assert chunk % size == 0 and 0 <= 10_000 - 8 * chunk < 8 * size
