@@ -159,6 +159,26 @@ def halved_until_small(v: Any) -> Any:
     return y + a[1] * a[0]
 
 
+@flow(2)
+def custom_derivative_in_a_loop(v: Any) -> Any:
+    def pulled(g: Any, y: Any, x: Any, a: Any) -> Any:
+        return g * a * (1.0 - y * y), g * x * (1.0 - y * y)
+
+    step = sg.custom_vjp(lambda x, a: np.tanh(x * a), pulled)
+    return sg.fori_loop(0, 6, lambda k, s: step(s, v[0]) + v[1] * k * 0.1, v[1])
+
+
+@flow(2)
+def loop_in_a_custom_derivative(v: Any) -> Any:
+    def power(x: Any, a: Any) -> Any:
+        return sg.fori_loop(0, 6, lambda _, s: np.sin(s) * a, x)
+
+    def pulled(g: Any, _: Any, x: Any, a: Any) -> Any:
+        return tuple(g * slope for slope in sg.grad(power(x, a), [x, a]))
+
+    return sg.custom_vjp(power, pulled)(v[0], v[1]) * v[1]
+
+
 # --- choices --------------------------------------------------------------------------------------
 
 

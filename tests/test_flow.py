@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flow import FLOWS, Flow
+from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 
@@ -71,6 +72,13 @@ def test_on_a_gpu(name: str, device: Any) -> None:
     want, slope = found(name)
     np.testing.assert_allclose(values, want, rtol=3e-5)
     np.testing.assert_allclose(gradients, slope, rtol=3e-4, atol=3e-5)
+
+
+@needs_tint
+def test_tint_takes_their_kernels() -> None:
+    makers = sg.fused_forward_backward, sg.fused_hessian
+    sources = [m for f in FLOWS.values() for make in makers for m in make(f.n, f.f).modules]
+    assert check_with_tint(sources) == [None] * len(sources)
 
 
 @pytest.mark.parametrize("name", ["carried_product", "scan_of_nests_from_the_end"])

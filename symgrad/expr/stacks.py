@@ -50,8 +50,9 @@ class Rows:
         """The same arrays, of which a row may be taken by an expression."""
         if not self.count:
             return self
-        kept = tuple(a if isinstance(a, Array) else in_memory(graph, a) for a in self.arrays)
-        return Rows(kept, self.tree, self.count)
+        there = TracedArray, Array
+        kept = (a if isinstance(a, there) else in_memory(graph, a) for a in self.arrays)
+        return Rows(tuple(kept), self.tree, self.count)
 
     def __getitem__(self, k: Any) -> Any:
         """The rows of this number, nested as the arrays are."""
