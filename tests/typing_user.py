@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 import numpy as np
@@ -77,6 +78,29 @@ box = {"weights": (0.0, None)}
 nested = sg.minimize_from(lambda p: np.sum(p.weights**2), shapes, starts, sg.LBFGS(), bounds=box)
 print(nested.x["weights"], sg.minimize(lambda p: p["w"] ** 2, {"w": 2.0}).x["w"])
 value, slopes = sg.value_and_grad(lambda p: p["w"] ** 2, device="cpu")({"w": 2.0})
+
+
+@dataclass
+class Ball:
+    height: sg.Expr
+    speed: sg.Expr
+
+
+def flight(v: sg.ExprArray) -> sg.Expr:
+    def step(k: sg.Expr, now: Ball) -> Ball:
+        return Ball(now.height + 0.01 * now.speed, now.speed - 0.0981)
+
+    ball = sg.fori_loop(0, 100, step, Ball(v[0], v[1]))
+    ball = sg.while_loop(lambda b: b.height > 0, lambda b: step(v[0], b), ball, max_steps=1000)
+    ball, heights = sg.scan(lambda b, x: (step(v[0], b), b.height * x), ball, np.ones(3))
+    total = sg.fori_loop(0, 3, lambda k, a: a.at[k].add(heights[k]), np.zeros(3)).sum()
+    side = sg.cond(total > 0, lambda: ball.height, lambda: ball.speed)
+    root = sg.fixed_point(lambda x: 0.5 * (x + 2.0 / x), 1.0)
+    return sg.switch(v[0], [lambda x: x, lambda x: x * root], side)
+
+
+print(sg.fused_forward(2, flight).run([1.0, 0.0], exhausted="warn"))
+sg.scan(lambda c, x: (c, x), 0.0, np.ones(3), backwards=True)  # pyright: ignore
 
 # what is none of the choices
 sg.fused_forward_backward(2, waves, math="exact")  # pyright: ignore

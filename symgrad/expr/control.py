@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -25,8 +25,15 @@ from symgrad.expr.region import choice_op, close, pick
 from symgrad.expr.stacks import Kept, Rows, paired
 from symgrad.expr.tree import apart
 
-Carry = TypeVar("Carry")
-"""What a loop carries: numbers, and arrays of them, nested."""
+
+class _Dataclass(Protocol):
+    """An instance of a dataclass, which a loop gives back as one of the same class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Record = TypeVar("Record", bound=_Dataclass)
+"""A carry that is a dataclass; of others, expressions take the place of numbers."""
 
 _traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
 """The graph of the function that is being traced."""
@@ -73,9 +80,17 @@ def require_closed(graph: Graph, roots: Iterable[int]) -> None:
 # --- loops ----------------------------------------------------------------------------------------
 
 
+@overload
 def fori_loop(
-    lo: Any, hi: Any, body: Callable[[Any, Carry], Carry], init: Carry, most: int | None = None
-) -> Carry:
+    lo: Any, hi: Any, body: Callable[[Any, Record], Record], init: Record, most: int | None = None
+) -> Record: ...
+@overload
+def fori_loop(
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+) -> Any: ...
+def fori_loop(
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+) -> Any:
     """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
 
     The loop is one operation of the kernel, however many turns it takes: ``body`` is called once,
@@ -127,10 +142,20 @@ def fori_loop(
     return traced.nest.wrap(graph, traced.loop.closed(traced.yields))
 
 
+@overload
 def while_loop(
-    cond: Callable[[Carry], Any], body: Callable[[Carry], Carry], init: Carry,
+    cond: Callable[[Record], Any], body: Callable[[Record], Record], init: Record,
     max_steps: int | None = None,
-) -> Carry:  # fmt: skip
+) -> Record: ...  # fmt: skip
+@overload
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+    max_steps: int | None = None,
+) -> Any: ...  # fmt: skip
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+    max_steps: int | None = None,
+) -> Any:  # fmt: skip
     """``while cond(carry): carry = body(carry)``, which begins with ``carry = init``.
 
     Each point takes its own number of turns. Derivatives in reverse mode, and some devices, need to
@@ -171,10 +196,20 @@ def while_loop(
     return nest.wrap(graph, ends)
 
 
+@overload
 def scan(
-    step: Callable[[Carry, Any], tuple[Carry, Any]], init: Carry, xs: Any = None,
+    step: Callable[[Record, Any], tuple[Record, Any]], init: Record, xs: Any = None,
     length: int | None = None, reverse: bool = False,
-) -> tuple[Carry, Any]:  # fmt: skip
+) -> tuple[Record, Any]: ...  # fmt: skip
+@overload
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Any, Any]: ...  # fmt: skip
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
     """``carry, y = step(carry, x)`` for each x in turn: the last carry, and all y, stacked.
 
     Args:

@@ -411,7 +411,7 @@ def test_bounds_that_no_counter_reaches(hi: int) -> None:
 
 def test_a_body_that_is_no_function() -> None:
     with pytest.raises(InputTypeError, match=r"is a function, not None\n  at .*fori_loop"):
-        trace(lambda v: fori_loop(0, 3, None, v[0]), 1)  # pyright: ignore[reportArgumentType]
+        trace(lambda v: fori_loop(0, 3, None, v[0]), 1)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_an_index_that_is_a_counter() -> None:
