@@ -20,6 +20,8 @@ class Summing:
     """Numbers of an invocation that stay in the cache."""
     registers: int = 32
     """Numbers of an invocation that registers hold."""
+    brief: bool = False
+    """Whether a short program is better than one that is a little faster."""
     rows: int = 0
     """Rows that an invocation takes, at most; 0 if nobody knows."""
 

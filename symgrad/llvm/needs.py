@@ -10,7 +10,6 @@ from symgrad.kernel.language import (
     If,
     Kernel,
     Load,
-    Read,
     Scope,
     Statement,
     Store,
@@ -60,6 +59,8 @@ class Needs:
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
         if not self.is_straight:
+            factors = (i for i in self.products if not set(self.reads).isdisjoint(arena[i][1:]))
+            self._reads = {*self.reads, *factors}
             self._survey(kernel.main, [])
 
     def needs(self, i: int) -> Sequence[int]:
@@ -106,16 +107,22 @@ class Needs:
                 found.update(self.values(s))
         return found
 
-    def _survey(self, scope: Scope, path: list[Item]) -> None:
+    def _survey(self, scope: Scope, path: list[Statement]) -> None:
+        """Note the reads of a scope for the statements of their scopes that it is within."""
+        nodes, home, reads = self.graph.nodes, self.kernel.home, self._reads
         for item in scope.items:
+            if isinstance(item, int):
+                for a in self.needs(item) if not reads.isdisjoint(nodes[item][1:]) else ():
+                    if a in reads and home[a].depth < len(path):
+                        self.wanted[path[home[a].depth]].append(a)
+                continue
             here = [*path, item]
-            for a in self.needs(item) if isinstance(item, int) else self.values(item):
-                if a in self.lazy and isinstance(self.graph.nodes[a][0], Read):
-                    around = here[self.kernel.home[a].depth :]
-                    if around and isinstance(around[0], For | If):
-                        self.wanted[around[0]].append(a)
-            for inner in scopes_of(item):
-                self._survey(inner, here)
+            inner = scopes_of(item)
+            for a in self.values(item):
+                if a in reads and (around := (here if inner else path)[home[a].depth :]):
+                    self.wanted[around[0]].append(a)
+            for within in inner:
+                self._survey(within, here)
 
     @property
     def counts(self) -> list[str]:

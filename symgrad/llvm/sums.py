@@ -56,7 +56,8 @@ def target_of(shape: Shape, thorough: bool = False) -> InStep:
     """What sums over rows are written for."""
     size = shape.itemsize * shape.lanes
     longest = LONG_ROW if thorough else LONG_BATCH
-    summing = Summing(IN_REGISTERS, longest, KEPT // size, 32 if size == LINE else 16)
+    registers = 32 if size == LINE else 16
+    summing = Summing(IN_REGISTERS, longest, KEPT // size, registers, brief=not thorough)
     wide = "ff" if shape.dtype == "float64" else "d"
     return InStep(shape.lanes, block=STRETCH[shape.dtype], wide=wide, summing=summing)
 

@@ -41,7 +41,10 @@ def summed(made: Reduction, target: InStep, p: np.ndarray, rows: np.ndarray) -> 
 @pytest.mark.parametrize("f", [bells, choice, plain, layers])
 @pytest.mark.parametrize("count", [1, 4, 5, 67])
 @pytest.mark.parametrize("wide", ["d", "ff"])
-@pytest.mark.parametrize("summing", [Summing(30), Summing(0), Summing(0, registers=8, cached=100)])
+@pytest.mark.parametrize(
+    "summing",
+    [Summing(30), Summing(0), Summing(0, registers=8, cached=100), Summing(0, brief=True)],
+)
 def test_sums_are_those_of_the_rows(f: Any, count: int, wide: str, summing: Summing) -> None:
     n = 24 if f is layers else 6
     draw = np.random.default_rng(count)

@@ -198,7 +198,7 @@ class _InMemory(_Sums):
             self.turn(first, last, (), partial(self._keep, first))
             for tile in tiles(self.products.terms, self.summing.registers):
                 self._add_products(tile, k.add(ops.word_sub, last, first))
-        self._each(self.others, self._add)
+        self._each(range(self.count) if self.summing.brief else self.others, self._add)
         return ()
 
     def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
@@ -230,7 +230,10 @@ class _InMemory(_Sums):
 
         found, _ = k.loop(k.word(0), rows, [k.constant(0.0)] * len(terms), turn, some=True)
         for c, x in zip(results, found, strict=True):
-            self._add_to_total(k.word(c), x)
+            if self.summing.brief:
+                k.store(self.added, k.word(c), x)
+            else:
+                self._add_to_total(k.word(c), x)
 
     def _with(self, total: int, at: Mapping[int, int], pairs: Terms) -> int:
         """A sum and products of the factors at a row, one after the other."""
