@@ -48,13 +48,9 @@ class Copy:
     def __init__(self, source: Kernel, made: Kernel) -> None:
         self.source, self.made = source, made
         made.graph.sources = source.graph.sources
-        self.known = dict(
-            zip(
-                (source.cell, source.count, source.local, source.group, source.groups),
-                (made.cell, made.count, made.local, made.group, made.groups),
-                strict=True,
-            )
-        )
+        for name in source.arguments.values():
+            made.argument(name)
+        self.known = dict(zip(source.given, made.given, strict=True))
         self.known |= {i: made.length(b) for b, i in source.lengths.items()}
 
     def value(self, i: int) -> int:

@@ -39,11 +39,12 @@ SEVERAL: Final = -2
 
 def execute(
     kernel: Kernel, arrays: Mapping[str, np.ndarray], count: int, groups: int = 0,
-    dtype: Any = np.float64,
+    dtype: Any = np.float64, arguments: Mapping[str, int] | None = None,
 ) -> None:  # fmt: skip
     """Run a kernel on arrays, C-contiguous ones by the names of its buffers, in place.
 
-    ``groups`` is how many there are; as many as ``count`` takes by default.
+    ``groups`` is how many there are; as many as ``count`` takes by default. An own array of unknown
+    size is given too, (size, invocations).
 
     Raises:
         AssertionError: for an index out of bounds, or a race.
@@ -51,6 +52,8 @@ def execute(
     width = kernel.target.width
     with np.errstate(all="ignore"):
         run = _Run(kernel, arrays, count, groups or -(-count // width), np.dtype(dtype).type)
+        given = arguments or {}
+        run.values |= {i: np.uint32(given[name]) for i, name in kernel.arguments.items()}
         run.scope(kernel.main, np.ones(run.n, bool))
 
 
@@ -193,11 +196,17 @@ class _Run:
     def _index(self, b: Buffer, index: int, mask: np.ndarray) -> np.ndarray:
         """Where invocations read or write; 0 where they do not."""
         at = np.where(mask, self.all(index), 0).astype(np.int64)
-        size = b.size or (self.read[b] if b in self.read else self.shared[b].array).size
+        size = b.size or self._size(b)
         assert (at < size).all(), f"index {at.max()} of {b.name}, which has {size} numbers"
         if b.space == "group":
             return at * (self.n // self.width) + self.cells // self.width
         return at * self.n + self.cells if b.space == "own" else at
+
+    def _size(self, b: Buffer) -> int:
+        """The numbers of a buffer of the host's, or of each invocation in one of its own."""
+        if b in self.own:
+            return self.own[b].size // self.n
+        return (self.read[b] if b in self.read else self.shared[b].array).size
 
     def _load(self, s: Load, mask: np.ndarray) -> None:
         at = self._index(s.buffer, s.index, mask)

@@ -65,8 +65,9 @@ class Read(Op):
 class Buffer:
     """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
 
-    Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
-    numbers of one q together. Of one that is ``atomic``, several groups add to the same numbers.
+    Of ``quads`` every index is 4 q + c,
+    with c a known number below 4: targets may read or write numbers of one q together. Of one that
+    is ``atomic``, several groups add to the same numbers.
     """
 
     name: str
@@ -211,6 +212,11 @@ class Target(Protocol):
         ...
 
     @property
+    def carried(self) -> int:
+        """The numbers that a loop carries as values, at most: more stand in an array."""
+        ...
+
+    @property
     def wide(self) -> str:
         """The kinds of the parts of a wide sum: "d", or "ff" for a pair of floats."""
         ...
@@ -277,6 +283,12 @@ class Kernel:
         """Its number in its group; the group's number, and how many of them there are."""
         self.lengths: dict[Buffer, int] = {}
         """How long some of the host's buffers are."""
+        mine = self.cell, self.count, self.local, self.group, self.groups
+        names = "cell", "count", "local", "group", "groups"
+        self.given: dict[int, str] = dict(zip(mine, names, strict=True))
+        """What an invocation is told before anything is computed: names, by values."""
+        self.arguments: dict[int, str] = {}
+        """The words among them that are the caller's, by `argument`, in order."""
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}: {len(self.graph)} nodes, {len(self.buffers)} buffers>"
@@ -286,6 +298,12 @@ class Kernel:
     def value(self, kind: str) -> int:
         """A new value of this kind, known from the start of the scope or from a statement on."""
         return self._made((VALUES[kind], len(self.graph)), self.at)
+
+    def argument(self, name: str) -> int:
+        """A new word that whoever runs the kernel gives: the same for all invocations."""
+        made = self._made((VALUES["u"], len(self.graph)), self.main)
+        self.given[made] = self.arguments[made] = self.names[made] = name
+        return made
 
     def add(self, op: Op, *args: int) -> int:
         """The value ``op(*args)``, computed as far out as it can be."""
@@ -400,11 +418,14 @@ class Kernel:
 
     def buffer(
         self, name: str, space: Space, kind: str = "f", size: int = 0, *,
-        quads: bool = False, atomic: bool = False,
+        quads: bool = False, atomic: bool = False, open_ended: bool = False,
     ) -> Buffer:  # fmt: skip
-        """A new buffer; no two of a kernel have one name."""
+        """A new buffer; no two of a kernel have one name.
+
+        One array of the invocations' own may be ``open_ended``: the host says how long it is.
+        """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
-        assert size or space in BOUND, f"{name} is the kernel's own, but of unknown size"
+        assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
         self.buffers.append(Buffer(name, space, kind, size, quads, atomic))
         return self.buffers[-1]
 

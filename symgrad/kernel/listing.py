@@ -45,10 +45,7 @@ def listing(kernel: Kernel) -> str:
 class _Listing:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.graph = kernel, kernel.graph
-        self.names = {
-            kernel.cell: "cell", kernel.count: "count", kernel.local: "local",
-            kernel.group: "group", kernel.groups: "groups",
-        }  # fmt: skip
+        self.names = dict(kernel.given)
         self.times = Counter(self.names.values())
 
     def lines(self) -> Iterator[str]:

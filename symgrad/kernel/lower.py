@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
-from symgrad.expr.node import ARRAYS, Graph
+from symgrad.expr.node import ARRAYS, Graph, heads
 from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
@@ -28,7 +28,7 @@ KINDS: Final = {"F": "f", "W": "u"}
 
 def inline(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
-    given: Callable[[int], Value] | None = None,
+    given: Callable[[int], Value] | None = None, in_turn: bool = False,
 ) -> list[int]:  # fmt: skip
     """Write what the roots, which are no arrays, need to where the kernel is; their values.
 
@@ -38,17 +38,20 @@ def inline(
         roots: what is needed of them.
         known: what some nodes are, the graph's inputs among them; buffers are not written to.
         given: writes what any other input is, where it is first needed.
+        in_turn: whether what one root needs comes before what is for the next, where there are no
+            arrays. Next to each other, their square roots and divisions would wait for one another.
     """
-    return numbers(written(kernel, graph, roots, known, given))
+    return numbers(written(kernel, graph, roots, known, given, in_turn))
 
 
 def written(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
-    given: Callable[[int], Value] | None = None,
+    given: Callable[[int], Value] | None = None, in_turn: bool = False,
 ) -> list[Value]:  # fmt: skip
     """As `inline`, of roots that may be arrays too, which are in buffers then."""
     place = kernel.graph.place
-    found = _Lowering(_Context(kernel), graph, dict(known), set(known), given).roots(roots)
+    lowering = _Lowering(_Context(kernel), graph, dict(known), set(known), given)
+    found = lowering.in_turn(roots) if in_turn else lowering.roots(roots)
     kernel.graph.place = place
     return found
 
@@ -118,6 +121,12 @@ class _Lowering:
             elif node[0].arity:
                 env[i] = kernel.add(node[0], *[env[a] for a in node[1:]])
         return [env[r] for r in roots]
+
+    def in_turn(self, roots: Sequence[int]) -> list[Value]:
+        """The same, root by root: but together where one might write to what another reads."""
+        if any(op.result in ARRAYS for op in heads(self.graph)):
+            return self.roots(roots)
+        return [found for r in roots for found in self.roots([r])]
 
     @staticmethod
     def _any(_: int) -> bool:

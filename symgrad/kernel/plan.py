@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Literal
 
 from symgrad.expr.node import INPUT, STRUCTURED, Graph, heads, reachable
-from symgrad.expr.region import require_straight
 from symgrad.kernel.layout import WORKGROUP, Layout, invocations
 
 
@@ -220,9 +219,6 @@ class Iteration:
 
     def __post_init__(self) -> None:
         roots = [i for o in self.update.outputs for i in o.nodes]
-        for part in (self.update, *([self.rows] if self.rows else [])):
-            ends = [i for o in part.outputs for i in o.nodes]
-            require_straight(part.graph, ends, f"{self.update.name}, steps inside a kernel")
         assert self.state > 0, "a state has a flag at least"
         types = {self.update.graph.type(i) for i in roots}
         assert types == {"f"}, f"a step's results are floats, not {sorted(types)}"

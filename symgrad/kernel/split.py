@@ -183,8 +183,7 @@ class _Splitting:
 
     def _is_known(self, i: int) -> bool:
         """Whether every kernel knows a value."""
-        k = self.kernel
-        return self.nodes[i][0].constant or i in (k.cell, k.count, k.local, k.group, k.groups)
+        return self.nodes[i][0].constant or i in self.kernel.given
 
     def _is_made_again(self, i: int) -> bool:
         """Whether a value is what the host gives, or an index of that, and no place is worth it."""

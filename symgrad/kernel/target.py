@@ -42,6 +42,7 @@ class InStep:
     width: int
     whole: bool = True
     block: int = 8
+    carried: int = 160
     wide: str = "d"
     in_step: bool = True
     team: int = 1
@@ -111,6 +112,7 @@ class InGroups:
     width: int = 64
     whole: bool = False
     block: int = 16
+    carried: int = 1024
     wide: str = "ff"
     in_step: bool = False
     grid: bool = False

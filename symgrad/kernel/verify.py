@@ -42,8 +42,7 @@ class _Check:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
         self.varying = varying(kernel, memory=True)
         self.buffers = set(map(id, kernel.buffers))
-        self.known = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
-        self.known |= {*kernel.lengths.values()}
+        self.known = {*kernel.given, *kernel.lengths.values()}
         """The values that are known at the place that is looked at."""
         self.loops: dict[int, For] = {}
         """The loops by their counters."""

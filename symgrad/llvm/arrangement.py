@@ -6,9 +6,19 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from symgrad.kernel.language import BOUND, For, If, Kernel, Scope, Store, results_of, scopes_of
+from symgrad.kernel.language import (
+    BOUND,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Scope,
+    Store,
+    results_of,
+    scopes_of,
+)
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.instruction import Shape
@@ -40,7 +50,7 @@ class Arrangement(Rowwise):
 
     def __init__(self, kernel: Kernel, shape: Shape, thorough: bool = False) -> None:
         super().__init__(kernel, shape)
-        self.elsewhere: set[Item] = {*self.lazy, *self.products}
+        self.elsewhere: set[Item] = {*self.lazy, *self.products, *self.reloaded.values()}
         """What is written with what needs it."""
         is_wide = shape.lanes > 1 and self.columns > UNROLLED
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
@@ -65,6 +75,8 @@ class Arrangement(Rowwise):
         """Bytes of a slot of the frame in which these values are handed on."""
         self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
         """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
+        self.turned = self.rows if self.in_memory else [*self.staying.values()]
+        """The rows that are."""
         self.rooms = self._workspace()
 
     # the order, and the cuts ---------------------------------------------------------------------
@@ -91,22 +103,36 @@ class Arrangement(Rowwise):
                     self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
 
     def _stored_early(self, items: Sequence[Item]) -> Sequence[Item]:
-        stores = [s for s in items if isinstance(s, Store) and s in self.staged]
+        stores = [s for s in items if isinstance(s, Store) and self._is_movable(s)]
         if not stores:
             return items
-        made: set[Any] = {*items}.union(*(results_of(s) for s in items if not isinstance(s, int)))
         early: defaultdict[int, list[Item]] = defaultdict(list)
+        made = {i: n for n, i in enumerate(items) if isinstance(i, int)}
+        made |= {r: n for n, s in enumerate(items) if not isinstance(s, int) for r in results_of(s)}
+        read = self._last_reads(items) if self.staying else {}
+        moved: set[Item] = set()
         for s in stores:
             if s.value in made and s.value not in self.lazy:
-                early[s.value].append(s)
-        moved: set[Item] = {s for some in early.values() for s in some}
+                early[max(made[s.value], read.get((s.buffer, s.index), 0))].append(s)
+                moved.add(s)
         order: list[Item] = []
-        for item in items:
+        for n, item in enumerate(items):
             if item not in moved:
                 order.append(item)
-                for r in (item,) if isinstance(item, int) else results_of(item):
-                    order += early.get(r, ())
+            order += early.get(n, ())
         return order
+
+    def _is_movable(self, s: Store) -> bool:
+        return s in self.staged or s.buffer in self.staying
+
+    def _last_reads(self, items: Sequence[Item]) -> dict[tuple[Buffer, int], int]:
+        """Where the numbers that are loaded where they are needed are needed last."""
+        found: dict[tuple[Buffer, int], int] = {}
+        for n, item in enumerate(items):
+            for a in self.needed_within(item):
+                if a in self.reloaded:
+                    found[self.reloaded[a].buffer, self.reloaded[a].index] = n
+        return found
 
     def is_cut(self, item: Item) -> bool:
         """Whether an item stands in a function of its own."""
@@ -222,7 +248,7 @@ class Arrangement(Rowwise):
     @property
     def handed(self) -> list[str]:
         """The parameters of a function that is a part, which are its arguments too."""
-        numbers = ["i32 %cell", *self.counts] if self.shape.lanes > 1 else []
+        numbers = [*(["i32 %cell"] if self.shape.lanes > 1 else []), *self.counts]
         names = [*(f"%{self.names[b]}" for b in self.bound), *self.rooms.names]
         return [*(f"ptr {name}" for name in names), *numbers]
 
@@ -239,15 +265,18 @@ class Arrangement(Rowwise):
         lanes = self.shape.lanes
         rooms = Workspace()
         for b in self.kernel.buffers:
-            if b not in self.bound:
+            if b not in self.bound and b.size:
                 many = lanes if b.space == "own" else 1
                 rooms.room(self.names[b], b.size * self.size(b.kind) * many)
-        for rows in self.rows if self.in_memory else ():
+        for rows in self.turned:
             rooms.room(self.room(rows)[1:], rows.stride * self.shape.itemsize * lanes)
         if self.copies:
             rooms.room("copies", len(self.copies) * self.shape.itemsize)
         if self.parts:
             rooms.room("frame", (len(self.slots) + 1) * self.slot)
+        for b in self.kernel.buffers:
+            if b.space == "own" and not b.size:
+                rooms.room(self.names[b], 0)  # the last: as long as the host says
         return rooms
 
     def _slot(self) -> int:

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from symgrad.expr.node import Op, reachable
 from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
-from symgrad.llvm.body import Source
-from symgrad.llvm.device import Code, compile_source, host
+from symgrad.kernel.programs.iterate import iterate_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.body import LONG_BATCH
+from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.iterate import emit_iteration
+from symgrad.llvm.instruction import Shape, lone_products, uses_of
 from symgrad.llvm.matrix import MatrixSteps
-from symgrad.llvm.pointers import NULL, address, function
+from symgrad.llvm.pointers import NULL, address
+from symgrad.llvm.printer import print_kernel
+from symgrad.llvm.recompile import Function
 from symgrad.llvm.threads import share_out, weight_of, worth
+from symgrad.mathlib.define import Function as Definition
 
 MOST: Final = 2**62
 """More steps than anything can do."""
+
+CALL: Final = 2**31 - 1
+"""Steps, and numbers of an array, of one call of compiled code, at most: it counts in words."""
+
+BLOCK: Final = 32
+"""Rows after which sums are added to float64."""
+
+CARRIED: Final = 160
+"""Numbers of a state that the compiler is left to find registers or memory for, at most."""
 
 TURN: Final = 0.1
 """Seconds of compiled code without a look at whether the run has been interrupted, as by Ctrl-C."""
@@ -46,19 +62,12 @@ class Loop:
         shape = host().shape(dtype, True, math != "strict")
         self.lanes, functions = shape.lanes, definitions_for(math, dtype)
         if iteration.matrix:
-            self._pointer: Any = MatrixSteps(iteration, functions, shape)
-            self.workspace = self._pointer.workspace
+            steps = self._run = MatrixSteps(iteration, functions, shape)
         else:
-            self._compile(emit_iteration(iteration, functions, shape))
+            steps = self._run = _Steps(iteration, functions, shape)
+        self.workspace = steps.workspace
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
-
-    def _compile(self, source: Source) -> None:
-        self.workspace = source.workspace
-        with watch.stage("compile"):
-            self._code: Code = compile_source(source)
-        kind = f"void (*)({', '.join(['void *'] * 4 + ['int64_t'] * 4)})"
-        self._pointer = function(kind, self._code.address)
 
     def run(
         self, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
@@ -94,15 +103,12 @@ class Loop:
         own: np.ndarray | None,
     ) -> None:  # fmt: skip
         """Change the states of whole blocks of problems."""
-        self._require_blocks(state, shared, own)
-        count = len(state)
-        arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
-        nbytes = self.workspace + self.own_bytes(rows)
+        nbytes, count = self.workspace + self.own_bytes(rows), len(state)
 
         def work(first: int, end: int, ended: threading.Event) -> None:
-            room = address(POOL.empty((nbytes,), np.dtype(np.uint8)))
-            for piece in self._pieces(end - first, steps, rows, ended):
-                self._pointer(*arrays, room, first, end, piece, rows)
+            room = POOL.empty((nbytes,), np.dtype(np.uint8))
+            mine = None if own is None else own[first:end]
+            self.call(state[first:end], shared, mine, room, steps, rows, ended)
 
         self.share(work, count, count * self.weight(rows) * min(steps, MOST))
 
@@ -113,10 +119,19 @@ class Loop:
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
         self._require_blocks(state, shared, own)
         assert room.nbytes >= self.workspace + self.own_bytes(rows), "the workspace is too small"
-        arrays = [NULL if a is None else address(a) for a in (state, shared, own)]
-        run = watch.code(self._pointer)
-        for piece in self._pieces(len(state), steps, rows, ended):
-            run(*arrays, address(room), 0, len(state), piece, rows)
+        run, most = watch.code(self._run), self._most(rows)
+        table, there = _address(shared), address(room)
+        for first in range(0, len(state), most):
+            here = state[first : first + most]
+            mine = None if own is None else own[first : first + most]
+            arrays = _address(mine), table, address(here)
+            for piece in self._pieces(here, steps, rows, ended):
+                run(*arrays, there, len(here), piece, rows)
+
+    def _most(self, rows: int) -> int:
+        """The most problems of a call: whole blocks of them."""
+        widest = max(self.iteration.state, rows * self.iteration.own)
+        return max(1, CALL // (widest * self.lanes)) * self.lanes
 
     def _require_blocks(self, state: np.ndarray, *data: np.ndarray | None) -> None:
         """What compiled code relies on: it gets addresses alone."""
@@ -126,15 +141,23 @@ class Loop:
                 f"an array of {a.dtype} with strides {a.strides}, not of {self.dtype} in C order"
             )
 
-    def _pieces(self, count: int, steps: int, rows: int, ended: threading.Event) -> Iterator[int]:
-        """The steps in pieces that take about a `TURN`, by the time that the last one took."""
-        piece, left = max(1, SHORT // max(count * self.weight(rows), 1)), min(steps, MOST)
+    def _pieces(
+        self, state: np.ndarray, steps: int, rows: int, ended: threading.Event
+    ) -> Iterator[int]:
+        """The steps in pieces that take about a `TURN`, by the time that the last one took.
+
+        They end where no problem goes on.
+        """
+        weight = max(len(state) * self.weight(rows), 1)
+        piece, left = max(1, SHORT // weight), min(steps, MOST)
         while left and not ended.is_set():
-            piece = min(piece, left)
+            piece = min(piece, left, CALL)
             start = time.perf_counter()
             yield piece
             took = time.perf_counter() - start
             left -= piece
+            if left and not state[:, -1].any():
+                return
             piece = max(1, int(piece * min(16.0, TURN / max(took, 1e-9))))
 
     def own_bytes(self, rows: int) -> int:
@@ -164,6 +187,45 @@ class Loop:
             n = self.iteration.matrix.n
             step, each = step + n**3 // 3, each + n * n
         return step + rows * each
+
+
+class _Steps:
+    """Does steps of whole blocks of problems, where no matrix is kept."""
+
+    def __init__(
+        self, iteration: Iteration, functions: Mapping[Op, Definition], shape: Shape
+    ) -> None:
+        carried = CARRIED if _operations(iteration) <= LONG_BATCH else 0
+        with watch.stage("emit"):
+            kernel = iterate_program(iteration, InStep(shape.lanes, block=BLOCK, carried=carried))
+        write = partial(print_kernel, kernel, functions, shape, None, quick=True)
+        kind = f"void (*)({', '.join(['void *'] * 4)}, int64_t, int64_t, bool, uint32_t, uint32_t)"
+        self._function = Function(write, kind)
+        self.workspace = self._function.workspace
+        """How many bytes of scratch memory a call needs."""
+
+    def __call__(
+        self, own: Any, shared: Any, states: Any, room: Any, count: int, steps: int, rows: int
+    ) -> None:
+        """Change the states of so many problems; arrays are addresses."""
+        self._function.call(own, shared, states, room, 0, count, False, steps, rows)
+
+
+def _operations(iteration: Iteration) -> int:
+    """The operations of a step, of which those at a row count once, and fused products not."""
+    total = 0
+    for part in (iteration.update, *([iteration.rows] if iteration.rows else ())):
+        roots = [i for o in part.outputs for i in o.nodes]
+        order = [i for i in reachable(part.graph, roots) if part.graph.nodes[i][0].arity]
+        total += len(order) - len(
+            lone_products(part.graph, order, uses_of(part.graph, order, roots))
+        )
+    return total
+
+
+def _address(array: np.ndarray | None) -> Any:
+    """Where an array stands, if there is one."""
+    return NULL if array is None or not array.size else address(array)
 
 
 Visit = Callable[[slice, np.ndarray], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +14,18 @@ from symgrad.kernel.plan import Iteration
 from symgrad.kernel.programs.normal import COUNT, normal_program
 from symgrad.kernel.target import InStep
 from symgrad.llvm.instruction import Shape
-from symgrad.llvm.pointers import NULL, address
+from symgrad.llvm.pointers import address
 from symgrad.llvm.printer import print_kernel
 from symgrad.llvm.recompile import Function
 from symgrad.mathlib.define import Function as Definition
 
-WORDS: Final = 2**31 - 1
-"""Steps, and numbers of an array, that compiled code counts in one call, at most."""
-
 
 class MatrixSteps:
-    """Does steps of whole blocks of problems, as functions that `emit_iteration` writes do."""
+    """Does steps of whole blocks of problems, as the steps of other iterations are done."""
 
     def __init__(
         self, iteration: Iteration, functions: Mapping[Op, Definition], shape: Shape
     ) -> None:
-        self._iteration, self._shape = iteration, shape
         with watch.stage("emit"):
             kernel = normal_program(iteration, InStep(shape.lanes))
         kind = "void (*)(void *, void *, void *, void *, void *, int64_t, int64_t, bool, int32_t, "
@@ -39,16 +35,10 @@ class MatrixSteps:
         """How many bytes of scratch memory a call needs."""
 
     def __call__(
-        self, states: Any, shared: Any, own: Any, room: Any,
-        first: int, end: int, steps: int, rows: int,
-    ) -> None:  # fmt: skip
-        """Change the states of the problems from ``first`` to ``end``; arrays are addresses."""
-        it, size, lanes = self._iteration, self._shape.itemsize, self._shape.lanes
+        self, own: Any, shared: Any, states: Any, room: Any, count: int, steps: int, rows: int
+    ) -> None:
+        """Change the states of so many problems; arrays are addresses."""
         progress = np.zeros(3, np.uint32)
         progress[COUNT] = rows
-        widest, mine = max(it.state, rows * it.own), size * rows * it.own
-        most = max(1, WORDS // (widest * lanes)) * lanes
-        for k in range(first, end, most):
-            arrays = own if own == NULL else own + k * mine, shared, states + k * size * it.state
-            count, problems = min(steps, WORDS), min(most, end - k)
-            self._function.call(*arrays, address(progress), room, 0, problems, False, count, 0)
+        arrays = own, shared, states, address(progress)
+        self._function.call(*arrays, room, 0, count, False, steps, 0)

@@ -93,13 +93,17 @@ class Memory(Values):
         return self.write.value(f"getelementptr {unit}, ptr {self.memory(buffer)}, {many} {at}")
 
     def _is_own_line(self, buffer: Buffer, index: int) -> bool:
-        """Whether the lanes' numbers are one vector of a buffer of their own."""
-        return buffer.space == "own" and not self.varies(index)
+        """Whether the lanes' numbers are one vector of a buffer of their own, or of rows there."""
+        own = buffer.space == "own" and not self.varies(index)
+        return own or buffer in self.arrangement.staying
 
     # reads ---------------------------------------------------------------------------------------
 
     def read(self, i: int) -> str:
         """The number, or the numbers, that a node reads."""
+        if i in self.arrangement.reloaded:
+            s = self.arrangement.reloaded[i]
+            return self._loaded(s.buffer, s.index)
         read, index = self.graph.nodes[i]
         if read.buffer.kind == "f" and i in self.arrangement.columns_read and self.varies(index):
             rows, column = self.arrangement.columns_read[i]
@@ -120,8 +124,8 @@ class Memory(Values):
     def turn_rows(self, scope: Scope) -> None:
         """Turn the rows that a scope reads to columns in memory, if that is where they are."""
         a = self.arrangement
-        for rows in a.rows if a.in_memory else ():
-            if rows.scope is scope and rows.buffer.space == "read":
+        for rows in a.turned:
+            if rows.scope is scope and rows in a.read:
                 self.turned(rows, True)
 
     def turned(self, rows: Rows, loading: bool) -> None:
@@ -151,8 +155,14 @@ class Memory(Values):
         ]
 
     def load(self, s: Load) -> None:
-        """Write a statement that reads."""
-        self.known(s.result, self._loaded(s.buffer, s.index))
+        """Write a statement that reads, unless that is done where the number is needed."""
+        if s.result in self.arrangement.reloaded:
+            return
+        rows = self.arrangement.rows_loaded(s) if self.lanes > 1 else None
+        if rows is None or self.mask is not None:
+            self.known(s.result, self._loaded(s.buffer, s.index))
+        else:
+            self.known(s.result, self._column(rows, self.arrangement.column(s.index)))
 
     def _loaded(self, buffer: Buffer, index: int) -> str:
         kind, wide = buffer.kind, self.type(buffer.kind, True)
@@ -188,6 +198,9 @@ class Memory(Values):
 
     def _line(self, buffer: Buffer, index: int) -> str:
         """The address of a vector of a buffer of the invocations' own."""
+        if rows := self.arrangement.staying.get(buffer):
+            place = str(self.arrangement.column(index))
+            return self._at(self.arrangement.room(rows), self.type(buffer.kind, True), place)
         unit, (first, column) = self.type(buffer.kind, True), self.kernel.columns.get(index, (0, 0))
         if column and not self.graph.nodes[first][0].constant:
             row = self._at(self.memory(buffer), unit, self.first(first))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeGuard
 
+from symgrad.expr.node import WORD
 from symgrad.kernel.language import (
+    Buffer,
+    Fill,
     For,
     If,
     Kernel,
@@ -43,7 +47,7 @@ class Needs:
         arena = self.graph.nodes
         words = [i for i in self.nodes if arena[i][0].result == "u"]
         self.indices = Indices(kernel, words, differing)
-        self.special = {kernel.cell, kernel.count, kernel.local, kernel.group, kernel.groups}
+        self.special = set(kernel.given)
         self.known = self.special.union(i for i, n in enumerate(arena) if n[0].constant)
         """What needs no memory: constants, and what an invocation is."""
         kept = [a for s in self.statements for a in self.values(s)]
@@ -53,7 +57,12 @@ class Needs:
         self.products = found if shape.fused else frozenset[int]()
         reading = {b.read for b in kernel.buffers}
         self.reads = [i for i in self.nodes if arena[i][0] in reading]
-        self.lazy = self._lazy()
+        self.resident = self._resident()
+        """The rows of the lanes in written buffers that stay in memory as columns meanwhile."""
+        placed = any(self._is_place(s) for s in self.statements)
+        self.reloaded = {s.result: s for s in (self._reloaded(kernel.main) if placed else ())}
+        """Numbers of own arrays that nobody writes to before they are last needed."""
+        self.lazy = self._lazy() | self.reloaded.keys()
         self.is_straight = not any(isinstance(s, For | If) for s in self.statements)
         """Whether there are neither loops nor branches."""
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
@@ -84,6 +93,82 @@ class Needs:
         elif isinstance(statement, If):
             found += (a for yields in statement.yields for a in yields)
         return found
+
+    def _reloaded(self, scope: Scope, ends: Iterable[int] = ()) -> Iterator[Load]:
+        """What is loaded in a scope, or within, that may as well be loaded where it is needed.
+
+        ``ends`` are needed at the end of the scope, or at a place that is not known.
+        """
+        for item in scope.items:
+            if isinstance(item, For | If):
+                for s in scopes_of(item):
+                    yield from self._reloaded(s, [*self.values(item)])
+        loads = {item: n for n, item in enumerate(scope.items) if self._is_place(item)}
+        if not loads:
+            return
+        wanted = {s.result: s for s in loads}
+        late = {wanted[i] for i in ends if i in wanted}
+        stored: dict[Buffer | tuple[Buffer, int], int] = {}
+        for n, item in enumerate(scope.items):
+            for a in self.needed_within(item):
+                if a in wanted and self._is_stored(wanted[a], stored, loads[wanted[a]]):
+                    late.add(wanted[a])
+            for inner in self._all(item):
+                if isinstance(inner, Store | Fill):
+                    stored[self._place(inner) or inner.buffer] = n
+                    if inner is not item:
+                        late |= {s for s in loads if s.buffer is inner.buffer}
+        yield from (s for s in loads if s not in late)
+
+    def _is_stored(
+        self, s: Load, stored: Mapping[Buffer | tuple[Buffer, int], int], since: int
+    ) -> bool:
+        """Whether what a statement has loaded may have been overwritten ``since``."""
+        return max(stored.get(s.buffer, -1), stored.get((s.buffer, s.index), -1)) > since
+
+    def _all(self, item: Item) -> Iterable[Item]:
+        """An item, and what is in its scopes."""
+        if isinstance(item, int):
+            return (item,)
+        return item, *(i for s in scopes_of(item) for _, i in self.kernel.items(s))
+
+    def needed_within(self, item: Item) -> Iterator[int]:
+        """The values that an item needs, and what is in its scopes."""
+        for inner in self._all(item):
+            yield from self.needs(inner) if isinstance(inner, int) else self.values(inner)
+
+    def _place(self, s: Item) -> tuple[Buffer, int] | None:
+        """Which number that is known of an array of the invocation's own it loads or stores."""
+        if not isinstance(s, Load | Store):
+            return None
+        own = s.buffer.space == "own" and self.graph.nodes[s.index][0] is WORD
+        return (s.buffer, s.index) if own or s.buffer in self.resident else None
+
+    def _is_place(self, s: Item) -> TypeGuard[Load]:
+        """Whether it loads such a number."""
+        return isinstance(s, Load) and self._place(s) is not None
+
+    def _resident(self) -> dict[Buffer, int]:
+        """Written buffers of which lanes read, again and again, columns of their own rows alone.
+
+        With each goes the stride of its rows.
+        """
+        strides: defaultdict[Buffer, set[int]] = defaultdict(set)
+        again, stored = set[Buffer](), set[Buffer]()
+        for scope, item in self.kernel.items():
+            if isinstance(item, Load | Store) and item.buffer.space == "write":
+                strides[item.buffer].add(self._stride(item.buffer, item.index))
+                if isinstance(item, Store):
+                    stored.add(item.buffer)
+                elif item.buffer in stored or scope is not self.kernel.main:
+                    again.add(item.buffer)
+        one = {b: next(iter(found)) for b, found in strides.items() if len(found) == 1}
+        return {b: one[b] for b in strides if b in again and one.get(b, 0) > 1}
+
+    def _stride(self, buffer: Buffer, index: int) -> int:
+        """The stride of the lanes' own rows, if the index is in them, or 0."""
+        place = self.indices.column(index) if self.shape.lanes > 1 and buffer.kind == "f" else None
+        return place.stride if place and place.row == self.kernel.cell else 0
 
     def _lazy(self) -> set[int]:
         """Reads, and words that are known as steps from lane to lane, and are indices only."""
@@ -126,9 +211,11 @@ class Needs:
 
     @property
     def counts(self) -> list[str]:
-        """The parameters that say how many invocations and groups there are, if anybody asks."""
-        asked = self.uses[self.kernel.count] or self.uses[self.kernel.groups]
-        return ["i32 %count", "i32 %groups"] if asked else []
+        """Parameters: how many invocations and groups there are, if anybody asks, and arguments."""
+        k, many = self.kernel, self.shape.lanes > 1
+        asked = many and (self.uses[k.count] or self.uses[k.groups])
+        numbers = ["count", "groups"] if asked else []
+        return [f"i32 %{name}" for name in (*numbers, *k.arguments.values())]
 
 
 def produced(item: Item) -> Sequence[int]:

@@ -58,8 +58,9 @@ def print_kernel(
     For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
     workspace, first, end, stream)`` does those from ``first`` to ``end``, whole blocks of them.
     ``stream`` says that results are aligned to vectors and are to go past the cache. If the kernel
-    asks how many invocations or groups there are, ``count`` and ``groups`` follow. ``vector`` is
-    the shape of a register, if a block has several. What is long is compiled ``thorough``-ly, or,
+    asks how many invocations or groups there are, ``count`` and ``groups`` follow, and then its
+    arguments. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
+    a register, if a block has several. What is long is compiled ``thorough``-ly, or,
     with ``quick``, in the quickest way even if it has loops.
     """
     return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
@@ -143,7 +144,12 @@ class _Module:
         """All of a kernel for the invocation 0 of 1."""
         flow = self._flow()
         flow.scope(self.kernel.main)
-        return [*self._head("ptr %workspace"), *flow.write.lines, "  ret void", "}"]
+        return [
+            *self._head("ptr %workspace", *self.arrangement.counts),
+            *flow.write.lines,
+            "  ret void",
+            "}",
+        ]
 
     def _batch(self) -> list[str]:
         flow = self._flow()
@@ -173,8 +179,8 @@ class _Module:
     def _finish(self, flow: ControlFlow) -> None:
         """Store the rows of results."""
         a = self.arrangement
-        for rows in a.rows if a.in_memory else ():
-            if rows.buffer.space == "write":
+        for rows in a.turned:
+            if rows in a.written:
                 flow.turned(rows, False)
         rows = [r for r in self.arrangement.rows if r in flow.results]
         if not rows:

@@ -30,10 +30,11 @@ class Rowwise(Needs):
 
     def __init__(self, kernel: Kernel, shape: Shape) -> None:
         super().__init__(kernel, shape)
-        self.loaded = {item.buffer for item in self.statements if isinstance(item, Load)}
+        self.loaded = self._loaded_again()
+        """The written buffers of which something is loaded that may have been stored before."""
         self._found: dict[tuple[Scope, Buffer, int, int], Rows] = {}
         self.staged = self._staged()
-        self.operations = len(self.nodes) - len(self.products) - len(self.lazy)
+        self.operations = sum(i not in self.products and i not in self.lazy for i in self.nodes)
         self.columns_read: dict[int, tuple[Rows, int]] = {}
         """Where in rows each number that is read stands, if it does."""
         self.rows = self._rows()
@@ -47,6 +48,24 @@ class Rowwise(Needs):
             return None
         key = scope, buffer, place.row, place.stride
         return self._found.get(key) or self._found.setdefault(key, Rows(*key))
+
+    def _loaded_again(self) -> set[Buffer]:
+        stored, found = set[Buffer](), set[Buffer]()
+        for scope, item in self.kernel.items():
+            if isinstance(item, Store):
+                stored.add(item.buffer)
+            elif isinstance(item, Load) and (
+                item.buffer in stored or scope is not self.kernel.main
+            ):
+                found.add(item.buffer)
+        return found
+
+    def rows_loaded(self, s: Load) -> Rows | None:
+        """The rows of a buffer, not yet stored to, of which a statement reads a column."""
+        if s.buffer.space != "write" or s.buffer.kind != "f" or s.buffer in self.loaded:
+            return None
+        rows = self.rows_of(self.kernel.main, s.buffer, s.index)
+        return rows if rows and rows.stride > 1 else None
 
     def _staged(self) -> dict[Store, Rows]:
         """The stores that together write all columns of rows, and these rows."""
@@ -80,8 +99,17 @@ class Rowwise(Needs):
             if (rows := self.rows_of(self.kernel.home[i], read.buffer, index)) is not None:
                 found[rows] = None
                 self.columns_read[i] = rows, self.column(index)
-        found.update(dict.fromkeys(self.staged.values()))
+        loads = (self.rows_loaded(s) for s in self.statements if isinstance(s, Load))
+        found |= dict.fromkeys(rows for rows in loads if rows is not None)
         main, cell = self.kernel.main, self.kernel.cell
+        stay = [Rows(main, b, cell, stride) for b, stride in self.resident.items()]
+        self.staying = {rows.buffer: rows for rows in stay}
+        """Those that are columns in memory while the kernel runs, by their buffers."""
+        found |= dict.fromkeys(stay)
+        self.read = set(found)
+        """Those that are read."""
+        self.written = {*self.staged.values(), *stay}
+        found |= dict.fromkeys(self.staged.values())
         own = [rows for rows in found if rows.scope is main and rows.row == cell]
         turns = {s.scope: s.k for s in self.items if isinstance(s, For)}
         return own + [

@@ -128,7 +128,7 @@ class Values:
             slot = a.slots.get(i)
             assert slot is not None or i in a.special, f"value {i} was never computed"
             return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
-        if isinstance(self.graph.nodes[i][0], Read):
+        if isinstance(self.graph.nodes[i][0], Read) or i in a.reloaded:
             return self.read(i)
         writer = self._writer(i)
         writer.write((i,))
@@ -137,6 +137,8 @@ class Values:
     def _special(self, i: int) -> str:
         """What an invocation is."""
         k, words = self.kernel, self.type("u", True)
+        if i in k.arguments:
+            return f"%{k.arguments[i]}"
         if self.lanes == 1:
             return "1" if i in (k.count, k.groups) else "0"
         numbers = f"<{', '.join(f'i32 {n}' for n in range(self.lanes))}>"

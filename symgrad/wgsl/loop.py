@@ -17,6 +17,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.node import reachable
+from symgrad.expr.region import require_straight
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
@@ -122,6 +123,9 @@ class Loop:
     """
 
     def __init__(self, gpu: Gpu, iteration: Iteration, math: str = "accurate") -> None:
+        for part in (iteration.update, *([iteration.rows] if iteration.rows else [])):
+            ends = [i for o in part.outputs for i in o.nodes]
+            require_straight(part.graph, ends, f"{iteration.update.name}, steps inside a kernel")
         self.gpu, self.iteration = gpu, iteration
         self.seconds = 0.0
         """How long it took to compile what has been run so far."""

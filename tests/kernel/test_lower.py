@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from symgrad.errors import UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, EMPTY, EMPTY_W, GET, GET_W, PUT, PUT_W, ZEROS, length
 from symgrad.expr.evaluate import evaluate_graph
@@ -17,7 +16,7 @@ from symgrad.expr.region import TURNS, choice_op, close, hole, loop_op, pick
 from symgrad.expr.verify import verify as verify_graph
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import For, If, Kernel, Target
-from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
+from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
@@ -437,25 +436,6 @@ def test_indices_that_are_known_to_be_within_are_taken_as_they_are() -> None:
         loop = next(i for _, i in k.items() if isinstance(i, For))
         names = [k.graph.nodes[i][0].name for i in loop.scope.items if isinstance(i, int)]
         assert names == ["word_sub"]
-
-
-# where there can be none -------------------------------------------------------------------------
-
-
-def test_an_iteration_refuses_loops() -> None:
-    p = Program()
-    y, _ = p.loop(p.word(0), p.word(3), [p.x], lambda k, y: [p.graph.add(ops.mul, y, p.n)])
-    g = p.graph
-    g.sources.append(Place("f.py", 7, "loop"))
-    turning = Computation("step", g, (Output("s", (y, p.n)),))
-    plain = Computation("step", g, (Output("s", (p.x, g.constant(1.0))),))
-    rows = Reduction("rows", g, (Output("sums", (y,)),), 1, ())
-    for update, of_rows in ((turning, None), (plain, rows)):
-        with pytest.raises(UnsupportedError, match="step, steps inside a kernel: a loop cannot be"):
-            Iteration(update, 2, of_rows)
-    g.places[g.args(y)[0]] = 1
-    with pytest.raises(UnsupportedError, match=r'  at f\.py:7: "loop"'):
-        Iteration(turning, 2)
 
 
 # lines --------------------------------------------------------------------------------------------

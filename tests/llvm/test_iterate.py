@@ -22,22 +22,28 @@ from iterations import (
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration, Lookup
-from symgrad.llvm import body, dispatch, threads
-from symgrad.llvm import iterate as emitting
+from symgrad.kernel.programs.iterate import iterate_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm import arrangement, dispatch, masks, threads
+from symgrad.llvm import loop as running
 from symgrad.llvm.loop import Loop, run_from
+from symgrad.llvm.printer import print_kernel
 from symgrad.pipeline import DTypeName
 
 DTYPES = ["float32", "float64"]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
-@pytest.fixture(params=["registers", "once", "memory"])
+@pytest.fixture(params=["registers", "once", "parts", "memory"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All forms of a step, for iterations that are short enough for the first."""
-    if request.param == "memory":
-        monkeypatch.setattr(emitting, "LONG_BATCH", -1)
     if request.param == "once":
-        monkeypatch.setattr(emitting, "TWICE", -1)
+        monkeypatch.setattr(masks, "WRITTEN_TWICE", -1)
+    if request.param in ("parts", "memory"):
+        monkeypatch.setattr(arrangement, "LONG_BATCH", -1)
+        monkeypatch.setattr(arrangement, "FUNCTION", 5)
+    if request.param == "memory":
+        monkeypatch.setattr(running, "CARRIED", 0)
     return request.param
 
 
@@ -102,7 +108,7 @@ def test_long_bodies(dtype: DTypeName) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(20, 40, "both", dtype, more=130)
-    monkeypatch.setattr(body, "LONG_BATCH", 300)
+    monkeypatch.setattr(arrangement, "LONG_BATCH", 300)
     found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.shared, made.own)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
 
@@ -189,7 +195,8 @@ def test_the_source_is_the_same_every_time() -> None:
     shape = dispatch.host().shape("float32", True)
     functions = dispatch.definitions_for("accurate", "float32")
     made = fit(1, 1, "both").iteration
-    first, second = (emitting.emit_iteration(made, functions, shape) for _ in range(2))
+    kernels = [iterate_program(made, InStep(shape.lanes)) for _ in range(2)]
+    first, second = (print_kernel(k, functions, shape) for k in kernels)
     assert first == second
 
 
