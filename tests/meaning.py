@@ -57,6 +57,7 @@ def _threefry(a: int, b: int, *block: int) -> tuple[int, int]:
 
 
 MEANING: Final[dict[str, Callable[..., Any]]] = {
+    **{op.name: op.exact for op in TABLE.values() if op.exact},
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a,
     "fma": lambda a, b, c: a * b + c,

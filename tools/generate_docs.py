@@ -1,4 +1,4 @@
-"""Writes docs/ops.md, numpy.md, laws.md, by_hand.md and benchmarks.md from the tables they show.
+"""Writes the pages of docs/ that show tables, and the functions of the rows that are public.
 
 python tools/generate_docs.py [--check]
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,9 +32,11 @@ from symgrad.mathlib.define import functions, inlined
 from symgrad.pipeline import Options, simplified
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+FUNCTIONS_FILE = "symgrad/expr/functions.py"
 BENCHMARKS = ROOT / "benchmarks"
 NOTE = "<!-- Written by tools/generate_docs.py: change the table it names, and run it again. -->"
+BEGIN = "# Written by tools/generate_docs.py from the rows that are public:\n"
+END = "# The end of what is written by it.\n"
 INTEGER = 3
 """What stands for a constant integer argument."""
 
@@ -224,6 +227,24 @@ def wgsl(op: Op) -> str:
         return f"`{op.wgsl.format(*names(op))}`"
     own = f"`{accurate[op].name}({', '.join(names(op))})`"
     return own if op in fast else f"{own}; fast: `{op.wgsl.format(*names(op))}`"
+
+
+def functions_file() -> str:
+    """The module of public functions, with one for each row that is public."""
+    file = (ROOT / FUNCTIONS_FILE).read_text("utf-8")
+    start, begin, rest = file.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    rows = [op.name for op in TABLE.values() if op.public]
+    lines = [f"{name} = _public(ops.{name})" for name in rows]
+    exported = sorted([*rows, *re.findall(r"^def ([a-z]\w*)", after, re.MULTILINE)], key=natural)
+    names = [f'    "{name}",' for name in exported]
+    block = "\n".join([*lines, "", "__all__ = [", *names, "]", ""])
+    return start + begin + block + end + after
+
+
+def natural(name: str) -> list[str | int]:
+    """What names are sorted by, log2 before log10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 # --- NumPy ----------------------------------------------------------------------------------------
@@ -467,11 +488,12 @@ def cell(content: str) -> str:
 
 
 PAGES = {
-    "ops.md": ops_page,
-    "numpy.md": numpy_page,
-    "laws.md": laws_page,
-    "by_hand.md": by_hand_page,
-    "benchmarks.md": benchmarks_page,
+    "docs/ops.md": ops_page,
+    "docs/numpy.md": numpy_page,
+    "docs/laws.md": laws_page,
+    "docs/by_hand.md": by_hand_page,
+    "docs/benchmarks.md": benchmarks_page,
+    FUNCTIONS_FILE: functions_file,
 }
 
 
@@ -479,7 +501,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the pages, or with --check say which of them are out of date."""
     stale = 0
     for name, page in PAGES.items():
-        path, content = DOCS / name, page()
+        path, content = ROOT / name, page()
         if not path.exists() or path.read_text("utf-8") != content:
             stale += 1
             print(f"{name} is out of date" if "--check" in arguments else f"wrote {path}")

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from symgrad.expr import ops
+from symgrad.expr.interval import ANY, BELOW_ZERO, POSITIVE, Interval, join
 from symgrad.expr.node import CONST, WORD, Graph, Op, reachable
 from symgrad.expr.region import Choice, Loop, Pick
-
-Interval = tuple[float, float]
-ANY: Final = (-math.inf, math.inf)
-_BELOW_ZERO: Final = -5e-324
-"""The low end of an interval that contains -0.0 and nothing below it."""
-_POSITIVE: Final = (0.0, math.inf)
-
 
 _TINY: Final = 2.0**-126
 """Float32 results below this may be flushed to 0."""
 _WORDS: Final = (0.0, 2.0**32)
 """The interval of words as floats."""
-_LOWS: Final = (-math.inf, -1.0, _BELOW_ZERO, 0.0, 1.0)
+_LOWS: Final = (-math.inf, -1.0, BELOW_ZERO, 0.0, 1.0)
 _HIGHS: Final = (math.inf, 1.0, 0.0)
 """The ends that the intervals of carries are widened to."""
 _PASSES: Final = 6
@@ -38,7 +32,7 @@ _MARGIN: Final = 2.0**-22
 def rounded(interval: Interval) -> Interval:
     """The interval widened to what float32 makes of its ends: rounding, underflow, overflow."""
     low, high = interval
-    if math.isfinite(low) and low not in (0.0, _BELOW_ZERO):
+    if math.isfinite(low) and low not in (0.0, BELOW_ZERO):
         low = min(low - abs(low) * _MARGIN, _HUGE)
         low = 0.0 if 0 < low < _TINY else low
     if math.isfinite(high) and high != 0.0:
@@ -48,113 +42,10 @@ def rounded(interval: Interval) -> Interval:
     return low, high
 
 
-def _at_least(low: float) -> Callable[..., Interval]:
-    return lambda *_: (low, math.inf)
-
-
-def _within(low: float, high: float) -> Callable[..., Interval]:
-    return lambda *_: (low, high)
-
-
-def _add(a: Interval, b: Interval) -> Interval:
-    low, high = a[0] + b[0], a[1] + b[1]
-    return (-math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high)
-
-
-def _neg(a: Interval) -> Interval:
-    return (-a[1] if a[1] else _BELOW_ZERO, -a[0])
-
-
-def _signed(low: float, high: float) -> Interval:
-    """The interval of values that may be -0.0 wherever they may be 0."""
-    return (_BELOW_ZERO if low == 0.0 else low, high)
-
-
-def _mul(a: Interval, b: Interval) -> Interval:
-    if a[0] >= 0 and b[0] >= 0:
-        low, high = a[0] * b[0], a[1] * b[1]
-        return (0.0 if math.isnan(low) else low, math.inf if math.isnan(high) else high)
-    products = [x * y for x in a for y in b]
-    return ANY if any(map(math.isnan, products)) else _signed(min(products), max(products))
-
-
-def _abs(a: Interval) -> Interval:
-    return (a[0] if a[0] >= 0 else 0.0, max(abs(a[0]), abs(a[1])))
-
-
-def _reciprocal(a: Interval) -> Interval:
-    return (0.0, 1.0 / a[0] if a[0] > 0 else math.inf) if a[0] >= 0 else ANY
-
-
-def _log(a: Interval) -> Interval:
-    low, high = (math.log(v) if 0 < v < math.inf else v for v in a)
-    return _signed(low, high) if a[0] > 0 else (-math.inf, high if a[1] > 0 else math.inf)
-
-
-def _log1p(a: Interval) -> Interval:
-    return _log((a[0] + 1.0, a[1] + 1.0))
-
-
-def _maximum(a: Interval, b: Interval) -> Interval:
-    low = max(a[0], b[0])
-    tie = low == 0.0 and min(a[0], b[0]) < 0.0  # of +0.0 and -0.0 either may be the larger
-    return (_BELOW_ZERO if tie else low, max(a[1], b[1]))
-
-
 def _widened(a: Interval, b: Interval) -> Interval:
     """The interval a if b is within it, else one of few around both, so that widening ends."""
     low = a[0] if b[0] >= a[0] else max(x for x in _LOWS if x <= b[0])
     return (low, a[1] if b[1] <= a[1] else min(x for x in _HIGHS if x >= b[1]))
-
-
-def _join(_: Any, a: Interval, b: Interval) -> Interval:
-    return (min(a[0], b[0]), max(a[1], b[1]))
-
-
-_RULES: Final[dict[Op, Callable[..., Interval]]] = {
-    ops.opaque: lambda a: a,
-    ops.add: _add,
-    ops.sub: lambda a, b: _add(a, _neg(b)),
-    ops.neg: _neg,
-    ops.mul: _mul,
-    ops.div: lambda a, b: _mul(a, _reciprocal(b)),
-    ops.reciprocal: _reciprocal,
-    ops.abs: _abs,
-    ops.sqrt: lambda a: (
-        (math.sqrt(a[0]), math.sqrt(a[1])) if a[0] >= 0 else (_BELOW_ZERO, math.inf)
-    ),
-    ops.rsqrt: lambda a: _POSITIVE if a[0] >= 0 else ANY,
-    ops.where: _join,
-    ops.maximum: _maximum,
-    ops.minimum: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    ops.hypot: _at_least(0.0),
-    ops.pow: lambda a, _: _POSITIVE if a[0] >= 0 else ANY,
-    ops.log: _log,
-    ops.log1p: _log1p,
-    ops.exp: lambda a: (0.0, math.exp(min(a[1], 100.0))),
-    ops.exp2: lambda a: (0.0, 2.0 ** min(a[1], 130.0)),
-    ops.exp_neg_square: _within(0.0, 1.0),
-    ops.bell: _within(0.0, 1.0),
-    ops.normal_cdf: _within(0.0, 1.0),
-    ops.softplus: _at_least(0.0),
-    ops.cosh: _at_least(1.0),
-    ops.acosh: _at_least(0.0),
-    ops.acos: _within(0.0, 3.2),
-    ops.erfc: _within(0.0, 2.0),
-    ops.sigmoid: _within(0.0, 1.0),
-    ops.logistic: _within(0.0, 1.0),
-    ops.sin: _within(-1.0, 1.0),
-    ops.cos: _within(-1.0, 1.0),
-    ops.sine: _within(-1.0, 1.0),
-    ops.cosine: _within(-1.0, 1.0),
-    ops.sin_turns: _within(-1.0, 1.0),
-    ops.cos_turns: _within(-1.0, 1.0),
-    ops.tanh: _within(-1.0, 1.0),
-    ops.erf: _within(-1.0, 1.0),
-    ops.sign: _within(-1.0, 1.0),
-    ops.atan: _within(-1.6, 1.6),
-    ops.expm1: _at_least(-1.0),
-}
 
 
 _FINITE: Final[dict[Op, Callable[..., float]]] = {
@@ -202,16 +93,16 @@ class Facts:
             if math.isnan(value):
                 return ANY
             negative_zero = value == 0 and math.copysign(1, value) < 0
-            return rounded((_BELOW_ZERO if negative_zero else value, value))
+            return rounded((BELOW_ZERO if negative_zero else value, value))
         if op is ops.mul and self._is_square(i, depth):
-            return _POSITIVE
+            return POSITIVE
         if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
-            return _POSITIVE
+            return POSITIVE
         if op is ops.word_float:
             return self._known.get(node[1], _WORDS)
         if isinstance(op, Pick):
             return self._result(node[1], op.index, depth)
-        rule = _RULES.get(op)
+        rule = op.interval
         if rule is None:
             return ANY
         return rounded(rule(*(self._argument(a, depth + 1) for a in self.graph.args(i))))
@@ -231,7 +122,7 @@ class Facts:
         """The intervals of both sides of a choice together."""
         known = self._intervals(op.body.params, args[1:], depth)
         sides = [Facts(op.body.graph, known).all(side) for side in op.sides()]
-        return [_join(None, a, b) for a, b in zip(*sides, strict=True)]
+        return [join(None, a, b) for a, b in zip(*sides, strict=True)]
 
     def _carried(self, op: Loop, args: Sequence[int], depth: int) -> list[Interval]:
         """The intervals of what a loop carries, by induction: what a turn keeps is kept by all."""

@@ -46,76 +46,14 @@ def _public(op: Op) -> Callable[..., Any]:
     return function
 
 
+# Written by tools/generate_docs.py from the rows that are public:
 reciprocal = _public(ops.reciprocal)
 fma = _public(ops.fma)
-remainder = _public(ops.remainder)
-fmod = _public(ops.fmod)
-floor_divide = _public(ops.floor_divide)
 sqrt = _public(ops.sqrt)
 rsqrt = _public(ops.rsqrt)
-cbrt = _public(ops.cbrt)
-hypot = _public(ops.hypot)
-exp = _public(ops.exp)
-exp2 = _public(ops.exp2)
-expm1 = _public(ops.expm1)
-log = _public(ops.log)
-log2 = _public(ops.log2)
-log10 = _public(ops.log10)
-log1p = _public(ops.log1p)
-logaddexp = _public(ops.logaddexp)
-sin = _public(ops.sin)
-cos = _public(ops.cos)
-tan = _public(ops.tan)
-asin = _public(ops.asin)
-acos = _public(ops.acos)
-atan = _public(ops.atan)
-atan2 = _public(ops.atan2)
-sinh = _public(ops.sinh)
-cosh = _public(ops.cosh)
-tanh = _public(ops.tanh)
-asinh = _public(ops.asinh)
-acosh = _public(ops.acosh)
-atanh = _public(ops.atanh)
-erf = _public(ops.erf)
-erfc = _public(ops.erfc)
-sigmoid = _public(ops.sigmoid)
-softplus = _public(ops.softplus)
-relu = _public(ops.relu)
-silu = _public(ops.silu)
-gelu = _public(ops.gelu)
-gelu_tanh = _public(ops.gelu_tanh)
-xlogy = _public(ops.xlogy)
-xlog1py = _public(ops.xlog1py)
-entr = _public(ops.entr)
-logit = _public(ops.logit)
-log1mexp = _public(ops.log1mexp)
-huber = _public(ops.huber)
-gammaln = _public(ops.gammaln)
-digamma = _public(ops.digamma)
-sinc = _public(ops.sinc)
-log_ndtr = _public(ops.log_ndtr)
-ndtri = _public(ops.ndtri)
-erfinv = _public(ops.erfinv)
-i0e = _public(ops.i0e)
-i1e = _public(ops.i1e)
-j0 = _public(ops.j0)
-j1 = _public(ops.j1)
-betainc = _public(ops.betainc)
-betaincc = _public(ops.betaincc)
-gammainc = _public(ops.gammainc)
-gammaincc = _public(ops.gammaincc)
-ndtr = _public(ops.ndtr)
 abs = _public(ops.abs)
 sign = _public(ops.sign)
-floor = _public(ops.floor)
-ceil = _public(ops.ceil)
-round = _public(ops.round)
-trunc = _public(ops.trunc)
-fract = _public(ops.fract)
 copysign = _public(ops.copysign)
-minimum = _public(ops.minimum)
-maximum = _public(ops.maximum)
-clip = _public(ops.clip)
 logical_and = _public(ops.logical_and)
 logical_or = _public(ops.logical_or)
 logical_xor = _public(ops.logical_xor)
@@ -124,6 +62,155 @@ isnan = _public(ops.isnan)
 isinf = _public(ops.isinf)
 isfinite = _public(ops.isfinite)
 where = _public(ops.where)
+minimum = _public(ops.minimum)
+maximum = _public(ops.maximum)
+clip = _public(ops.clip)
+floor = _public(ops.floor)
+ceil = _public(ops.ceil)
+round = _public(ops.round)
+trunc = _public(ops.trunc)
+fract = _public(ops.fract)
+remainder = _public(ops.remainder)
+fmod = _public(ops.fmod)
+floor_divide = _public(ops.floor_divide)
+sinh = _public(ops.sinh)
+cosh = _public(ops.cosh)
+tanh = _public(ops.tanh)
+asinh = _public(ops.asinh)
+acosh = _public(ops.acosh)
+atanh = _public(ops.atanh)
+sigmoid = _public(ops.sigmoid)
+exp = _public(ops.exp)
+exp2 = _public(ops.exp2)
+expm1 = _public(ops.expm1)
+log = _public(ops.log)
+log2 = _public(ops.log2)
+log10 = _public(ops.log10)
+log1p = _public(ops.log1p)
+logaddexp = _public(ops.logaddexp)
+softplus = _public(ops.softplus)
+cbrt = _public(ops.cbrt)
+hypot = _public(ops.hypot)
+atan2 = _public(ops.atan2)
+sin = _public(ops.sin)
+cos = _public(ops.cos)
+tan = _public(ops.tan)
+asin = _public(ops.asin)
+acos = _public(ops.acos)
+atan = _public(ops.atan)
+erf = _public(ops.erf)
+erfc = _public(ops.erfc)
+ndtr = _public(ops.ndtr)
+relu = _public(ops.relu)
+silu = _public(ops.silu)
+gelu = _public(ops.gelu)
+gelu_tanh = _public(ops.gelu_tanh)
+gammaln = _public(ops.gammaln)
+digamma = _public(ops.digamma)
+xlogy = _public(ops.xlogy)
+xlog1py = _public(ops.xlog1py)
+entr = _public(ops.entr)
+logit = _public(ops.logit)
+log1mexp = _public(ops.log1mexp)
+huber = _public(ops.huber)
+sinc = _public(ops.sinc)
+log_ndtr = _public(ops.log_ndtr)
+erfinv = _public(ops.erfinv)
+ndtri = _public(ops.ndtri)
+i0e = _public(ops.i0e)
+i1e = _public(ops.i1e)
+j0 = _public(ops.j0)
+j1 = _public(ops.j1)
+gammainc = _public(ops.gammainc)
+gammaincc = _public(ops.gammaincc)
+betainc = _public(ops.betainc)
+betaincc = _public(ops.betaincc)
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "betainc",
+    "betaincc",
+    "cbrt",
+    "ceil",
+    "clip",
+    "copysign",
+    "cos",
+    "cosh",
+    "custom_vjp",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "fma",
+    "fmod",
+    "fract",
+    "gammainc",
+    "gammaincc",
+    "gammaln",
+    "gelu",
+    "gelu_tanh",
+    "huber",
+    "hypot",
+    "i0e",
+    "i1e",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "j0",
+    "j1",
+    "log",
+    "log1mexp",
+    "log1p",
+    "log2",
+    "log10",
+    "log_ndtr",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logit",
+    "maximum",
+    "minimum",
+    "ndtr",
+    "ndtri",
+    "pow",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinc",
+    "sinh",
+    "softplus",
+    "sqrt",
+    "stop_gradient",
+    "tan",
+    "tanh",
+    "trunc",
+    "where",
+    "xlog1py",
+    "xlogy",
+]
+# The end of what is written by it.
+
 _stop_gradient = _public(ops.stop_gradient)
 
 

@@ -69,6 +69,12 @@ class Op:
     scipy: bool = False
     """Whether ``scipy.special`` has a ufunc of this name and these arguments."""
     cost: int = 1
+    interval: Callable[..., tuple[float, float]] | None = None
+    """The `symgrad.expr.interval` of its values by those of its arguments."""
+    definition: Callable[..., Any] | None = None
+    """What kernels compute for it, by other rows, unless `symgrad.mathlib` defines it."""
+    public: bool = False
+    """Whether it is a function of `symgrad` for users."""
     parameters: int = 0
     """How many of the first arguments there is no derivative by: asking for one is an error."""
     commutative: bool = False

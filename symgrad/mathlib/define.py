@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
@@ -49,18 +49,26 @@ MATH: Final = get_args(Math)
 
 Formula = Callable[..., Any]
 
-INLINE: Final[tuple[Formula, ...]] = (
-    inline.relu, inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
+
+def _by_operation(*formulas: Formula) -> dict[Op, Formula]:
+    """Formulas by the operations whose names they bear."""
+    return {ops.TABLE[f.__name__]: f for f in formulas}
+
+
+INLINE: Final[Mapping[Op, Formula]] = _by_operation(
+    inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
     inline.decay_between, inline.sigmoid_difference, inline.logistic_difference,
     inline.one_minus_square, plane.real_reciprocal, plane.real_reciprocal_square,
     plane.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
-    inline.xlogy, inline.xlog1py, inline.entr, inline.logit, inline.log1mexp,
-    inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope, bessel.i0e, bessel.i1e,
+    inline.logit, inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
+    bessel.i0e, bessel.i1e,
     integers.uint32, integers.int32, integers.uint32_float, integers.int32_float,
     integers.threefry_first, integers.threefry_second,
-)  # fmt: skip
-FORMULAS: Final[tuple[Formula, ...]] = (
+) | {op: op.definition for op in ops.TABLE.values() if op.definition}  # fmt: skip
+"""The definitions that graphs in float32 expand, those in rows of the op table among them."""
+
+FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
     order.minimum, order.maximum, order.sign,
     quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod, quotient.wide_div,
     powers.pow, powers.cbrt, powers.hypot,
@@ -81,13 +89,15 @@ FORMULAS: Final[tuple[Formula, ...]] = (
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
 )  # fmt: skip
-"""The definitions, each named as its operation."""
+"""The definitions that are functions of a kernel."""
 
-
-ROUNDED: Final[tuple[Formula, ...]] = (
+ROUNDED: Final[Mapping[Op, Formula]] = _by_operation(
     rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt,
 )  # fmt: skip
 """What math="strict" defines besides, for devices that do not round it correctly."""
+
+DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
+"""The definitions in float64."""
 
 _RARE: Final = frozenset({
     ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus,
@@ -131,14 +141,16 @@ class Functions(Mapping[Op, Function]):
     ``finish`` makes of a definition what is kept.
     """
 
-    def __init__(self, formulas: Iterable[Formula], finish: Callable[[Function], Function]) -> None:
-        self._formulas = {ops.TABLE[f.__name__]: f for f in formulas}
+    def __init__(
+        self, formulas: Mapping[Op, Formula], finish: Callable[[Function], Function]
+    ) -> None:
+        self._formulas = formulas
         self._finish = finish
         self._made: dict[Op, Function] = {}
 
     def __getitem__(self, op: Op) -> Function:
         if op not in self._made:
-            self._made[op] = self._finish(define(self._formulas[op]))
+            self._made[op] = self._finish(define(op, self._formulas[op]))
         return self._made[op]
 
     def __contains__(self, op: object) -> bool:
@@ -164,7 +176,7 @@ def functions(math: str) -> Mapping[Op, Function]:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    return _named([*_formulas(math), *(ROUNDED if math == "strict" else ())], math)
+    return _named({**_formulas(math), **(ROUNDED if math == "strict" else {})}, math)
 
 
 @cache
@@ -173,12 +185,12 @@ def rounding_functions(math: str) -> Mapping[Op, Function]:
     return _named(_formulas(math), math)
 
 
-def _formulas(math: str) -> list[Formula]:
-    every = (*FORMULAS, *INLINE)
-    return [f for f in every if math != "fast" or not ops.TABLE[f.__name__].wgsl]
+def _formulas(math: str) -> dict[Op, Formula]:
+    every = {**FORMULAS, **INLINE}
+    return {op: f for op, f in every.items() if math != "fast" or not op.wgsl}
 
 
-def _named(formulas: Iterable[Formula], math: str) -> Functions:
+def _named(formulas: Mapping[Op, Formula], math: str) -> Functions:
     return Functions(formulas, partial(_with_barriers, math=math))
 
 
@@ -186,9 +198,7 @@ def _named(formulas: Iterable[Formula], math: str) -> Functions:
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
     turned = (ops.sin, ops.cos, ops.tan)
-    return Functions(
-        double_all.FORMULAS, lambda f: replace(f, bound=TRIG_BOUND) if f.op in turned else f
-    )
+    return Functions(DOUBLE, lambda f: replace(f, bound=TRIG_BOUND) if f.op in turned else f)
 
 
 def name_of(op: Op) -> str:
@@ -206,10 +216,8 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    kept = {f.__name__ for f in double_all.FORMULAS} if dtype == "float64" else set[str]()
-    expanded: dict[Op, Definition] = {
-        ops.TABLE[f.__name__]: _expansion(f) for f in INLINE if f.__name__ not in kept
-    }
+    kept = DOUBLE if dtype == "float64" else {}
+    expanded = {op: _expansion(op, f) for op, f in INLINE.items() if op not in kept}
     return MappingProxyType(
         {
             **expanded,
@@ -253,50 +261,46 @@ def _require(math: str) -> None:
 
 
 @cache
-def define(formula: Formula) -> Function:
-    """The function of a formula that is named as its operation."""
-    op = ops.TABLE[formula.__name__]
-    traced, root = _trace(formula)
+def define(op: Op, formula: Formula) -> Function:
+    """The function of an operation that a formula defines."""
+    traced, root = _trace(op, formula)
     graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
-    doc = (formula.__doc__ or "").partition("\n")[0]
+    doc = (formula.__doc__ or f"{op.meaning}.").partition("\n")[0]
     return Function(op, name_of(op), graph, root, tuple(inputs_of(graph)), doc)
 
 
 @cache
-def _trace(formula: Formula) -> tuple[Graph, int]:
+def _trace(op: Op, formula: Formula) -> tuple[Graph, int]:
     """The graph of a definition, whose inputs are named as its parameters, and its root."""
     graph = Graph()
     graph.tracing = False
     code = formula.__code__
     names = code.co_varnames[: code.co_argcount]
-    kinds = ops.TABLE[formula.__name__].signature
-    made = [WRAP[t](graph, graph.input(n, t)) for n, t in zip(names, kinds, strict=False)]
+    kinds = zip(names, op.signature, strict=False)
+    made = [WRAP[t](graph, graph.input(n, t)) for n, t in kinds]
     return graph, formula(*made).id
 
 
 @cache
 def primitive(math: str) -> Mapping[Op, Definition]:
     """The definitions that leave nothing but operations of the device: for an interpreter."""
-    own = {op: _expansion(_formula(op)) for op in functions(math)}
+    formulas = {**FORMULAS, **INLINE, **ROUNDED}
+    own = {op: _expansion(op, formulas[op]) for op in functions(math)}
     return MappingProxyType({**own, **inlined(math)})
 
 
-def _formula(op: Op) -> Formula:
-    return next(f for f in (*FORMULAS, *INLINE, *ROUNDED) if f.__name__ == op.name)
-
-
-def _expansion(formula: Formula) -> Definition:
+def _expansion(op: Op, formula: Formula) -> Definition:
     """The definition that writes the formula's graph into a rewriter's."""
 
     def expand(rewriter: Rewriter, *arguments: int) -> int:
-        return _replay(_formula_steps(formula), rewriter, arguments)
+        return _replay(_formula_steps(op, formula), rewriter, arguments)
 
     return expand
 
 
 @cache
-def _formula_steps(formula: Formula) -> Steps:
-    return _steps(*_trace(formula))
+def _formula_steps(op: Op, formula: Formula) -> Steps:
+    return _steps(*_trace(op, formula))
 
 
 def _expand_integer_pow(rewriter: Rewriter, x: int, exponent: int) -> int:

@@ -26,11 +26,6 @@ Parts = tuple[Expr, Expr, Expr]
 """e, 1/(1 + e) and the scale of e."""
 
 
-def relu(x: Expr) -> Expr:
-    """x where x > 0, else 0; NaN stays NaN."""
-    return ops.where((x > 0.0) | ops.isnan(x), x, 0.0)
-
-
 def sigmoid(x: Expr) -> Expr:
     """1/(1 + e) for x >= 0, else e/(1 + e), e = exp(-|x|), which its derivative needs as well."""
     e = ops.exp(-ops.abs(x))
@@ -204,22 +199,6 @@ def _shifted(c: Expr, value: Expr, x: Expr, k: int) -> Expr:
     return value * ops.where(grows, 1.0, c)
 
 
-def xlogy(x: Expr, y: Expr) -> Expr:
-    """x log(y), 0 where x is 0."""
-    return ops.where((x == 0.0) & ~ops.isnan(y), 0.0, x * ops.log(y))
-
-
-def xlog1py(x: Expr, y: Expr) -> Expr:
-    """x log1p(y), 0 where x is 0."""
-    return ops.where((x == 0.0) & ~ops.isnan(y), 0.0, x * ops.log1p(y))
-
-
-def entr(x: Expr) -> Expr:
-    """-x log(x), 0 at 0 and -inf below."""
-    value = ops.where(x == 0.0, 0.0, -x * ops.log(x))
-    return ops.where(x < 0.0, -math.inf, value)
-
-
 def logit(x: Expr) -> Expr:
     """2 atanh(2 x - 1), whose argument is exact from 1/4 on; the logarithm of x/(1 - x) below."""
     far = x < 0.25
@@ -251,10 +230,3 @@ def ndtri_slope(p: Expr) -> Expr:
     far = tail * ops.inverse_mills(-ops.abs(y))
     centre = math.sqrt(2.0 * math.pi) * ops.exp(ops.where(near, 0.5 * (y * y), 0.0))
     return ops.where(near, centre, ops.where(tail == 0.0, math.inf, 1.0 / far))
-
-
-def log1mexp(x: Expr) -> Expr:
-    """log(-expm1(-x)) below ln 2, log1p(-exp(-x)) above."""
-    small = x < math.log(2.0)
-    less = ops.log(ops.where(small, -ops.expm1(-x), 1.0))
-    return ops.where(small, less, ops.log1p(-ops.exp(-x)))

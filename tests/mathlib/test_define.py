@@ -62,7 +62,7 @@ def test_a_function_is_defined_when_it_is_first_asked_for() -> None:
         made.append(function.name)
         return function
 
-    some = Functions([exponential.exp, exponential.log], note)
+    some = Functions({ops.exp: exponential.exp, ops.log: exponential.log}, note)
     assert ops.log in some and ops.sin not in some and list(some) == [ops.exp, ops.log]
     assert made == []
     assert some[ops.log] is some[ops.log] and made == ["sg_log"]

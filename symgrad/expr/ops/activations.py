@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.expr import reference
 from symgrad.expr.node import Masked, Op
 from symgrad.expr.ops.arithmetic import abs
-from symgrad.expr.ops.comparison import where
+from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.hyperbolic import logistic, tanh
 from symgrad.expr.ops.normal import bell, fading
 
@@ -18,12 +18,15 @@ relu = Op(
     name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",
     cost=2, vjp=lambda g, y, x: (Masked(~(x <= 0.0), where(x > 0.0, g, x)),),
     edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
+    public=True,
+    definition=lambda x: where((x > 0.0) | isnan(x), x, 0.0),
 )  # fmt: skip
 silu = Op(
     name="silu", signature="f->f", reference=reference.silu, cost=24,
     meaning="x*sigmoid(x), also called swish; 0 at -inf", partials=lambda y, x: (silu_slope(x),),
     transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
     points=((0.5,), (-4.0,), (0.0,)),
+    public=True,
 )  # fmt: skip
 silu_slope = Op(
     name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
@@ -37,6 +40,7 @@ gelu = Op(
     meaning="x*Phi(x), Phi the normal distribution function (the exact form); 0 at -inf",
     partials=lambda y, x: (gelu_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1e20,), (-3e38,)),
+    public=True,
 )  # fmt: skip
 
 
@@ -56,6 +60,7 @@ gelu_tanh = Op(
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
     partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (31.0,), (-3e38,)),
+    public=True,
 )  # fmt: skip
 
 

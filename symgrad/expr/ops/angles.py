@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.node import Op
 
 quarters = Op(
@@ -41,20 +41,24 @@ far_tan = Op(
 sin_turns = Op(
     name="sin_turns", signature="f->f", reference=reference.sin_turns, cost=14, transcendental=True,
     meaning="the sine of x turns, sin(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
+    interval=interval.within(-1.0, 1.0),
 )  # fmt: skip
 cos_turns = Op(
     name="cos_turns", signature="f->f", reference=reference.cos_turns, cost=12, transcendental=True,
     meaning="the cosine of x turns, cos(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
+    interval=interval.within(-1.0, 1.0),
 )  # fmt: skip
 sine = Op(
     name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,
     meaning="the sine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
     points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
+    interval=interval.within(-1.0, 1.0),
 )  # fmt: skip
 cosine = Op(
     name="cosine", signature="ff->f", reference=reference.cosine, cost=12, transcendental=True,
     meaning="the cosine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
     points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
+    interval=interval.within(-1.0, 1.0),
 )  # fmt: skip
 tangent = Op(
     name="tangent", signature="ff->f", reference=reference.tangent, cost=16, transcendental=True,

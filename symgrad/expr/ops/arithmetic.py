@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.law import exact, finite, nonnegative, nonzero, real
 from symgrad.expr.node import Op
 
@@ -18,6 +18,7 @@ add = Op(
         real(a + 0.0, a),
     ),
     edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+    interval=interval.add,
 )  # fmt: skip
 sub = Op(
     name="sub", signature="ff->f", reference=np.subtract, meaning="a - b",
@@ -30,6 +31,7 @@ sub = Op(
         real(a - a, 0.0, when=finite(a)),
     ),
     edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+    interval=lambda a, b: interval.add(a, interval.neg(b)),
 )  # fmt: skip
 mul = Op(
     name="mul", signature="ff->f", reference=np.multiply, meaning="a * b", commutative=True,
@@ -43,6 +45,7 @@ mul = Op(
         real(a * 0.0, 0.0, when=finite(a)),
     ),
     edges="0 * inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
+    interval=interval.mul,
 )  # fmt: skip
 div = Op(
     name="div", signature="ff->f", reference=np.divide, meaning="a / b", cost=4,
@@ -61,12 +64,14 @@ div = Op(
     ),
     domain="b != 0", edges="a/0 is ±inf, 0/0 is NaN; d/db is -(a/b)/b, so no square overflows",
     points=((1.5, -0.7), (0.4, 2.0)),
+    interval=lambda a, b: interval.mul(a, interval.reciprocal(b)),
 )  # fmt: skip
 neg = Op(
     name="neg", signature="f->f", reference=np.negative, meaning="-a",
     llvm="fneg {f} {0}", wgsl="-{0}",
     partials=lambda y, a: (-1,), latex="-{0}",
     laws=lambda a: (exact(neg(-a), a),), points=((1.5,), (-0.25,)),
+    interval=interval.neg,
 )  # fmt: skip
 reciprocal = Op(
     name="reciprocal", signature="f->f", reference=reference.reciprocal, meaning="1 / a", cost=4,
@@ -78,12 +83,14 @@ reciprocal = Op(
         real(reciprocal(sqrt(a)), rsqrt(a)),
     ),
     domain="a != 0", edges="±inf at ±0", points=((1.5,), (-0.25,)),
+    interval=interval.reciprocal, public=True,
 )  # fmt: skip
 fma = Op(
     name="fma", signature="fff->f", reference=reference.fma, meaning="a * b + c", cost=1,
     llvm="call {f} @llvm.fma.{m}({f} {0}, {f} {1}, {f} {2})",
     wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
     edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
+    public=True,
 )  # fmt: skip
 sqrt = Op(
     name="sqrt", signature="f->f", reference=np.sqrt, meaning="the square root", cost=4,
@@ -93,6 +100,7 @@ sqrt = Op(
         real(sqrt(x * x), abs(x)),
     ),
     domain="x >= 0", edges="the derivative at 0 is inf", points=((2.0,), (0.3,)),
+    interval=interval.sqrt, public=True,
 )  # fmt: skip
 rsqrt = Op(
     name="rsqrt", signature="f->f", reference=reference.rsqrt, meaning="1/sqrt(x)", cost=4,
@@ -100,6 +108,7 @@ rsqrt = Op(
     wgsl="inverseSqrt({0})", partials=lambda y, x: ((-0.5 * y) * (y * y),),
     latex=r"\frac{{1}}{{\sqrt{{{0}}}}}",
     domain="x > 0", edges="inf at 0", points=((2.0,), (0.3,)),
+    interval=interval.power, public=True,
 )  # fmt: skip
 abs = Op(
     name="abs", signature="f->f", reference=np.abs, meaning="|x|",
@@ -111,11 +120,13 @@ abs = Op(
         exact(abs(x), x, when=nonnegative(x)),
     ),
     edges="the derivative at 0 is 0", whole=True, points=((0.5,), (-4.0,)),
+    interval=interval.abs, public=True,
 )  # fmt: skip
 sign = Op(
     name="sign", signature="f->f", reference=np.sign, meaning="-1, 0 or 1", cost=2,
     partials=lambda y, x: (None,), edges="sign(0) is 0, sign(NaN) is NaN; the derivative is 0",
     whole=True, points=((0.5,), (-4.0,), (0.0,)),
+    interval=interval.within(-1.0, 1.0), public=True,
 )  # fmt: skip
 one_minus_square = Op(
     name="one_minus_square", signature="f->f", reference=lambda x: (1 - x) * (1 + x), cost=3,
@@ -130,6 +141,7 @@ copysign = Op(
     llvm="call {f} @llvm.copysign.{m}({f} {0}, {f} {1})",
     wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x7fffffffu) | (bitcast<u32>({1}) & 0x80000000u))",
     points=((1.5, -2.0), (-0.5, 3.0)),
+    public=True,
 )  # fmt: skip
 stop_gradient = Op(
     name="stop_gradient", signature="f->f", reference=np.positive, cost=0,
@@ -141,4 +153,5 @@ opaque = Op(
     meaning="x, rounded where it stands: no compiler can see through it",
     partials=lambda y, x: (1,), points=((1.5,),),
     wgsl="bitcast<f32>(bitcast<u32>({0}) ^ params.zero)",
+    interval=lambda a: a,
 )  # fmt: skip

@@ -84,6 +84,7 @@ i0e = Op(
     latex=r"e^{{-\left|{0}\right|}}I_0\left({0}\right)",
     edges="the derivative is taken to be 0 at 0, where the slopes are 1 and -1",
     points=((0.5,), (-0.25,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
+    public=True,
 )  # fmt: skip
 i1e = Op(
     name="i1e", signature="f->f", reference=reference.i1e, cost=60, transcendental=True,
@@ -93,4 +94,5 @@ i1e = Op(
     latex=r"e^{{-\left|{0}\right|}}I_1\left({0}\right)",
     edges="the second derivative is taken to be 0 at 0, where it jumps",
     points=((0.5,), (-0.25,), (2.0,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
+    public=True,
 )  # fmt: skip

@@ -35,6 +35,7 @@ j0 = Op(
     exact=lambda x: _mp.besselj(0, x), sympy=lambda x: _sp.besselj(0, x), scipy=True,
     latex=r"J_0\left({0}\right)", edges=f"0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.7,), (3.0,), (-4.6,), (7.0,), (9.7,), (-123.4,)),
+    public=True,
 )  # fmt: skip
 j1 = Op(
     name="j1", signature="f->f", reference=reference.j1, cost=80, transcendental=True,
@@ -43,6 +44,7 @@ j1 = Op(
     exact=lambda x: _mp.besselj(1, x), sympy=lambda x: _sp.besselj(1, x), scipy=True,
     latex=r"J_1\left({0}\right)", edges=f"±0.0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
+    public=True,
 )  # fmt: skip
 j1_ratio = Op(
     name="j1_ratio", signature="f->f", reference=reference.j1_ratio, cost=90, transcendental=True,

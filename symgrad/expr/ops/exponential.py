@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.law import positive, real
 from symgrad.expr.node import Handle, Op
 from symgrad.expr.ops.arithmetic import reciprocal
@@ -22,6 +22,7 @@ exp = Op(
     wgsl="exp({0})",
     partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
     laws=lambda x: (real(exp(log(x)), x, when=positive(x)),), points=((1.5,), (-2.0,)),
+    interval=lambda a: (0.0, math.exp(min(a[1], 100.0))), public=True,
 )  # fmt: skip
 
 
@@ -36,12 +37,14 @@ exp2 = Op(
     wgsl="exp2({0})",
     partials=lambda y, x: (_exp2_slope(y, x),), transcendental=True, latex="2^{{{0}}}",
     scipy=True, points=((1.5,), (-2.0,)),
+    interval=lambda a: (0.0, 2.0 ** min(a[1], 130.0)), public=True,
 )  # fmt: skip
 expm1 = Op(
     name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
     meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
     edges="the derivative is exp(x) itself, not the value plus 1",
     scipy=True, points=((1e-3,), (-2.0,), (1.5,)),
+    interval=interval.at_least(-1.0), public=True,
 )  # fmt: skip
 log = Op(
     name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
@@ -51,6 +54,7 @@ log = Op(
     laws=lambda x: (real(log(exp(x)), x),),
     domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative",
     points=((2.0,), (0.3,)),
+    interval=interval.log, public=True,
 )  # fmt: skip
 log2 = Op(
     name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
@@ -58,11 +62,13 @@ log2 = Op(
     wgsl="log2({0})", partials=lambda y, x: (at_nan(x < 0.0, (1.0 / LN2) / x),),
     transcendental=True, laws=lambda x: (real(log2(exp2(x)), x),),
     domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+    public=True,
 )  # fmt: skip
 log10 = Op(
     name="log10", signature="f->f", reference=np.log10, meaning="the logarithm to base 10",
     cost=11, partials=lambda y, x: (at_nan(x < 0.0, (1.0 / math.log(10.0)) / x),),
     transcendental=True, domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
+    public=True,
 )  # fmt: skip
 log1p = Op(
     name="log1p", signature="f->f", reference=np.log1p, cost=18, transcendental=True,
@@ -70,6 +76,7 @@ log1p = Op(
     partials=lambda y, x: (at_nan(x < -1.0, reciprocal(1.0 + x)),),
     domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
     scipy=True, points=((1e-3,), (2.0,), (-0.4,)),
+    interval=interval.log1p, public=True,
 )  # fmt: skip
 
 
@@ -104,9 +111,11 @@ logaddexp = Op(
         (1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (0.0, 0.0), (-3.0, -3.0), (1e4, 1e4), (1.0, 1.0001),
         (1e-6, 0.0), (0.0, 40.0), (30.0, -20.0),
     ),
+    public=True,
 )  # fmt: skip
 softplus = Op(
     name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",
     cost=32, partials=lambda y, x: (sigmoid(x),), transcendental=True,
     points=((0.5,), (-30.0,), (100.0,)),
+    interval=interval.at_least(0.0), public=True,
 )  # fmt: skip

@@ -88,6 +88,7 @@ gammaln = Op(
     edges="inf at 0, -1, -2, ... and at ±inf; near its zeros below 0 only the absolute error is "
     "small",
     scipy=True, points=((0.3,), (1.0,), (1.5,), (2.0,), (2.7,), (3.5,), (20.0,), (-0.4,), (-1.7,)),
+    public=True,
 )  # fmt: skip
 digamma = Op(
     name="digamma", signature="f->f", reference=reference.digamma, cost=80, transcendental=True,
@@ -98,6 +99,7 @@ digamma = Op(
     edges="-inf at 0, inf at -0.0, NaN at -1, -2, ...; near its zeros below 0 only the absolute "
     "error is small",
     points=((0.3,), (1.0,), (1.5,), (2.0,), (3.0,), (20.0,), (-0.4,), (-1.7,)),
+    public=True,
 )  # fmt: skip
 trigamma = Op(
     name="trigamma", signature="f->f", reference=lambda x: reference.polygamma(1, x), cost=70,

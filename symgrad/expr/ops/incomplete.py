@@ -53,6 +53,7 @@ gammainc = Op(
     edges="0 at x = 0 and for infinite a, 1 at x = inf and for a = 0, else NaN; there is no "
     "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 80.0)),
+    public=True,
 )  # fmt: skip
 gammaincc = Op(
     name="gammaincc", signature="ff->f", reference=reference.gammaincc, cost=750,
@@ -65,6 +66,7 @@ gammaincc = Op(
     edges="1 at x = 0 and for infinite a, 0 at x = inf and for a = 0, else NaN; there is no "
     "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 130.0)),
+    public=True,
 )  # fmt: skip
 gamma_density = Op(
     name="gamma_density", signature="ff->f", reference=reference.gamma_density, cost=150,
@@ -88,6 +90,7 @@ betainc = Op(
     edges="0 at x = 0, for b = 0 and for infinite a, 1 at x = 1, for a = 0 and for infinite b, "
     "else NaN; there is no derivative by a or b; NaN for finite a or b above 2**60",
     points=_BETA_POINTS,
+    public=True,
 )  # fmt: skip
 betaincc = Op(
     name="betaincc", signature="fff->f", reference=reference.betaincc, cost=2200,
@@ -100,6 +103,7 @@ betaincc = Op(
     edges="1 less those of betainc; there is no derivative by a or b; NaN for finite a or b above "
     "2**60",
     points=_BETA_POINTS,
+    public=True,
 )  # fmt: skip
 beta_density = Op(
     name="beta_density", signature="fff->f", reference=reference.beta_density, cost=1000,

@@ -10,7 +10,7 @@ from symgrad.expr.lazy import mpmath as _mp
 from symgrad.expr.lazy import sympy as _sp
 from symgrad.expr.node import Op
 from symgrad.expr.ops.arithmetic import abs, reciprocal
-from symgrad.expr.ops.comparison import at_nan, where
+from symgrad.expr.ops.comparison import at_nan, isnan, where
 from symgrad.expr.ops.exponential import exp, expm1, log, log1p
 
 
@@ -25,6 +25,8 @@ xlogy = Op(
     exact=lambda x, y: x * _mp.log(y) if x else x, sympy=lambda x, y: x * _sp.log(y),
     domain="y >= 0, or x = 0", edges="0 at x = 0 unless y is NaN; d/dx is log(y) there, d/dy 0",
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1.0), (-0.3, 20.0)),
+    public=True,
+    definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log(y)),
 )  # fmt: skip
 xlog1py = Op(
     name="xlog1py", signature="ff->f", reference=reference.xlog1py, cost=22, transcendental=True,
@@ -33,6 +35,8 @@ xlog1py = Op(
     exact=lambda x, y: x * _mp.log1p(y) if x else x, sympy=lambda x, y: x * _sp.log(1 + y),
     domain="y >= -1, or x = 0", edges="0 at x = 0 unless y is NaN; d/dx is log1p(y) there, d/dy 0",
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1e-3), (-0.3, -0.4)),
+    public=True,
+    definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log1p(y)),
 )  # fmt: skip
 entr = Op(
     name="entr", signature="f->f", reference=reference.entr, cost=14, transcendental=True,
@@ -42,6 +46,8 @@ entr = Op(
     edges="0 at 0, where the derivative is inf; -inf for x < 0; the derivative has only a small "
     "absolute error near its root 1/e",
     scipy=True, points=((0.5,), (1.0,), (3.0,), (1e-3,)),
+    public=True,
+    definition=lambda x: where(x < 0.0, -math.inf, where(x == 0.0, 0.0, -x * log(x))),
 )  # fmt: skip
 logit = Op(
     name="logit", signature="f->f", reference=reference.logit, cost=40, transcendental=True,
@@ -51,12 +57,20 @@ logit = Op(
     sympy=lambda x: _sp.log(x / (1 - x)), domain="0 <= x <= 1",
     edges="-inf at 0 and inf at 1, the derivative inf; NaN beyond",
     scipy=True, points=((0.5,), (0.25,), (0.75,), (0.1,), (1e-3,), (0.999,), (0.6,)),
+    public=True,
 )  # fmt: skip
 
 
 def _log1mexp_slope(x: Any) -> Any:
     """1/(exp(x) - 1), which does not overflow."""
     return at_nan(x < 0.0, exp(-x) / -expm1(-x))
+
+
+def _log1mexp(x: Any) -> Any:
+    """log(-expm1(-x)) below ln 2, log1p(-exp(-x)) above."""
+    small = x < math.log(2.0)
+    less = log(where(small, -expm1(-x), 1.0))
+    return where(small, less, log1p(-exp(-x)))
 
 
 log1mexp = Op(
@@ -67,6 +81,8 @@ log1mexp = Op(
     sympy=lambda x: _sp.log(1 - _sp.exp(-x)),
     domain="x >= 0", edges="-inf at 0, where the derivative is inf; NaN for x < 0",
     points=((0.7,), (0.6931471805599453,), (0.5,), (1e-3,), (3.0,), (30.0,)),
+    public=True,
+    definition=_log1mexp,
 )  # fmt: skip
 
 
@@ -82,4 +98,5 @@ huber = Op(
     meaning="r**2/2 for |r| <= delta, else delta*(|r| - delta/2): Huber's loss of a residual r",
     compose=_huber, domain="delta >= 0",
     edges="inf for delta < 0", scipy=True, points=((1.0, 0.5), (0.5, -2.0)),
+    public=True,
 )  # fmt: skip

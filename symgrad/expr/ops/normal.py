@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.node import Op
 from symgrad.expr.ops.comparison import where
 
@@ -19,12 +19,14 @@ exp_neg_square = Op(
     name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
     meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
+    interval=interval.within(0.0, 1.0),
 )  # fmt: skip
 erf = Op(
     name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
     partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
     latex=r"\mathrm{{erf}}\left({0}\right)", scipy=True,
     points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
+    interval=interval.within(-1.0, 1.0), public=True,
 )  # fmt: skip
 erfc = Op(
     name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
@@ -32,11 +34,13 @@ erfc = Op(
     partials=lambda y, x: ((-2.0 / math.sqrt(math.pi)) * exp_neg_square(x),),
     latex=r"\mathrm{{erfc}}\left({0}\right)", scipy=True,
     points=((0.5,), (-2.0,), (4.0,), (0.0,), (1.0001,), (3e38,), (-3e38,)),
+    interval=interval.within(0.0, 2.0), public=True,
 )  # fmt: skip
 bell = Op(
     name="bell", signature="f->f", reference=reference.bell, cost=14,
     meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
+    interval=interval.within(0.0, 1.0),
 )  # fmt: skip
 normal_cdf = Op(
     name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
@@ -44,9 +48,11 @@ normal_cdf = Op(
     partials=lambda y, x: ((1.0 / math.sqrt(2.0 * math.pi)) * bell(x),),
     latex=r"\Phi\left({0}\right)",
     points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
+    interval=interval.within(0.0, 1.0),
 )  # fmt: skip
 ndtr = Op(
     name="ndtr", signature="f->f", reference=reference.normal_cdf, cost=40, transcendental=True,
     meaning="the normal distribution function, as SciPy calls it", compose=normal_cdf,
     scipy=True, points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
+    public=True,
 )  # fmt: skip

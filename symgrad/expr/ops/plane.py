@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.node import Op
 
 POINTS = (
@@ -54,6 +54,7 @@ hypot = Op(
     meaning="sqrt(a**2 + b**2) without overflow",
     partials=lambda y, a, b: (direction(a, b), direction(b, a)),
     edges="the derivative at (0, 0) is (0, 0), that by an infinite argument ±1", points=POINTS,
+    interval=interval.at_least(0.0), public=True,
 )  # fmt: skip
 atan2 = Op(
     name="atan2", signature="ff->f", reference=np.arctan2, cost=20, transcendental=True,
@@ -61,4 +62,5 @@ atan2 = Op(
     partials=lambda _, y, x: (real_reciprocal(x, y), -real_reciprocal(y, x)),
     edges="atan2(0, 0) is 0 with C's signs, its derivative there and at infinity (0, 0)",
     points=((0.5, 1.5), (-1.0, -2.0), (3.0, -0.1), *POINTS),
+    public=True,
 )  # fmt: skip

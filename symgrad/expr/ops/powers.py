@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import reference
+from symgrad.expr import interval, reference
 from symgrad.expr.node import Op
 from symgrad.expr.ops.arithmetic import reciprocal, stop_gradient
 from symgrad.expr.ops.comparison import isnan, where
@@ -84,9 +84,11 @@ pow = Op(
         (1.0, 0.0), (1.0, 1.0), (1.0, 2.5), (3.0, 2.0), (3.0, -2.0), (2.0, 1.0000001),
         (2.0, 0.99999994), (1.5, 1e-6), (1e5, 1.000001), (1.00001, 3.7), (1e-20, 4.0),
     ),
+    interval=interval.power,
 )  # fmt: skip
 cbrt = Op(
     name="cbrt", signature="f->f", reference=np.cbrt, meaning="the real cube root", cost=20,
     partials=lambda y, x: (reciprocal(3.0 * (y * y)),), latex=r"\sqrt[3]{{{0}}}",
     edges="the derivative at 0 is inf", scipy=True, points=((2.0,), (-0.3,)),
+    public=True,
 )  # fmt: skip

@@ -74,6 +74,7 @@ log_ndtr = Op(
     exact=lambda x: _mp.log(_mp.ncdf(x)) if x < 0 else _mp.log1p(-_mp.ncdf(-x)),
     latex=r"\ln\Phi\left({0}\right)", edges="-inf at -inf, -0.0 at inf",
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,), (-30.0,), (7.0,)),
+    public=True,
 )  # fmt: skip
 inverse_mills = Op(
     name="inverse_mills", signature="f->f", reference=reference.inverse_mills, cost=60,
@@ -94,6 +95,7 @@ erfinv = Op(
     latex=r"\mathrm{{erf}}^{{-1}}\left({0}\right)",
     edges="±inf at ±1, where the derivative is inf; NaN beyond",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (0.9,), (-0.999,), (1e-3,)),
+    public=True,
 )  # fmt: skip
 erfinv_slope = Op(
     name="erfinv_slope", signature="f->f", reference=reference.erfinv_slope, cost=120,
@@ -109,6 +111,7 @@ ndtri = Op(
     latex=r"\Phi^{{-1}}\left({0}\right)",
     edges="-inf at 0 and inf at 1, where the derivative is inf; NaN beyond",
     points=((0.5,), (0.3,), (0.25,), (0.75,), (1e-3,), (1e-30,), (0.99,)),
+    public=True,
 )  # fmt: skip
 ndtri_slope = Op(
     name="ndtri_slope", signature="f->f", reference=reference.ndtri_slope, cost=120,

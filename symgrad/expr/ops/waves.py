@@ -42,6 +42,7 @@ sinc = Op(
     sympy=lambda x: _sp.sinc(_sp.pi * x),
     edges="exactly 0 where x is whole; NaN at ±inf",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (-1.3,), (2.2,), (50.3,)),
+    public=True,
 )  # fmt: skip
 sinc_ratio = Op(
     name="sinc_ratio", signature="f->f", reference=reference.sinc_ratio, cost=40,
