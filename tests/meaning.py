@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from mpmath import mp, mpf
 
+from symgrad.expr.ops import TABLE
+
 
 def sigma(x: Any) -> Any:
     return 1 / (1 + mp.exp(-x))
