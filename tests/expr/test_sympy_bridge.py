@@ -36,7 +36,7 @@ BITS: Final = {
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
     "far_sin", "far_cos", "far_tan", "sin_turns", "cos_turns",
     "scalb", "exponent", "significand", "upper", "first_digits",
-    "word_eq", "uint32", "int32", "uint32_float", "int32_float", "threefry_first",
+    "word_eq", "uint32_float", "int32_float", "threefry_first",
     "threefry_second",
 }  # fmt: skip
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES and op.name not in BITS]
