@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,13 +12,13 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.cache import Once
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputError
 from symgrad.expr.expression import Expr
 from symgrad.expr.show import formula
 from symgrad.expr.tree import Tree
-from symgrad.front.column_results import ColumnResults, column_results
 from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
-from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
+from symgrad.front.points import Inputs
+from symgrad.front.running import Running
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel
 from symgrad.optimize.result import as_scipy
@@ -30,11 +29,11 @@ from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
 from symgrad.report.show_kernel import html
 from symgrad.values.parameters import rows_of
-from symgrad.values.results import Array, Result, Scalar
+from symgrad.values.results import Result, Scalar
 from symgrad.wgsl.array import DeviceArray
 
 
-class Kernel:
+class Kernel(Running):
     """A traced, differentiated and compiled function of n numbers.
 
     ``wgsl`` is the source, ``stats`` its size, ``expr`` the results as expressions, ``device``
@@ -53,21 +52,10 @@ class Kernel:
         expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
         derived: Derived | None = None,
     ) -> None:  # fmt: skip
-        self._shaders, self._results = shaders, results
-        self._computation, self._options = shaders.computation, shaders.options
-        self._inputs, self._expressions = inputs, expressions
-        self._seconds, self._single, self._derived = dict(seconds), single, derived or Derived()
-        self.device = device
-        self._program: Any = None
-        self._by_columns: Once[None, ColumnResults | None] = Once(1)
+        super().__init__(shaders, results, inputs, device, single)
+        self._expressions = expressions
+        self._seconds, self._derived = dict(seconds), derived or Derived()
         self._flags: Once[None, Kernel | None] = Once(1)
-        self._bound: Bound | None = None
-        self._lock, self._local = threading.Lock(), threading.local()
-        self._dtype = np.dtype(self._options.dtype)
-        self._backend = backend_of(device)
-        self._backend.require(self._options.dtype)
-        # the shape of a point that goes straight to the CPU; None where none does
-        self._point_shape = (inputs.total,) if self._backend.on_host else None
 
     # running -------------------------------------------------------------------------------------
 
@@ -154,100 +142,6 @@ class Kernel:
         return Kernel(
             shaders, (Scalar(),), self._inputs, self._expressions, self.device, {}, single=True
         )
-
-    def _run_point(self, x: np.ndarray) -> Any:
-        try:
-            put, call, readers = self._local.point
-        except AttributeError:
-            put, call, readers = self._local.point = self._point()
-        put[:] = x
-        call()
-        found = [read() for read in readers]
-        return found[0] if self._single else tuple(found)
-
-    def _filler(self) -> Filler:
-        """What this thread writes nested points with."""
-        try:
-            return self._local.filler
-        except AttributeError:
-            given, row = self._inputs, np.empty(self._inputs.total, self._dtype)
-            filler = self._local.filler = Filler(given.names[0], given.trees[0], row)
-            return filler
-
-    def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
-        """Where this thread puts a point, what computes it, and what reads the results."""
-        room = self._compiled().room()
-        pairs = zip(self._results, room.outputs, strict=True)
-        return room.x, room.call, [result.reader(columns) for result, columns in pairs]
-
-    def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
-        found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
-        return found[0] if self._single else tuple(found)
-
-    def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
-        bound = self._bound
-        if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
-            bound.call()
-            return out
-        program = self._program or self._compiled()
-        given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
-        if self._are_on_device(arrays):
-            self._run_on_device(program, arrays, given)
-            return out
-        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
-        rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
-        plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
-        shared = any(np.may_share_memory(points, room) for mine in rooms for room in mine)
-        if shared or not plain:
-            self._copy(program.run(points), batch, rooms)
-            return out
-        flat = [room.reshape(len(points), -1) for (room,) in rooms]
-        if not self._backend.on_host:
-            program.run_into(points, flat)
-            return out
-        call = program.bind(points, flat)
-        call()
-        # x was taken as it is, and out is what it was: a list may hold other arrays next time
-        fixed = isinstance(out, (tuple, np.ndarray))
-        if fixed and len(arrays) == 1 and np.may_share_memory(arrays[0], points):
-            self._bound = Bound(arrays[0], out, call)
-        return out
-
-    def _copy(
-        self, columns: Sequence[Any], batch: tuple[int, ...], rooms: Sequence[list[np.ndarray]]
-    ) -> None:
-        """Copy results to the user's arrays."""
-        for result, mine, name, found in zip(
-            self._results, rooms, self.outputs, columns, strict=True
-        ):
-            for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
-                np.copyto(room, part)
-
-    def _are_on_device(self, arrays: Sequence[Any]) -> bool:
-        return not self._backend.on_host and self._inputs.are_on_device(arrays)
-
-    def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
-        if self._backend.on_host:
-            raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
-        points, batch = self._inputs.pack_on_device(arrays)
-        if not out:
-            make = partial(column_results, self._shaders, self._results, self.device)
-            columns = self._by_columns.get(None, make)
-            found = columns and columns.run(points, batch)
-            if found is not None:
-                return found
-        rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
-        return self._returned(program.run_on_device(points, rooms), batch)
-
-    def _compiled(self) -> Any:
-        with self._lock:
-            if self._program is None:
-                self._program = self._backend.program(self._shaders)
-            return self._program
-
-    @property
-    def _compile_seconds(self) -> dict[str, float]:
-        return {} if self._program is None else {"compile": self._program.seconds}
 
     def minimize(
         self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, **options: Any
@@ -371,16 +265,6 @@ class Kernel:
         return self._expressions.first()
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the arrays that ``run`` returns."""
-        return tuple(o.name for o in self._computation.outputs)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the results."""
-        return self._dtype
-
-    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the variables."""
         return tuple(self._computation.graph.names)
@@ -410,16 +294,13 @@ class Kernel:
         return formula(self._expressions.in_groups()[0][0])
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in vars(self).items() if k not in _PROCESS}
+        state = super().__getstate__()
+        del state["_flags"]
         return state | {"_expressions": self._expressions.without_code()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _program=None, _by_columns=Once(1), _flags=Once(1), _bound=None)
-        self._lock, self._local = threading.Lock(), threading.local()
-
-
-_PROCESS = "_program", "_by_columns", "_flags", "_bound", "_lock", "_local"
-"""What of a kernel belongs to its process, and does not travel."""
+        super().__setstate__(state)
+        self._flags = Once(1)
 
 
 _shared: Once[Any, Kernel] = Once(CACHED_NODES)

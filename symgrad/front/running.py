@@ -1,0 +1,170 @@
+"""How a kernel is run: on points of the host or of a GPU, one or many, into arrays of any kind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.backend import backend_of
+from symgrad.cache import Once
+from symgrad.errors import InputTypeError
+from symgrad.front.column_results import ColumnResults, column_results
+from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
+from symgrad.pipeline import Shaders
+from symgrad.values.results import Array, Result, Scalar
+
+
+class Running:
+    """A kernel as what its calls need: the compiled program, and what is kept from call to call."""
+
+    def __init__(
+        self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
+        device: targets.Device, single: bool,
+    ) -> None:  # fmt: skip
+        self._shaders, self._results, self._single = shaders, results, single
+        self._computation, self._options = shaders.computation, shaders.options
+        self._inputs, self.device = inputs, device
+        self._dtype = np.dtype(self._options.dtype)
+        self._backend = backend_of(device)
+        self._backend.require(self._options.dtype)
+        # the shape of a point that goes straight to the CPU; None where none does
+        self._point_shape = (inputs.total,) if self._backend.on_host else None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what belongs to this process."""
+        self._program: Any = None
+        self._by_columns: Once[None, ColumnResults | None] = Once(1)
+        self._bound: Bound | None = None
+        self._lock, self._local = threading.Lock(), threading.local()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the arrays that ``run`` returns."""
+        return tuple(o.name for o in self._computation.outputs)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the results."""
+        return self._dtype
+
+    def _run_point(self, x: np.ndarray) -> Any:
+        try:
+            put, call, readers = self._local.point
+        except AttributeError:
+            put, call, readers = self._local.point = self._point()
+        put[:] = x
+        call()
+        found = [read() for read in readers]
+        return found[0] if self._single else tuple(found)
+
+    def _filler(self) -> Filler:
+        """What this thread writes nested points with."""
+        try:
+            return self._local.filler
+        except AttributeError:
+            given, row = self._inputs, np.empty(self._inputs.total, self._dtype)
+            filler = self._local.filler = Filler(given.names[0], given.trees[0], row)
+            return filler
+
+    def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
+        """Where this thread puts a point, what computes it, and what reads the results."""
+        room = self._compiled().room()
+        pairs = zip(self._results, room.outputs, strict=True)
+        return room.x, room.call, [result.reader(columns) for result, columns in pairs]
+
+    def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
+        found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
+        return found[0] if self._single else tuple(found)
+
+    def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
+        bound = self._bound
+        if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
+            bound.call()
+            return out
+        program = self._program or self._compiled()
+        given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
+        if self._are_on_device(arrays):
+            self._run_on_device(program, arrays, given)
+            return out
+        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
+        if self._must_copy(points, rooms):
+            self._copy(program.run(points), batch, rooms)
+            return out
+        flat = [room.reshape(len(points), -1) for (room,) in rooms]
+        if not self._backend.on_host:
+            program.run_into(points, flat)
+            return out
+        call = program.bind(points, flat)
+        call()
+        self._keep(arrays, points, out, call)
+        return out
+
+    def _must_copy(self, points: np.ndarray, rooms: Sequence[list[np.ndarray]]) -> bool:
+        """Whether results cannot be written to the user's arrays as they are computed."""
+        plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
+        return not plain or any(np.may_share_memory(points, r) for mine in rooms for r in mine)
+
+    def _keep(
+        self, arrays: Sequence[Any], points: np.ndarray, out: Any, call: Callable[[], None]
+    ) -> None:
+        """Keep a call for the same arrays, if x was taken as it is, and out is what it was.
+
+        A list may hold other arrays next time.
+        """
+        fixed = isinstance(out, (tuple, np.ndarray))
+        if fixed and len(arrays) == 1 and np.may_share_memory(arrays[0], points):
+            self._bound = Bound(arrays[0], out, call)
+
+    def _copy(
+        self, columns: Sequence[Any], batch: tuple[int, ...], rooms: Sequence[list[np.ndarray]]
+    ) -> None:
+        """Copy results to the user's arrays."""
+        for result, mine, name, found in zip(
+            self._results, rooms, self.outputs, columns, strict=True
+        ):
+            for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
+                np.copyto(room, part)
+
+    def _are_on_device(self, arrays: Sequence[Any]) -> bool:
+        return not self._backend.on_host and self._inputs.are_on_device(arrays)
+
+    def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
+        if self._backend.on_host:
+            raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
+        points, batch = self._inputs.pack_on_device(arrays)
+        if not out:
+            make = partial(column_results, self._shaders, self._results, self.device)
+            columns = self._by_columns.get(None, make)
+            found = columns and columns.run(points, batch)
+            if found is not None:
+                return found
+        rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
+        return self._returned(program.run_on_device(points, rooms), batch)
+
+    def _compiled(self) -> Any:
+        with self._lock:
+            if self._program is None:
+                self._program = self._backend.program(self._shaders)
+            return self._program
+
+    @property
+    def _compile_seconds(self) -> dict[str, float]:
+        return {} if self._program is None else {"compile": self._program.seconds}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in _PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+
+_PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
+"""What of a kernel belongs to its process, and does not travel."""
