@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -99,18 +99,10 @@ class LevenbergMarquardt(Method):
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
-        point, loss, gradient, half, scales, damping, growth, promised, size, unit = memory
-        first = at.step == 0.0
-        sound = functions.isfinite(np.sum(at.gradient) + at.hessian.trace())
-        inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
-        hidden = _hidden(size, loss, at.eps)
-        blind, ahead = hidden(promised), sound & (promised > 0.0)
-        along = -0.5 * ((gradient + at.gradient) @ (at.x - point))  # the trapezoidal rule
-        level = blind & hidden(0.5 * (at.loss - loss))
-        fall = functions.where(level, along, loss - at.loss)
-        quality, lower = fall * inverse, ahead & (fall >= 0.0)
-        took = lower | first
-        damping, growth = _damping(first, took, quality, damping, growth, at.eps)
+        point, loss, gradient, half, scales, damping, growth, *_, unit = memory
+        seen = _judged(at, memory)
+        took = seen.lower | seen.first
+        damping, growth = _damping(seen.first, took, seen.quality, damping, growth, at.eps)
         point, gradient = choose(took, at.x, point), choose(took, at.gradient, gradient)
         matrix, loss = kept(took, at.hessian, half), functions.where(took, at.loss, loss)
         diagonal = matrix.diagonal()
@@ -121,27 +113,11 @@ class LevenbergMarquardt(Method):
         known, whole = TERM_ROUNDINGS * at.eps * spread <= promised, True if cut is None else ~cut
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
-        active = at.bounds.active(point, gradient)
-        left = where_free(gradient, active) * (1.0 / _gradient_unit(at.eps))
-        squares = [g * g for g in left]
-        unit = functions.where(first, functions.minimum(at.loss, 1.0), unit)
-        gone = loss <= at.eps**1.5 * unit  # less of the residuals is rounding of their terms
+        unit = functions.where(seen.first, functions.minimum(at.loss, 1.0), unit)
         size = point @ (diagonal * point)
+        here = _Here(point, loss, gradient, diagonal, scales, damping, promised, size, unit, known)
         memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size, unit
-        ratio = promised * inverse
-        good = blind | (lower & (quality > 0.25))
-        worn = blind & ~first & (ratio >= 0.9) & (damping <= 2.0 * _least_damping(at.eps))
-        near = promised <= functions.maximum(DECREASE_ROUNDINGS * at.eps * loss, at.eps**2 * size)
-        lost = worn & ~near & ~known
-        told = functions.isfinite(np.sum(squares)) & ~lost
-        return Move(
-            trial, memory, point, loss, _orthogonal(squares, diagonal, loss, promised, at.eps),
-            settled=_close(promised, ratio, loss, good), finite=sound | ~first, whole=whole,
-            slight=_slight(squares, diagonal, loss, size, at.eps, told), solved=lambda _: gone,
-            stuck=lost | (damping > 1.0 / at.eps**2), worn=worn & near,
-            flat=_flat(diagonal, scales, point, loss, active, at.eps),
-            onward=(promised > 0.0) & hidden(promised) & known,
-        )  # fmt: skip
+        return _move(at, seen, here, Move(trial, memory, point, loss, whole=whole))
 
     def _step(
         self, at: Evaluation, point: Any, gradient: Any, matrix: Normal, added: Any,
@@ -180,6 +156,81 @@ class LevenbergMarquardt(Method):
             loss=DECREASE_ROUNDINGS * eps,
             step=DECREASE_ROUNDINGS * eps,
         )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What an evaluation says of the step to it: how good that was, and what rounding hides.
+
+    ``lower`` is whether the loss is; ``hidden`` whether a change of it is rounding, and ``blind``
+    whether the one that was promised is.
+    """
+
+    first: Any
+    sound: Any
+    inverse: Any
+    hidden: Callable[[Any], Any]
+    blind: Any
+    lower: Any
+    quality: Any
+
+
+def _judged(at: Evaluation, memory: Memory) -> _Judged:
+    assert at.hessian is not None, "least squares are given JᵀJ"
+    point, loss, gradient, *_, promised, size, _ = memory
+    first = at.step == 0.0
+    sound = functions.isfinite(np.sum(at.gradient) + at.hessian.trace())
+    inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
+    hidden = _hidden(size, loss, at.eps)
+    blind, ahead = hidden(promised), sound & (promised > 0.0)
+    along = -0.5 * ((gradient + at.gradient) @ (at.x - point))  # the trapezoidal rule
+    level = blind & hidden(0.5 * (at.loss - loss))
+    fall = functions.where(level, along, loss - at.loss)
+    quality, lower = fall * inverse, ahead & (fall >= 0.0)
+    return _Judged(first, sound, inverse, hidden, blind, lower, quality)
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Where a problem is after a step, and what the next one promises.
+
+    ``known`` is whether that is no rounding error of its terms.
+    """
+
+    point: Any
+    loss: Any
+    gradient: Any
+    diagonal: Any
+    scales: Any
+    damping: Any
+    promised: Any
+    size: Any
+    unit: Any
+    known: Any
+
+
+def _move(at: Evaluation, seen: _Judged, here: _Here, move: Move) -> Move:
+    """The move, with what tells of its end."""
+    eps, loss, promised = at.eps, here.loss, here.promised
+    active = at.bounds.active(here.point, here.gradient)
+    left = where_free(here.gradient, active) * (1.0 / _gradient_unit(eps))
+    squares = [g * g for g in left]
+    gone = loss <= eps**1.5 * here.unit  # less of the residuals is rounding of their terms
+    ratio = promised * seen.inverse
+    good = seen.blind | (seen.lower & (seen.quality > 0.25))
+    still = (ratio >= 0.9) & (here.damping <= 2.0 * _least_damping(eps))
+    worn = seen.blind & ~seen.first & still
+    near = promised <= functions.maximum(DECREASE_ROUNDINGS * eps * loss, eps**2 * here.size)
+    lost = worn & ~near & ~here.known
+    told = functions.isfinite(np.sum(squares)) & ~lost
+    return replace(
+        move, measure=_orthogonal(squares, here.diagonal, loss, promised, eps),
+        settled=_close(promised, ratio, loss, good), finite=seen.sound | ~seen.first,
+        slight=_slight(squares, here.diagonal, loss, here.size, eps, told),
+        solved=lambda _: gone, stuck=lost | (here.damping > 1.0 / eps**2), worn=worn & near,
+        flat=_flat(here.diagonal, here.scales, here.point, loss, active, eps),
+        onward=(promised > 0.0) & seen.hidden(promised) & here.known,
+    )  # fmt: skip
 
 
 def _least_damping(eps: float) -> float:
