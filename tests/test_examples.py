@@ -25,6 +25,8 @@ SMALL = {
     "09_network_from_disk.py": ("--rows", "60000", "--batch", "500", "--epochs", "5"),
     "10_torch_and_optax.py": (),
     "11_bundle_adjustment.py": ("--cameras", "12", "--points", "200"),
+    "12_hares_and_lynx.py": ("--curves", "50"),
+    "13_kalman_filter.py": ("--side", "40"),
 }
 """The arguments that make an example quick."""
 

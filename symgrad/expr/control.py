@@ -250,7 +250,7 @@ def scan(
     def turn(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
         return paired(step(carry, given[loop.counter]), step)
 
-    traced = _traced_loop(graph, turns, step, init, turn)
+    traced = _traced_loop(graph, turns, step, init, turn, ("k", *_names(step)[:1]))
     kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
     puts = kept.written(traced.loop)
     ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
@@ -270,7 +270,7 @@ class _Traced:
 
 def _traced_loop(
     graph: Graph, turns: Turns, body: Callable[..., Any], init: Any,
-    turn: Callable[[OpenLoop, Any], tuple[Any, Any]],
+    turn: Callable[[OpenLoop, Any], tuple[Any, Any]], names: Sequence[str] | None = None,
 ) -> _Traced:  # fmt: skip
     """A loop that carries arrays in memory where its body makes such of them.
 
@@ -279,7 +279,7 @@ def _traced_loop(
     inits, nest = flattened(graph, init, "the first carry")
     what = f"what {describe(body)} returns"
     while True:
-        loop = OpenLoop(graph, turns, _names(body))
+        loop = OpenLoop(graph, turns, names or _names(body))
         result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
         found = nest.in_memory(flattened(graph, result, what)[1])
         if found == nest:
