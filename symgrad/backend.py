@@ -205,7 +205,8 @@ class Wgpu:
     def program(self, shaders: Shaders) -> wgsl.Program:
         """A computation at many points, an invocation each."""
         self.require(shaders.options.dtype)
-        return wgsl.Program(self.owner, shaders.modules, shaders.layout, shaders.turns)
+        made = shaders.modules, shaders.layout, shaders.turns, shaders.tables
+        return wgsl.Program(self.owner, *made)
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
         """Sums over the rows of a table, by workgroups."""

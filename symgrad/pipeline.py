@@ -229,6 +229,11 @@ class Shaders:
         return self._printed.turns
 
     @property
+    def tables(self) -> tuple[tuple[float, ...], ...]:
+        """The constants that stand in memory: see `Printed`."""
+        return self._printed.tables
+
+    @property
     def layout(self) -> Layout:
         """The buffers of the kernel."""
         counts = tuple(len(o.nodes) for o in self.computation.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from symgrad.expr import ops
@@ -13,25 +14,31 @@ from symgrad.expr.region import Loop, close, hole, loop_op
 LEAST_TURNS: Final = 2**12
 """Turns from which on the sums that a loop carries are compensated."""
 
+PLAIN: Final = 2**5
+"""Terms of a sum that is one of those of another sum up to which it is not compensated."""
+
 MOST_TERMS: Final = 64
 """Terms of a sum up to which the carry is looked for among them."""
 
 
-def compensated(op: Loop, runs: int = 1) -> tuple[Loop, int]:
+def compensated(op: Loop, runs: int = 1, anew: Container[int] = ()) -> tuple[Loop, int]:
     """The loop, and how many carries it has more, each 0 at first, behind its own.
 
     A carry x that becomes a sum x + d has another one, what its sums have lost by rounding: it is
     added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it. The
-    turns that count are those of all ``runs``, as a sum may go on from run to run.
+    turns that count are those of all ``runs``, as a sum may go on from run to run, but for carries
+    ``anew``, which begin at 0 in each, and have few terms. A loop inside has turns as well.
     """
-    if op.most is None or op.most * runs < LEAST_TURNS:
+    terms = (op.most or 0) * _turns_inside(op)
+    if terms * runs < LEAST_TURNS:
         return op, 0
+    short = terms <= PLAIN
     graph, m, yields = op.body.copy(), op.carries, list(op.body.yields)
     k, *params = op.body.params
     errors: list[int] = []
     lost: list[int] = []
     for j in range(m):
-        term = _term(graph, params[j], yields[j])
+        term = None if short and j in anew else _term(graph, params[j], yields[j])
         if term is not None:
             name = f"{graph.names[1 + j]}_error"
             graph.place = graph.places[yields[j]]
@@ -42,6 +49,12 @@ def compensated(op: Loop, runs: int = 1) -> tuple[Loop, int]:
         graph, [k, *params[:m], *errors, *params[m:]], [*yields[:m], *lost, *yields[m:]]
     )
     return loop_op(region, m + len(lost), op.test, op.down, op.most), len(lost)
+
+
+def _turns_inside(op: Loop) -> int:
+    """The most turns, in a turn of this loop, of one inside it, with those inside that."""
+    inside = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
+    return max(((loop.most or 1) * _turns_inside(loop) for loop in inside), default=1)
 
 
 def _two_sum(graph: Graph, x: int, d: int) -> tuple[int, int]:

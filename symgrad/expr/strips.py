@@ -15,11 +15,15 @@ from typing import Final, Literal, get_args
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.arrays import size_of
+from symgrad.expr.compensate import PLAIN
 from symgrad.expr.node import TRUTH, WORD, Graph
 from symgrad.expr.region import TURNS, Loop, close, loop_op, pick
 
 KEPT: Final = 2**12
 """Numbers that a loop keeps for its transpose at most, for each point: 16 KiB in float32."""
+
+NEAR: Final = 2**6
+"""Numbers that a strip keeps if it can: so many stay in a GPU's own memory of an invocation."""
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
 """What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
@@ -43,11 +47,20 @@ def strip_length(op: Loop, numbers: int, kept: int = KEPT, choice: Checkpoint = 
         return 0
     root = math.isqrt(max(op.most, 1) - 1) + 1
     if choice == "auto":
-        each = -(-numbers // op.most)
-        length = max(root, -(-op.most * each // max(1, kept))) if numbers > kept else 0
+        length = _shortest(op.most, -(-numbers // op.most), root, kept) if numbers > kept else 0
     else:
         length = root if choice == "sqrt" else choice
     return length if length < op.most else 0
+
+
+def _shortest(turns: int, each: int, root: int, kept: int) -> int:
+    """A strip that stays near if what there is at the start of all fits; else sqrt(n), or more.
+
+    Sums within one that is so short need no care.
+    """
+    near = min(NEAR // each, PLAIN)
+    fits = near and -(-turns // near) * each <= kept // 2
+    return near if fits and near < root else max(root, -(-turns * each // max(1, kept)))
 
 
 def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from symgrad.expr.arrays import ADD_AT, GET, PUT, ZEROS, length, size_of
+from symgrad.expr.arrays import ADD_AT, FRESH, GET, PUT, ZEROS, length, size_of
 from symgrad.expr.cotangents import (
     STRUCTURES,
     Part,
@@ -60,6 +60,7 @@ class Sweep:
         """The cotangents of arrays, as far as they are made."""
         self._reads: dict[int, list[tuple[int, int]]] = {}
         self._tuples: dict[int, dict[int, Part]] = {}
+        self._put_together: dict[int, bool] = {}
         seeds = list(seeds)
         self.order = active_between(graph, [i for i, _ in seeds], list(wrt))
         self.active = set(self.order)
@@ -138,8 +139,25 @@ class Sweep:
             if self.is_moved(value):
                 self.give(value, (None, graph.add(GET, bar, at)))
             if self.is_moved(array):
-                clear = (PUT, bar, at, graph.constant(0.0))
-                self.give(array, (None, graph.add(*clear) if op is PUT else bar))
+                if op is PUT and not self._is_put_together(i):
+                    bar = graph.add(PUT, bar, at, graph.constant(0.0))
+                self.give(array, (None, bar))
+
+    def _is_put_together(self, i: int) -> bool:
+        """Whether an array is made of numbers at known places, each of which is written once.
+
+        Then nobody reads what the cotangent of the array before has there.
+        """
+        if i not in self._put_together:
+            nodes, versions, places = self.graph.nodes, list[int](), list[int]()
+            while nodes[i][0] is PUT and nodes[nodes[i][2]][0] is WORD:
+                versions.append(i)
+                places.append(nodes[nodes[i][2]][1])
+                i = nodes[i][1]
+            once = nodes[i][0] in FRESH and len(set(places)) == len(places)
+            inside = bool(places) and max(places) < length(self.graph, i)
+            self._put_together |= dict.fromkeys([*versions, i], once and inside)
+        return self._put_together[i]
 
 
 def summed_arrays(graph: Graph, a: int, b: int) -> int:

@@ -121,7 +121,8 @@ class _Turn(Restoring):
         }
         reverse, _ = close(graph, [self.k, *sources], list(self.results.values()), self.replace)
         back = loop_op(reverse, len(self.results), False, not op.down, op.most)
-        back, count = compensated(back, self.asked.runs)
+        anew = {j for j, (kind, _) in enumerate(self.results) if kind == "sum"}
+        back, count = compensated(back, self.asked.runs, anew)
         errors: list[Source] = [("error", 0)] * count
         given, n = list(sources.values()), len(self.results)
         return Transposed(

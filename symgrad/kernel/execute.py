@@ -111,7 +111,10 @@ class _Run:
             kernel.groups: np.uint32(groups),
         }  # fmt: skip
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
-        self.read = {b: arrays[b.name].reshape(-1) for b in kernel.buffers if b.space == "read"}
+        self.read = {
+            b: arrays[b.name].reshape(-1) if b.data is None else np.array(b.data, dtype)
+            for b in kernel.buffers if b.space == "read"
+        }  # fmt: skip
         self.shared = {
             b: _Shared(b, self._memory(b, arrays)) for b in kernel.buffers
             if b.space in ("write", "group")

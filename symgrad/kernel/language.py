@@ -65,9 +65,9 @@ class Read(Op):
 class Buffer:
     """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
 
-    Of ``quads`` every index is 4 q + c,
-    with c a known number below 4: targets may read or write numbers of one q together. Of one that
-    is ``atomic``, several groups add to the same numbers.
+    Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
+    numbers of one q together. Of one that is ``atomic``, several groups add to the same numbers.
+    ``data`` are the numbers of one that is read, if the kernel knows them, and not the host.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Buffer:
     size: int = 0
     quads: bool = False
     atomic: bool = False
+    data: tuple[float, ...] | None = field(default=None, repr=False)
     read: Read = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -419,6 +420,7 @@ class Kernel:
     def buffer(
         self, name: str, space: Space, kind: str = "f", size: int = 0, *,
         quads: bool = False, atomic: bool = False, open_ended: bool = False,
+        data: tuple[float, ...] | None = None,
     ) -> Buffer:  # fmt: skip
         """A new buffer; no two of a kernel have one name.
 
@@ -426,7 +428,7 @@ class Kernel:
         """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size, quads, atomic))
+        self.buffers.append(Buffer(name, space, kind, size, quads, atomic, data))
         return self.buffers[-1]
 
     def length(self, buffer: Buffer) -> int:

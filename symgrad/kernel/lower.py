@@ -12,9 +12,10 @@ from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
 from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.views import View, element
 
-Value = int | Buffer
-"""What a node of level 1 is in a kernel: a value, or the buffer that an array is in."""
+Value = int | Buffer | View
+"""What a node of level 1 is in a kernel: a value, or where an array is."""
 
 Copied = frozenset[tuple[int, int]]
 """Which nodes write to a copy of which arrays."""
@@ -36,7 +37,7 @@ def inline(
         kernel: what is written to.
         graph: nodes, among them loops, choices and arrays.
         roots: what is needed of them.
-        known: what some nodes are, the graph's inputs among them; buffers are not written to.
+        known: what some nodes are, the graph's inputs among them; arrays are not written to.
         given: writes what any other input is, where it is first needed.
         in_turn: whether what one root needs comes before what is for the next, where there are no
             arrays. Next to each other, their square roots and divisions would wait for one another.
@@ -153,10 +154,10 @@ class _Lowering:
         (found,) = numbers([self.env[i]])
         return found
 
-    def array(self, i: int) -> Buffer:
-        """The buffer of a node that is an array."""
+    def array(self, i: int) -> Buffer | View:
+        """Where a node is that is an array."""
         found = self.env[i]
-        assert isinstance(found, Buffer), f"node {i} is no array"
+        assert not isinstance(found, int), f"node {i} is no array"
         return found
 
     # arrays --------------------------------------------------------------------------------------
@@ -175,13 +176,14 @@ class _Lowering:
         number = sum(b.space == "own" for b in self.kernel.buffers)
         return self.kernel.buffer(f"{known}_{number}", "own", kind, size)
 
-    def copy(self, source: Buffer, target: Buffer | None = None) -> Buffer:
+    def copy(self, source: Buffer | View, target: Buffer | None = None) -> Buffer:
         """The numbers of an array in another one, or in a new one."""
         k = self.kernel
-        made = target or self._buffer(source.kind, source.size, source.name.rpartition("_")[0])
+        name = source.name.rpartition("_")[0] if isinstance(source, Buffer) else ""
+        made = target or self._buffer(source.kind, source.size, name)
 
         def turn(i: int, _: Sequence[int]) -> Sequence[int]:
-            k.store(made, i, k.load(source, i))
+            k.store(made, i, element(k, source, i))
             return ()
 
         k.loop(k.word(0), k.word(source.size), (), turn)
@@ -190,9 +192,11 @@ class _Lowering:
     def _to_write(self, i: int, version: int, copied: Copied) -> Buffer:
         """The buffer of a version that node i overwrites, or of a copy of it."""
         found = self.array(version)
-        return self.copy(found) if (i, version) in copied else found
+        if isinstance(found, View) or (i, version) in copied:
+            return self.copy(found)
+        return found
 
-    def _index(self, array: Buffer, i: int) -> int:
+    def _index(self, array: Buffer | View, i: int) -> int:
         """An index of an array: past the end it is the last one."""
         index, last = self.number(i), array.size - 1
         if self.context.bounds.of(index)[1] <= last:
@@ -210,7 +214,7 @@ class _Lowering:
             self.kernel.store(array, index, self.number(args[2]), op is ADD_AT)
         elif op in READS.values():
             array = self.array(args[0])
-            self.env[i] = self.kernel.load(array, self._index(array, args[1]))
+            self.env[i] = element(self.kernel, array, self._index(array, args[1]))
         elif isinstance(op, Loop):
             self.env[i] = self._loop(i, op, copied)
         elif isinstance(op, Choice):
@@ -320,7 +324,7 @@ class _Lowering:
         moves = [
             (a, home)
             for a, home in zip(found, homes, strict=True)
-            if isinstance(a, Buffer) and isinstance(home, Buffer) and a is not home
+            if not isinstance(a, int) and isinstance(home, Buffer) and a is not home
         ]
         targets = {home for _, home in moves}
         kept = [(self.copy(a) if a in targets else a, home) for a, home in moves]

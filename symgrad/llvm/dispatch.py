@@ -63,6 +63,12 @@ class Program:
         c = self.computation
         return map_program(c, InStep(self._vector(True).lanes)) if c.is_structured else None
 
+    @cached_property
+    def _tables(self) -> list[np.ndarray]:
+        """The constants that the program reads."""
+        buffers = self._kernel.buffers if self._kernel else ()
+        return [np.array(b.data, self.dtype) for b in buffers if b.data is not None]
+
     def _vector(self, batch: bool) -> Shape:
         return host().shape(str(self.dtype), batch, self._math != "strict")
 
@@ -90,7 +96,8 @@ class Program:
         if found is None:
             with self._lock:
                 start = time.perf_counter()
-                arrays = ", ".join(["void *"] * (len(self._columns) + 2))
+                bound = len(self._columns) + len(self._tables) + 2
+                arrays = ", ".join(["void *"] * bound)
                 loop = ", int64_t, int64_t, bool" if batch else ""
                 found = Function(self._writer(batch), f"void (*)({arrays}{loop})")
                 self._compiled[batch] = found
@@ -113,7 +120,7 @@ class Program:
         if len(points) != 1:
             return self._bind_batch(points, results)
         function = self.function(False)
-        addresses = [address(a) for a in (points, *results)]
+        addresses = [address(a) for a in (points, *self._tables, *results)]
         return partial(function.call, *addresses, function.room())
 
     # a batch -------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ class Program:
         if count < lanes:
             return partial(self._run_few, points, results)
         function = self.function(True)
-        addresses = [address(a) for a in (points, *results)]
+        addresses = [address(a) for a in (points, *self._tables, *results)]
         call, whole = partial(function.call, *addresses), count - count % lanes
         stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)

@@ -76,6 +76,7 @@ class Program:
         modules: WGSL sources, at least one.
         layout: the arrays.
         turns: how often an invocation turns in all loops of a module together, at most.
+        tables: constants that modules read, bound behind the points.
 
     Raises:
         DeviceError: the GPU takes no kernel with such wide points or so many outputs, or ends
@@ -84,15 +85,17 @@ class Program:
     """
 
     def __init__(
-        self, gpu: Gpu, modules: Sequence[str], layout: Layout, turns: int = 0
+        self, gpu: Gpu, modules: Sequence[str], layout: Layout, turns: int = 0,
+        tables: Sequence[Sequence[float]] = (),
     ) -> None:  # fmt: skip
         start = time.perf_counter()
         require_turns(gpu, turns)
         self.gpu = gpu
         self.layout = layout
-        self.chunk = _checked_chunk(gpu, layout)
+        self.chunk = _checked_chunk(gpu, layout, len(tables))
+        self._tables = [_table(gpu, numbers) for numbers in tables]
         writable = len(layout.outputs) + (layout.scratch > 0)
-        self._pipelines = [gpu.pipeline(source, writable) for source in modules]
+        self._pipelines = [gpu.pipeline(source, writable, 1 + len(tables)) for source in modules]
         self._lock = threading.Lock()
         self._workspace: _Workspace | None = None
         self._scratch: Storage | None = None
@@ -226,7 +229,7 @@ class Program:
         arrays += [
             (space.results.buffer, start, size) for start, size in zip(starts, sizes, strict=True)
         ]
-        bindings = self.gpu.bind(count, arrays + self._bound(space.scratch, count))
+        bindings = self._bindings(arrays, space.scratch, count)
         return _Frame(bindings, starts, starts[-1] + sizes[-1])
 
     def _submit_rows(self, arrays: Sequence[DeviceArray], start: int, count: int) -> None:
@@ -236,7 +239,7 @@ class Program:
     def _submit_chunk(self, arrays: Sequence[Range], count: int) -> None:
         """Start what is computed for some points."""
         scratch = self._reserve_scratch(count)
-        bindings = self.gpu.bind(count, [*arrays, *self._bound(scratch, count)])
+        bindings = self._bindings(arrays, scratch, count)
         self.gpu.submit_unwaited(self._steps(count, bindings))
 
     def _reserve_scratch(self, count: int) -> Storage | None:
@@ -247,10 +250,15 @@ class Program:
             self._scratch = self.gpu.storage(nbytes)
         return self._scratch
 
-    def _bound(self, scratch: Storage | None, count: int) -> list[Range]:
-        """The scratch array for ``count`` points as a binding, if the kernel has one."""
+    def _bindings(self, arrays: Sequence[Range], scratch: Storage | None, count: int) -> Any:
+        """The points and results of ``count`` points, with tables and scratch as modules see them.
+
+        A table stands behind the points, the scratch array last of all.
+        """
         nbytes = self._scratch_bytes(count)
-        return [(scratch.buffer, 0, nbytes)] if scratch and nbytes else []
+        last = [(scratch.buffer, 0, nbytes)] if scratch and nbytes else []
+        tables = [(table.buffer, 0, table.nbytes) for table in self._tables]
+        return self.gpu.bind(count, [arrays[0], *tables, *arrays[1:], *last], 1 + len(tables))
 
     def _scratch_bytes(self, count: int) -> int:
         return 16 * self.layout.scratch * Layout.stride(count)
@@ -272,9 +280,16 @@ def require_turns(gpu: Gpu, turns: int) -> None:
         )
 
 
-def _checked_chunk(gpu: Gpu, layout: Layout) -> int:
+def _table(gpu: Gpu, numbers: Sequence[float]) -> Storage:
+    """Constants in the memory of a device."""
+    made = gpu.storage(4 * len(numbers))
+    gpu.write(made.buffer, 0, np.array(numbers, FLOAT))
+    return made
+
+
+def _checked_chunk(gpu: Gpu, layout: Layout, tables: int) -> int:
     """The points that one dispatch takes, or a DeviceError if it takes none."""
-    bound = 1 + len(layout.outputs) + (layout.scratch > 0)
+    bound = 1 + tables + len(layout.outputs) + (layout.scratch > 0)
     if bound > gpu.max_arrays:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, the kernel has {bound}")
     chunk = layout.chunk(gpu.max_binding)

@@ -38,13 +38,14 @@ class Printed:
 
     Each has the uniform block as binding 0, then the buffers that are read, those that are written,
     and, if there are any ``slots``, scratch memory: so many numbers for each invocation of whole
-    workgroups.
+    workgroups. ``tables`` are the constants of buffers that are read, behind the points.
     """
 
     modules: tuple[str, ...]
     slots: int
     turns: int
     """How often an invocation turns in all loops of a module together, at most."""
+    tables: tuple[tuple[float, ...], ...] = ()
 
 
 def print_map(computation: Computation, functions: Mapping[Op, Function], style: Style) -> Printed:
@@ -66,7 +67,8 @@ def print_kernel(
     for k in kernels:
         body = Body(k, own, library.names, style, found.turns <= STAGED_TURNS)
         sources[k] = _module(body, library, [*head, *_place_of(k, found)])
-    return Printed(tuple(sources[k] for k in found.kernels), own.slots, found.turns)
+    tables = tuple(b.data for b in kernel.buffers if b.data is not None)
+    return Printed(tuple(sources[k] for k in found.kernels), own.slots, found.turns, tables)
 
 
 def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:

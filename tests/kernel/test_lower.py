@@ -263,7 +263,8 @@ def test_a_reader_that_needs_what_the_writer_gives_makes_it_copy() -> None:
 def test_of_two_writers_one_has_a_copy() -> None:
     p = Program()
     first = p.put(p.fresh(ZEROS, 2), p.word(0), p.x)
-    one, other = (p.put(first, p.word(1), value) for value in (p.x, p.n))
+    squares = [p.graph.add(ops.mul, value, value) for value in (p.x, p.n)]
+    one, other = (p.put(first, p.word(1), value) for value in squares)
     roots = [*p.all_of(one), *p.all_of(other)]
     assert [copies(k) for k in agrees(p, roots)] == [1, 1]
     assert [copies(k) for k in agrees(p, [*roots, *p.all_of(first)])] == [1, 1]

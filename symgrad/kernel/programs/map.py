@@ -8,18 +8,18 @@ from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import written
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.results import store, stretches
+from symgrad.kernel.views import views
 
 
 @paused_gc()
 def map_program(computation: Computation, target: Target) -> Kernel:
     """The kernel that computes the outputs of a computation at every point.
 
-    Its buffers are ``x`` (points, inputs), which is read, and one for each output, (points,
-    columns), all in C order.
+    Its buffers are ``x`` (points, inputs), which is read, ``tables``, if it has any, and one for
+    each output, (points, columns), all in C order.
     """
     k, graph = Kernel(target, computation.name), computation.graph
     x, n = k.buffer("x", "read"), len(graph.names)
-    outputs = [k.buffer(o.name, "write") for o in computation.outputs]
     point = target.point(k)
 
     def column(i: int) -> int:
@@ -30,7 +30,9 @@ def map_program(computation: Computation, target: Target) -> Kernel:
 
     parts = [stretches(graph, o.nodes) for o in computation.outputs]
     roots = [part.root for found in parts for part in found]
-    values = iter(written(k, graph, roots, {}, column))
+    known = views(k, graph, roots, x, k.offset(point, n, 0))
+    outputs = [k.buffer(o.name, "write") for o in computation.outputs]
+    values = iter(written(k, graph, roots, known, column))
     rows = [
         (buffer, len(o.nodes), found, [next(values) for _ in found])
         for buffer, o, found in zip(outputs, computation.outputs, parts, strict=True)

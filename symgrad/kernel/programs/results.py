@@ -11,6 +11,7 @@ from symgrad.expr.arrays import GET
 from symgrad.expr.node import WORD, Graph
 from symgrad.kernel.language import Buffer, Kernel
 from symgrad.kernel.lower import Value
+from symgrad.kernel.views import View, element
 
 SHORTEST: Final = 8
 """Elements that a loop stores at least; fewer are stored one by one."""
@@ -74,10 +75,12 @@ def store(
         column += part.count
 
 
-def _store_elements(k: Kernel, buffer: Buffer, at: int, part: Stretch, array: Buffer) -> None:
+def _store_elements(
+    k: Kernel, buffer: Buffer, at: int, part: Stretch, array: Buffer | View
+) -> None:
     def turn(j: int, _: Sequence[int]) -> Sequence[int]:
-        element = k.load(array, k.add(ops.word_add, j, k.word(part.first or 0)))
-        k.store(buffer, k.add(ops.word_add, at, j), element)
+        value = element(k, array, k.add(ops.word_add, j, k.word(part.first or 0)))
+        k.store(buffer, k.add(ops.word_add, at, j), value)
         return ()
 
     k.loop(k.word(0), k.word(part.count), (), turn)

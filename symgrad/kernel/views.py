@@ -1,0 +1,98 @@
+"""Arrays that are read where they stand: inputs in a row, and tables of constants.
+
+An array that is put together of such numbers alone, each at a known index, is never made: reading
+it reads what the host has bound. Who writes to one writes to a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from symgrad.expr import ops
+from symgrad.expr.arrays import FRESH, PUT, ZEROS, length
+from symgrad.expr.node import CONST, INPUT, WORD, Graph, reachable
+from symgrad.kernel.language import Buffer, Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """``size`` numbers of a buffer that is read, from the index ``start`` on, a value."""
+
+    buffer: Buffer
+    start: int
+    size: int
+
+    @property
+    def kind(self) -> str:
+        """The kind of the numbers."""
+        return self.buffer.kind
+
+
+def element(kernel: Kernel, array: Buffer | View, index: int) -> int:
+    """The number at an index of an array."""
+    if isinstance(array, View):
+        return kernel.load(array.buffer, kernel.add(ops.word_add, array.start, index))
+    return kernel.load(array, index)
+
+
+def views(
+    kernel: Kernel, graph: Graph, roots: Sequence[int], x: Buffer, row: int
+) -> dict[int, View]:
+    """Those arrays that need not be made, by their nodes.
+
+    Args:
+        kernel: gets a buffer ``tables`` if there are tables of constants.
+        graph: the nodes of a computation.
+        roots: what is needed of them.
+        x: the buffer with the inputs.
+        row: where it has those of this invocation, a value.
+    """
+    found: dict[int, View] = {}
+    tables: dict[int, list[float]] = {}
+    for array, elements in _built(graph, roots):
+        numbers = [0.0 if e is None else graph.value(e) for e in elements]
+        known = [n for n in numbers if n is not None]
+        if len(known) == len(numbers):
+            tables[array] = known
+        elif (first := _first_of_row(graph, elements)) is not None:
+            start = kernel.add(ops.word_add, row, kernel.word(first))
+            found[array] = View(x, start, len(elements))
+    if tables:
+        data = tuple(n for numbers in tables.values() for n in numbers)
+        buffer, start = kernel.buffer("tables", "read", data=data), 0
+        for array, numbers in tables.items():
+            found[array] = View(buffer, kernel.word(start), len(numbers))
+            start += len(numbers)
+    return found
+
+
+def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:
+    """The number of the first of some inputs, if they are inputs in a row."""
+    heads = [(CONST, 0) if e is None else graph.nodes[e] for e in elements]
+    in_a_row = (n[0] is INPUT and n[1] == heads[0][1] + k for k, n in enumerate(heads))
+    return heads[0][1] if all(in_a_row) else None
+
+
+def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int | None]]]:
+    """Arrays that are made of numbers one by one, and these; None is one of zero."""
+    nodes, order = graph.nodes, reachable(graph, roots)
+    ends = dict.fromkeys(
+        a for i in order for n, a in enumerate(graph.args(i))
+        if _puts(graph, a) and not (n == 0 and _puts(graph, i))
+    )  # fmt: skip
+    for end in ends:
+        elements: dict[int, int] = {}
+        i, last = end, length(graph, end) - 1
+        while _puts(graph, i):
+            _, array, at, value = nodes[i]
+            elements.setdefault(min(nodes[at][1], last), value)
+            i = array
+        if nodes[i][0] is ZEROS or (nodes[i][0] in FRESH and len(elements) > last):
+            yield end, [elements.get(k) for k in range(last + 1)]
+
+
+def _puts(graph: Graph, i: int) -> bool:
+    """Whether a node writes a number to a known index."""
+    node = graph.nodes[i]
+    return node[0] is PUT and graph.nodes[node[2]][0] is WORD
