@@ -13,8 +13,8 @@ from symgrad.expr.node import Graph, reachable
 LEAST_TURNS: Final = 8
 """Turns that a loop has at least."""
 
-CANDIDATES: Final = 12
-"""Periods that are looked at, those first by which most may be saved."""
+CANDIDATES: Final = 8
+"""Periods of each kind that are looked at, those first by which most may be saved."""
 
 REACH: Final = 8
 """Turns, at most, from which on a value is not carried to a later one."""
@@ -79,9 +79,18 @@ def stretches(events: Events) -> list[Stretch]:
 
 
 def _periods(tokens: Ints) -> list[int]:
-    """Distances at which tokens come again, those first that most events may have."""
+    """Distances at which tokens come again, or as many of one behind another."""
+    starts = np.flatnonzero(np.diff(tokens, prepend=-1))
+    lengths = np.diff(starts, append=len(tokens))
+    runs = tokens[starts] * (len(tokens) + 1) + lengths
+    found = [*_distances(tokens, np.arange(len(tokens))), *_distances(runs, starts)]
+    return list(dict.fromkeys(found))
+
+
+def _distances(tokens: Ints, places: Ints) -> list[int]:
+    """How far it is from tokens to the next that are equal, those first that most events have."""
     order = np.argsort(tokens, kind="stable")
-    gaps = np.diff(order)[np.diff(tokens[order]) == 0]
+    gaps = np.diff(places[order])[np.diff(tokens[order]) == 0]
     counts = np.bincount(gaps) if len(gaps) else np.zeros(1, np.int64)
     likely = np.flatnonzero(counts >= LEAST_TURNS - 1)
     weights = counts[likely] * likely
@@ -117,9 +126,8 @@ class Links:
         self._graph, self.stretch = graph, stretch
         self.ids = events.ids[stretch.start : stretch.stop]
         self.holds = np.ones(len(self.ids), np.bool_)
-        self._made: dict[int, list[int]] = {}
-        for at, i in enumerate(self.ids.tolist()):
-            self._made.setdefault(i, []).append(at)
+        self._made = np.argsort(self.ids, kind="stable")
+        self._sorted = self.ids[self._made]
         self.taken = [self._column(q) for q in range(stretch.period)]
         """What each event of the first period takes."""
 
@@ -151,7 +159,8 @@ class Links:
     def _backs(self, i: int, at: int) -> list[int]:
         """How many events before this one node i was made, the last time first."""
         least = at - REACH * self.stretch.period
-        return [at - m for m in reversed(self._made.get(int(i), ())) if least <= m < at]
+        first, last = (np.searchsorted(self._sorted, i, side) for side in ("left", "right"))
+        return [at - m for m in self._made[first:last][::-1].tolist() if least <= m < at]
 
     def _made_before(self, at: Ints, back: int) -> Ints:
         return np.where(at < back, -1, self.ids[np.maximum(at - back, 0)])

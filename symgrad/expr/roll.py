@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -18,12 +20,16 @@ import numpy as np
 from symgrad.expr.node import Graph, inputs_of
 from symgrad.expr.region import close
 from symgrad.expr.repeats import Ints, events_of, stretches
-from symgrad.expr.rolled_loop import Use, rolled_loop
+from symgrad.expr.rolled_loop import Use, inputs_in_a_row, rolled_loop
 from symgrad.expr.trace import Trace
 from symgrad.expr.turns import Turns, turns_of
+from symgrad.expr.within import in_regions
 
 LEAST_SAVED: Final = 2**10
 """Operations by which a loop is shorter than what it stands for, at least."""
+
+LEAST_READING: Final = 2**12
+"""The same, if it reads inputs one by one, which are values where turns are written out."""
 
 LEVELS: Final = 4
 """How often what has been rolled is looked at once more, for loops around it."""
@@ -34,13 +40,13 @@ def rolled(traced: Trace, rounding: float) -> Trace:
 
     Nearly linear in the number of nodes.
     """
-    graph, roots = _rolled(traced.graph, traced.outputs, rounding)
+    graph, roots = _rolled(rounding, traced.graph, traced.outputs)
     if graph is traced.graph:
         return traced
     return replace(traced, graph=graph, inputs=tuple(inputs_of(graph)), outputs=tuple(roots))
 
 
-def _rolled(graph: Graph, roots: Sequence[int], rounding: float) -> tuple[Graph, Sequence[int]]:
+def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     for _ in range(LEVELS):
         found = list(_repeated(graph, roots))
         if not found:
@@ -51,7 +57,7 @@ def _rolled(graph: Graph, roots: Sequence[int], rounding: float) -> tuple[Graph,
             break
         region, _ = close(work, inputs_of(work), roots, stand)
         graph, roots = region.graph, region.yields
-    return graph, roots
+    return in_regions(graph, roots, partial(_rolled, rounding))
 
 
 def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]]:
@@ -67,9 +73,14 @@ def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]
             return
         if free[stretch.start : stretch.stop].all():
             turns = turns_of(graph, events, first, stretch)
-            if turns is not None and turns.saved >= LEAST_SAVED:
+            if turns is not None and turns.saved >= _least(graph, turns):
                 free[turns.start : turns.start + turns.events] = False
                 yield turns, turns.made(first)
+
+
+def _least(graph: Graph, turns: Turns) -> int:
+    """The operations that a loop has to save."""
+    return LEAST_READING if inputs_in_a_row(graph, turns) else LEAST_SAVED
 
 
 class _Rolling:
@@ -77,7 +88,9 @@ class _Rolling:
 
     def __init__(self, graph: Graph, roots: Sequence[int], rounding: float) -> None:
         self._graph, self._roots, self._rounding = graph, roots, rounding
-        self._operations = [i for i in range(len(graph)) if graph.nodes[i][0].arity]
+        args = [node[1:] if node[0].arity else () for node in graph.nodes]
+        self._users = np.repeat(np.arange(len(graph)), list(map(len, args)))
+        self._args = np.fromiter(chain.from_iterable(args), np.int64)
         self._stand: dict[int, int] = {}
 
     def rolled(self, found: Sequence[tuple[Turns, Ints]]) -> dict[int, int]:
@@ -89,19 +102,20 @@ class _Rolling:
     def _roll(self, turns: Turns, made: Ints) -> None:
         start = len(self._graph)
         uses = list(self._uses(turns, made))
-        ends = rolled_loop(self._graph, turns, uses, self._stand, self._rounding)
-        added = len(self._graph) - start
-        if ends is not None and added + LEAST_SAVED <= turns.events and 2 * added <= turns.events:
-            self._stand |= ends
+        found = rolled_loop(self._graph, turns, uses, self._stand, self._rounding)
+        if found is None:
+            return
+        added = len(self._graph) - start - found.free
+        if added + LEAST_SAVED <= turns.events and 2 * added <= turns.events:
+            self._stand |= found.ends
 
     def _uses(self, turns: Turns, made: Ints) -> Iterator[Use]:
         """Which results of which turns are used elsewhere."""
-        wanted = {r for r in self._roots if made[r] >= 0}
-        for i in self._operations:
-            if made[i] < 0:
-                wanted.update(a for a in self._graph.args(i) if made[a] >= 0)
-        if wanted:
-            for column, c in enumerate(turns.columns):
-                if not c.is_fixed:
-                    for turn in np.flatnonzero(np.isin(c.results, list(wanted))).tolist():
-                        yield Use(int(c.results[turn]), turn, column)
+        wanted = np.zeros(len(made), np.bool_)
+        wanted[self._args[made[self._users] < 0]] = True
+        wanted[list(self._roots)] = True
+        wanted &= made >= 0
+        for column, c in enumerate(turns.columns):
+            if not c.is_fixed:
+                for turn in np.flatnonzero(wanted[c.results]).tolist():
+                    yield Use(int(c.results[turn]), turn, column)

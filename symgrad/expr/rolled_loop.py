@@ -9,7 +9,7 @@ from typing import Final
 
 from symgrad.expr.arrays import EMPTIES, PUTS, READS, size_of
 from symgrad.expr.compensate import compensated
-from symgrad.expr.node import INTEGER, TRUTH, WORD, Graph, reachable
+from symgrad.expr.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph, heads, reachable
 from symgrad.expr.region import close, hole, loop_op, pick
 from symgrad.expr.sequences import Sequences
 from symgrad.expr.turns import Column, Slot, Turns
@@ -39,10 +39,18 @@ class _Carry:
     inits: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """What stands for nodes that are used, and how many others there are that cost nothing."""
+
+    ends: dict[int, int]
+    free: int
+
+
 def rolled_loop(
     graph: Graph, turns: Turns, uses: Sequence[Use], stand: Mapping[int, int], rounding: float
-) -> dict[int, int] | None:
-    """What stands for the nodes that are used, when the turns are a loop; None if they cannot be.
+) -> Rolled | None:
+    """The turns as a loop; None if they cannot be one.
 
     Args:
         graph: where the nodes are; the loop is added to it.
@@ -52,7 +60,24 @@ def rolled_loop(
         rounding: see `Sequences`.
     """
     made = _RolledLoop(graph, turns, stand, rounding)
-    return made.ends(uses) if made.is_made else None
+    ends = made.ends(uses) if made.is_made else None
+    return None if ends is None else Rolled(ends, made.sequences.free)
+
+
+def inputs_in_a_row(graph: Graph, turns: Turns) -> range:
+    """The numbers of inputs between which those are that turns take one after the other.
+
+    In a region there are none: its inputs stand nowhere.
+    """
+    nodes, numbers = graph.nodes, set[int]()
+    if not heads(graph).isdisjoint(ANY_INPUT - {INPUT}):
+        return range(0)
+    for column in turns.columns:
+        for slot in column.slots if not column.is_fixed else ():
+            ends = [nodes[i] for i in slot.values[[0, -1]].tolist()]
+            if slot.column is None and ends[0] != ends[1] and ends[0][0] is ends[1][0] is INPUT:
+                numbers.update(node[1] for node in ends)
+    return range(min(numbers), max(numbers) + 1) if numbers else range(0)
 
 
 class _RolledLoop:
@@ -61,7 +86,7 @@ class _RolledLoop:
     ) -> None:
         self._graph, self._turns, self._stand = graph, turns, stand
         self._k = hole(graph, "u", name="k")
-        self._sequences = Sequences(graph, self._k, rounding)
+        self.sequences = Sequences(graph, self._k, rounding, inputs_in_a_row(graph, turns))
         self._carries: list[_Carry] = []
         self._values: list[int] = []
         """What each column is in the loop."""
@@ -91,7 +116,7 @@ class _RolledLoop:
     def _argument(self, slot: Slot) -> int | None:
         """What an argument is in the loop; None if nothing says what it is in all turns."""
         if not self._is_past(slot):
-            return self._sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
+            return self.sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
         assert slot.column is not None, "what is of a turn is of a column"
         return self._carried(slot.column, _inits(slot)) if slot.back else self._values[slot.column]
 
@@ -205,11 +230,11 @@ class _RolledLoop:
             inits += carry.inits
         for column, array in stored.items():
             kind = graph.type(array)
-            then[array] = graph.add(PUTS[kind], array, self._sequences.k, self._values[column])
+            then[array] = graph.add(PUTS[kind], array, self.sequences.k, self._values[column])
             inits.append(graph.intern((EMPTIES[kind], count)))
         inner = self._inner(then)
         region, captured = close(
-            graph, [self._sequences.k, *then], list(then.values()), capture=lambda i: i not in inner
+            graph, [self.sequences.k, *then], list(then.values()), capture=lambda i: i not in inner
         )
         op, errors = compensated(loop_op(region, len(then), most=count))
         ends = graph.intern((WORD, 0)), graph.intern((WORD, count))
@@ -219,7 +244,7 @@ class _RolledLoop:
 
     def _inner(self, then: Mapping[int, int]) -> set[int]:
         """What changes from turn to turn."""
-        graph, k = self._graph, self._sequences.k
+        graph, k = self._graph, self.sequences.k
         inner = {k, *then}
         for i in reachable(graph, then.values(), k):
             if not inner.isdisjoint(graph.args(i)):

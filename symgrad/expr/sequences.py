@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import EMPTY, GET, PUT
-from symgrad.expr.node import CONST, WORD, Graph
+from symgrad.expr.node import CONST, INPUT, WORD, Graph, inputs_of
 
 EXACT: Final = 2.0**24
 """Below it whole numbers are float32 numbers."""
@@ -25,11 +25,15 @@ class Sequences:
     """Values by turn, for a loop whose counter is ``k``, which begins at 0.
 
     Constants that are not what the counter says within ``rounding``, relatively, are in a table.
+    Inputs in a row, of those with the numbers ``inputs``, are elements of the array of all these.
     """
 
-    def __init__(self, graph: Graph, k: int, rounding: float) -> None:
-        self._graph, self.k, self._rounding = graph, k, rounding
+    def __init__(self, graph: Graph, k: int, rounding: float, inputs: range) -> None:
+        self._graph, self.k, self._rounding, self._inputs = graph, k, rounding, inputs
         self._count = graph.add(ops.word_float, k)
+        self._by_number = dict(enumerate(inputs_of(graph))) if inputs else {}
+        self.free = 0
+        """Nodes of arrays that nobody makes: see `symgrad.kernel.views`."""
 
     def of(self, values: Sequence[int], depth: int = 0) -> int | None:
         """A node for what is one of these after the other; None if there is none."""
@@ -43,6 +47,8 @@ class Sequences:
             found = self._number(np.array([graph.value(v) for v in values]))
             if found is not None:
                 return found
+        elif heads == {INPUT}:
+            return self._input(values)
         elif len(heads) == 1 and depth < DEEPEST and (found := self._operation(values, depth)):
             return found
         return self._element(values) if {graph.type(v) for v in values} == {"f"} else None
@@ -99,10 +105,23 @@ class Sequences:
 
     # arrays ---------------------------------------------------------------------------------------
 
+    def _input(self, values: Sequence[int]) -> int | None:
+        """An element of the array of all inputs that such arguments are, if these are in a row."""
+        graph = self._graph
+        at = self._index([graph.nodes[v][1] - self._inputs.start for v in values])
+        if at is None or not self._inputs:
+            return None
+        return graph.add(GET, self._array([self._by_number[n] for n in self._inputs]), at)
+
     def _element(self, values: Sequence[int]) -> int:
         """The element k of the array of these values."""
-        graph = self._graph
+        return self._graph.add(GET, self._array(values), self.k)
+
+    def _array(self, values: Sequence[int]) -> int:
+        graph, start = self._graph, len(self._graph)
         array = graph.intern((EMPTY, len(values)))
         for t, value in enumerate(values):
             array = graph.add(PUT, array, graph.intern((WORD, t)), value)
-        return graph.add(GET, array, self.k)
+        if len({graph.nodes[v][0] for v in values} & {CONST, INPUT}) == 1:
+            self.free += len(graph) - start
+        return array

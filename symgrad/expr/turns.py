@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,11 +34,11 @@ class Column:
 
     results: Ints
     slots: tuple[Slot, ...]
+    is_fixed: bool = field(init=False)
+    """Whether it is the same in all turns."""
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it is the same in all turns."""
-        return bool((self.results == self.results[0]).all())
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_fixed", bool((self.results == self.results[:1]).all()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.expr.arrays import PUT
 from symgrad.expr.differentiate import vjp
 from symgrad.expr.evaluate import evaluate_graph
+from symgrad.expr.node import CONST, WORD
 from symgrad.expr.region import Loop, regions
 from symgrad.expr.roll import rolled
 from symgrad.expr.trace import Trace, trace
@@ -152,6 +154,24 @@ def last_slope(v: Any) -> Any:
 
 
 @program
+def table(v: Any) -> Any:
+    a, b, s, _ = v
+    for k in range(1000):
+        s = sg.sin(a * s + b * DATA[k])
+    return s
+
+
+@program
+def several_elements(v: Any) -> Any:
+    """A period that no single line shows: all elements come from the same ones."""
+    matrix = np.arange(16).reshape(4, 4) / 20
+    x = v
+    for _k in range(60):
+        x = x + 0.01 * np.tanh(matrix @ x) * v[0]
+    return np.sum(x * x)
+
+
+@program
 def choices(v: Any) -> Any:
     a, x, b, _ = v
     most = x
@@ -186,12 +206,41 @@ AT = np.random.default_rng(3).uniform(0.5, 0.9, (4, 5))
 @pytest.mark.parametrize("f", PROGRAMS.values(), ids=PROGRAMS)
 def test_values_and_gradients_stay(f: Callable[[Any], Any]) -> None:
     traced, made = both(f)
-    assert len(made.graph) < len(traced.graph) / 10
+    made_of = [made.graph, *[region.graph for region in regions(made.graph, made.outputs)]]
+    inside = sum(1 for g in made_of for node in g.nodes if node[0] not in (PUT, WORD, CONST))
+    assert inside < len(traced.graph) / 8
     assert any(isinstance(n[0], Loop) for n in made.graph.nodes)
     np.testing.assert_allclose(values(made, AT), values(traced, AT), rtol=1e-13)
     np.testing.assert_allclose(
         values(made, AT, gradient=True), values(traced, AT, gradient=True), rtol=1e-10, atol=1e-13
     )
+
+
+def test_inputs_in_a_row_are_elements_of_an_array() -> None:
+    n = 700
+
+    def f(v: Any) -> Any:
+        s = v[0]
+        for k in range(n // 2):
+            s = sg.sin(s * v[2 * k + 1] + v[2 * k]) * s + sg.cos(s * v[0]) * v[2 * k] - s * 0.25
+            s = s + 0.1 * sg.exp(-s * s) * v[1]
+        return s
+
+    traced, made = both(f, n)
+    assert sum(len(region.graph) for region in regions(made.graph, made.outputs)) < 40
+    at = np.random.default_rng(2).uniform(0.1, 0.9, (n, 3))
+    np.testing.assert_allclose(values(made, at), values(traced, at), rtol=1e-12)
+    slopes = [values(t, at, gradient=True) for t in (made, traced)]
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-9, atol=1e-14)
+    kernel = sg.fused_forward_backward(n, f, device="cpu", dtype="float64")
+    assert len(kernel.wgsl.splitlines()) < n / 2  # most of them functions
+    np.testing.assert_allclose(kernel.run(at.T)[1].T, slopes[0], rtol=1e-9, atol=1e-14)
+
+
+def test_what_is_long_within_a_body_is_a_loop_too() -> None:
+    made = both(nested_deep)[1]
+    bodies = list(regions(made.graph, made.outputs))
+    assert len(bodies) == 2 and all(len(body.graph) < 20 for body in bodies)
 
 
 def test_turns_that_are_short_stay() -> None:
