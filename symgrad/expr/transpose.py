@@ -11,6 +11,7 @@ The transpose of a choice is a choice between the transposes of its sides.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr.cotangents import Part
@@ -123,12 +124,19 @@ class Transposer:
         return found.setdefault(i, {})
 
 
+_LIMITED: Final = {
+    False: "sg.fori_loop(lo, hi, body, init, most=100)",
+    True: "sg.while_loop(cond, body, init, max_steps=100)",
+}
+"""How a loop says how many turns it takes at most, one that counts and one with a test."""
+
+
 def _unbounded(graph: Graph, i: int) -> DifferentiationError:
     resolve_places(graph)
     place = graph.place_of(i)
     return DifferentiationError(
         "the gradient of a loop whose number of turns is known at run time only keeps something of "
         "each turn, and nobody knows how many there are: say how many there are at most, as in "
-        "sg.fori_loop(lo, hi, body, init, most=100), or differentiate forward"
+        f"{_LIMITED[graph.nodes[i][0].test]}, or differentiate forward"
         + (f"\n  at {place}" if place else "")
     )

@@ -12,11 +12,12 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import differentiate
 from symgrad.expr.accumulate import Entries, Mode, Sought, accumulated
-from symgrad.expr.array import ExprArray, array
+from symgrad.expr.array import ExprArray, TracedArray, array
 from symgrad.expr.control import require_closed
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.integers import Word, refuse_integer
+from symgrad.expr.misuse import located
 from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
 from symgrad.expr.region import regions
 from symgrad.expr.tree import Tree, flatten
@@ -325,12 +326,25 @@ def _common_graph(values: Sequence[Any]) -> Graph:
 
 
 def _ids(graph: Graph, wrt: Any) -> list[int]:
-    variables = _list(wrt)
+    variables = flatten(wrt, _variables)[0]
     for v in variables:
         require_graph(graph, _require_variable(v))
         if isinstance(v, Word):
             refuse_integer(v, "what is differentiated by")
     return [v.id for v in variables]
+
+
+def _variables(values: Any) -> tuple[list[Any], Tree] | None:
+    """As `_elements`; those of an array in memory are read anew, and nothing depends on them."""
+    among = values if isinstance(values, (list, tuple)) else [values]
+    if any(isinstance(v, TracedArray) for v in among):
+        raise TraceError(
+            located(
+                "the variables to differentiate for are an array that a loop gave or that was "
+                "written to: give the expressions that it was made of"
+            )
+        )
+    return _elements(values)
 
 
 def _require_variable(value: Any) -> Handle:

@@ -146,3 +146,15 @@ def test_gradients_by_elements_that_are_read_and_written() -> None:
 def test_misuse(key: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         sg.fused_forward(1, key, device="cpu")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_nothing_is_differentiated_by_an_array_in_memory(nested: bool) -> None:
+    """What was made of it does not depend on its elements, which are read anew."""
+
+    def f(v: Any) -> Any:
+        a = sg.array([v[0], 2.0]).at[v[0]].set(3.0)
+        return sg.grad(a[0] * a[1], [a] if nested else a)[0]
+
+    with pytest.raises(TraceError, match=r"expressions that it was made of\n.*sg.grad"):
+        sg.fused_forward(1, f, device="cpu")
