@@ -62,6 +62,15 @@ def squared_as_often_as_a_value_says(v: Any) -> Any:
     return sg.fori_loop(0, turns, lambda _, x: x * x * 0.1 + x * v[1] * 0.1, v[0])
 
 
+@flow(3)
+def carries_of_each_other(v: Any) -> Any:
+    """The second is made of the first and the last, and both of these of it."""
+    a, b, c = sg.fori_loop(
+        0, 5, lambda _, s: (0.9 * s[1], s[0] + 0.1 * s[2], s[1] * s[1]), (v[0], v[1], v[2])
+    )
+    return a * b + sg.sin(c)
+
+
 @flow(2)
 def updated_in_place(v: Any) -> Any:
     a = sg.fori_loop(0, 5, lambda k, a: a.at[k].set(v[0] * k + v[1]), sg.array(np.zeros(5)))

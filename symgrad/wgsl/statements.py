@@ -348,14 +348,14 @@ class Body(Writer):
         waits = Counter(a for others in asked.values() for a in others)
         texts, places = {p: self.text(y) for p, y in ends.items()}, list(ends)
         free = [n for n, p in enumerate(places) if not waits[p]]
-        number = {p: n for n, p in enumerate(places)}
+        number, waiting = {p: n for n, p in enumerate(places)}, iter(places)
         while texts:
             if free:
                 p = places[heappop(free)]
                 yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
             else:
-                p, init = next(iter(texts.items()))
-                texts[p] = self._free(f"next_{self.texts[p][0]}")
+                p = next(q for q in waiting if q in asked)
+                init, texts[p] = texts[p], self._free(f"next_{self.texts[p][0]}")
                 yield self.assigned(f"let {texts[p]} = {init};", ends[p])
             for a in asked.pop(p, ()):
                 waits[a] -= 1
