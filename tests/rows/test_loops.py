@@ -165,3 +165,35 @@ def test_groups_in_the_interpreter(count: int, block: int) -> None:
     execute(kernel, {"rows": rows, "parameters": p, "sums": sums}, count, groups)
     found = sums[:results] * sums[results:].reshape(results, groups).sum(axis=1)
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_parameters_and_columns_that_are_first_read_in_a_branch(device: Any) -> None:
+    """Only one side is computed: the logarithm of no row is NaN."""
+
+    def loss(p: Any, r: Any) -> Any:
+        return sg.cond(r[0] > 0, lambda: p[0] * sg.log(r[0]) * r[1], lambda: p[1] * r[0] ** 2)
+
+    rows = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    x, y = rows.T
+    kernel = sg.fused_forward_backward(2, loss, row=2, device=device)
+    logs, squares = (np.log(np.abs(x)) * y)[x > 0].sum(), (x[x <= 0] ** 2).sum()
+    value, slopes = kernel.run([0.5, 0.7], rows)
+    np.testing.assert_allclose(value, 0.5 * logs + 0.7 * squares, rtol=1e-5)
+    np.testing.assert_allclose(slopes, [logs, squares], rtol=1e-5)
+
+
+def test_many_results_of_loops_are_summed_in_several_modules() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        def step(_: Any, s: Any) -> Any:
+            x, y = s
+            return x + 0.01 * sg.sin(y * p[0] + p[1]), y + 0.01 * (x * p[2] - r[0] * p[3]) * p[4]
+
+        x, y = sg.fori_loop(0, 9, step, (p[5] * r[1] + p[6], p[7] * r[0] + p[8]))
+        return (p[9] * x + p[10] * y - p[11]) ** 2
+
+    p, rows = np.random.default_rng(0).uniform(0.3, 1.0, 12), table(70, 2)
+    gpu, cpu = (sg.fused_hessian(12, loss, row=2, device=device) for device in ("gpu", "cpu"))
+    assert len(gpu.modules) == 2
+    for a, b in zip(gpu.run(p, rows), cpu.run(p, rows), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * np.abs(b).max())
