@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -80,6 +81,32 @@ ADD_AT: Final = ArrayOp(
     meaning="the array a with x added to element i",
 )  # fmt: skip
 
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ArrayRule(ArrayOp):
+    """A row that is its first argument, an array, and has derivatives of its own by the last one.
+
+    ``vjp`` gives the cotangents of the arguments, and ``push(y, a, change)`` the tangent of y where
+    the last argument a changes; None says that it is 0. ``find`` gives the row where it is
+    unpickled.
+    """
+
+    push: Callable[..., Any] | None
+    find: Callable[[], ArrayRule]
+
+    def __reduce__(self) -> Any:
+        return self.find, ()
+
+
+def _held() -> ArrayRule:
+    return HELD
+
+
+HELD: Final = ArrayRule(
+    name="held", signature="F->F", reference=np.array, transparent=True, push=None, find=_held,
+    meaning="the array, whose derivative is 0",
+)  # fmt: skip
+
 FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
 """Leaves that are new arrays: ``(op, length)``."""
 WRITES: Final = (PUT, PUT_W, ADD_AT)
@@ -100,7 +127,7 @@ def length(graph: Graph, i: int) -> int:
             return rest[-1]
         if op.result not in ARRAYS:
             raise AssertionError(f"node {i}, {op.name}, is no array")
-        if op.arity == 1:  # a result of a loop or a choice, which says what it is a version of
+        if op.signature[0] == "t":  # a result of a loop or a choice, which says of what
             graph, i = op.origin(graph, rest[0])
         else:
             i = rest[0]

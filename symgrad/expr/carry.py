@@ -168,8 +168,8 @@ def _leaf(shape: tuple[int, ...], handles: Sequence[Handle]) -> Any:
 def _type(value: Any) -> str:
     if isinstance(value, (bool, np.bool_, Condition)):
         return "b"
-    if isinstance(value, np.uint32 | np.int32):
-        return "u" if isinstance(value, np.uint32) else "s"
+    if isinstance(value, np.integer) and value.dtype.name in ("uint32", "int32"):
+        return "u" if value.dtype.name == "uint32" else "s"
     if isinstance(value, Word):
         return "s" if isinstance(value, SignedWord) else "u"
     return value.type if isinstance(value, Array) else "f"

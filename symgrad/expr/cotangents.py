@@ -179,8 +179,8 @@ def pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int,
             if p is not None and a in active
         ]
         return _shares(graph, g, chosen)
-    if op.vjp is None:
-        return []  # a condition: piecewise constant
+    if op.vjp is None or op.result in STRUCTURES:
+        return []  # a condition is piecewise constant, and arrays are the sweeps' affair
     shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
     pairs = [(a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active]
     return [(a, share) for a, share in pairs if share is not None]

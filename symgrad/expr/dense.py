@@ -14,7 +14,7 @@ from symgrad.expr import ops
 from symgrad.expr.arrays import EMPTY_W
 from symgrad.expr.casts import uint32
 from symgrad.expr.control import fori_loop
-from symgrad.expr.versions import Array, WordArray
+from symgrad.expr.versions import Array, WordArray, zeros
 
 Entry = Callable[[Any, Any], Any]
 """What gives the element (i, j) of a matrix."""
@@ -71,11 +71,11 @@ def eliminated(a: Array, n: int) -> tuple[Array, WordArray, Any]:
         a = turns(k, n, lambda i, a: a.put(i * n + k, _reduced(a, n, i, k, k)), a)
         first = k, abs(a[k * n + k])
         pivot, _ = turns(k + 1, n, lambda i, best: _larger(i, abs(a[i * n + k]), *best), first)
-        a = turns(0, n, lambda j, a: _exchanged(a, k * n + j, pivot * n + j), a)
+        a = turns(0, n, lambda j, a: exchanged(a, k * n + j, pivot * n + j), a)
         a = turns(k + 1, n, lambda j, a: a.put(k * n + j, _reduced(a, n, k, j, k)), a)
         inverse = 1.0 / a[k * n + k]
         a = turns(k + 1, n, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
-        return a, _exchanged(order, k, pivot), ops.where(pivot == k, sign, -sign)
+        return a, exchanged(order, k, pivot), ops.where(pivot == k, sign, -sign)
 
     order = WordArray(graph, graph.intern((EMPTY_W, n)))
     order = turns(0, n, lambda k, order: order.put(k, k), order)
@@ -92,7 +92,8 @@ def _larger(i: Any, size: Any, at: Any, most: Any) -> Any:
     return ops.where(size > most, i, at), ops.where(size > most, size, most)
 
 
-def _exchanged(a: Array, i: Any, j: Any) -> Array:
+def exchanged(a: Array, i: Any, j: Any) -> Array:
+    """The array with two of its elements exchanged."""
     upper, lower = a[i], a[j]
     return a.put(i, lower).put(j, upper)
 
@@ -125,3 +126,34 @@ def determinant(a: Array, n: int) -> Any:
     """The product of the pivots, and the sign of their order."""
     factors, _, sign = eliminated(a, n)
     return turns(0, n, lambda k, product: product * factors[k * n + k], sign)
+
+
+def orthogonalized(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array, Array]:
+    """R of the factors Q and R of the matrix a of m rows and n columns; ``Q.T @ b``; what is left.
+
+    By modified Gram and Schmidt with b as further columns, which is as stable as Householder's
+    reflections (Björck, 1996, 2.4.4).
+    """
+
+    def step(k: Any, carry: Any) -> Any:
+        a, b, r, c = carry
+        size = ops.sqrt(turns(0, m, lambda i, s: s + a[i * n + k] * a[i * n + k], 0.0))
+        r, inverse = r.put(k * (n + 1), size), 1.0 / size
+        a = turns(0, m, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
+        a, r = turns(k + 1, n, lambda j, ar: _projected((m, n, n), k, j, ar[0], *ar), (a, r))
+        b, c = turns(0, p, lambda j, bc: _projected((m, n, p), k, j, a, *bc), (b, c))
+        return a, b, r, c
+
+    r, c = zeros(a.graph, n * n), zeros(a.graph, n * p)
+    _, left, r, c = turns(0, n, step, (a, b, r, c))
+    return r, c, left
+
+
+def _projected(
+    shape: tuple[int, int, int], k: Any, j: Any, q: Array, b: Array, r: Array
+) -> tuple[Array, Array]:
+    """Column j of b less its part along column k of q, and this as element (k, j) of r."""
+    m, n, p = shape
+    along = turns(0, m, lambda i, s: s + q[i * n + k] * b[i * p + j], 0.0)
+    b = turns(0, m, lambda i, b: b.put(i * p + j, b[i * p + j] - q[i * n + k] * along), b)
+    return b, r.put(k * p + j, along)

@@ -7,27 +7,38 @@ through both. NumPy's functions of these names give the same of arrays of expres
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr import dense, unrolled
-from symgrad.expr.array import array, holds_expressions, plain
-from symgrad.expr.arrays import GET, length
+from symgrad.expr import dense, eigen, ops, unrolled
+from symgrad.expr.along import matmul
+from symgrad.expr.array import array, plain
+from symgrad.expr.matrices import (
+    MOST_ROWS,
+    elements,
+    graph_of,
+    is_small,
+    of_matrices,
+    sides,
+    square,
+    stored,
+    traced,
+)
 from symgrad.expr.misuse import located
-from symgrad.expr.node import WORD, Graph, Handle
-from symgrad.expr.place import OnePlace
-from symgrad.expr.versions import Array, array_of
 
-__all__ = ["cholesky", "det", "inv", "slogdet", "solve", "solve_triangular"]
-
-MOST_WRITTEN: Final = 144
-"""Elements that are not the number 0 of the largest matrix that is written out."""
-
-MOST_ROWS: Final = 64
-"""Rows of the largest matrix: its gradient takes a few times as many numbers as it has."""
+__all__ = [
+    "cholesky",
+    "det",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+]
 
 _SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
 
@@ -53,17 +64,17 @@ def solve(a: Any, b: Any) -> Any:
         >>> sg.fused_forward(1, f, device="cpu").run([0.0])
         array([1.   , 0.5  , 0.25 , 0.2  , 0.125], dtype=float32)
     """
-    if not _traced(a, b):
+    if not traced(a, b):
         return np.linalg.solve(a, b)
-    a, right, shaped = _sides("solve", a, b)
-    return shaped(_of_matrices(_solution, a, right))
+    a, right, shaped = sides("solve", a, b)
+    return shaped(of_matrices(_solution, a, right))
 
 
 def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if _is_small(matrix):
+    if is_small(matrix):
         return unrolled.solution(matrix.tolist(), right.tolist())
-    (n, m), graph = right.shape, _graph(matrix, right)
-    return _matrix(dense.solution(_stored(graph, matrix), _stored(graph, right), n, m), n, m)
+    (n, m), graph = right.shape, graph_of(matrix, right)
+    return elements(dense.solution(stored(graph, matrix), stored(graph, right), n, m), n, m)
 
 
 def solve_triangular(
@@ -87,24 +98,24 @@ def solve_triangular(
         >>> sg.linalg.solve_triangular(np.array([[2.0, 0.0], [1.0, 1.0]]), [2.0, 3.0], lower=True)
         array([1., 2.])
     """
-    a, right, shaped = _sides("solve_triangular", a, b)
+    a, right, shaped = sides("solve_triangular", a, b)
     n = a.shape[-1]
     inside = np.tri(n, k=-1 if unit_diagonal else 0, dtype=bool)
     kept = np.where(inside if lower else inside.T, plain(a), 0.0)
     kept = kept + np.eye(n) if unit_diagonal else kept
-    if not _traced(a, b):
+    if not traced(a, b):
         return shaped(np.linalg.solve(np.swapaxes(kept, -1, -2) if trans else kept, right))
     down = bool(lower) == bool(trans)
 
     def one(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-        if _is_small(matrix):
+        if is_small(matrix):
             return unrolled.solution((matrix.T if trans else matrix).tolist(), right.tolist())
-        (n, m), graph = right.shape, _graph(matrix, right)
-        t, x = _stored(graph, matrix), _stored(graph, right)
+        (n, m), graph = right.shape, graph_of(matrix, right)
+        t, x = stored(graph, matrix), stored(graph, right)
         entry = (lambda i, j: t[j * n + i]) if trans else (lambda i, j: t[i * n + j])
-        return _matrix(dense.substituted(entry, x, n, m, down, unit_diagonal), n, m)
+        return elements(dense.substituted(entry, x, n, m, down, unit_diagonal), n, m)
 
-    return shaped(_of_matrices(one, kept.astype(object), right))
+    return shaped(of_matrices(one, kept.astype(object), right))
 
 
 def inv(a: Any) -> Any:
@@ -117,7 +128,7 @@ def inv(a: Any) -> Any:
         array([[ 0.25 , -0.125],
                [ 0.   ,  0.5  ]])
     """
-    if not _traced(a):
+    if not traced(a):
         return np.linalg.inv(a)
     a = square(a, "inv")
     return solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
@@ -134,15 +145,15 @@ def det(a: Any) -> Any:
         >>> sg.evaluate(sg.linalg.det(sg.array([[x, 1.0], [2.0, x]])), {x: 3.0})
         7.0
     """
-    if not _traced(a):
+    if not traced(a):
         return np.linalg.det(a)
-    return array(_of_matrices(_determinant, square(a, "det")))[()]
+    return array(of_matrices(_determinant, square(a, "det")))[()]
 
 
 def _determinant(matrix: np.ndarray) -> Any:
-    if _is_small(matrix) or len(matrix) <= unrolled.MOST_ROWS_EXPANDED:
+    if is_small(matrix) or len(matrix) <= unrolled.MOST_ROWS_EXPANDED:
         return unrolled.determinant(matrix.tolist())
-    return dense.determinant(_stored(_graph(matrix), matrix), len(matrix))
+    return dense.determinant(stored(graph_of(matrix), matrix), len(matrix))
 
 
 def slogdet(a: Any) -> Any:
@@ -154,16 +165,16 @@ def slogdet(a: Any) -> Any:
         >>> sg.linalg.slogdet(-np.eye(3)).sign
         np.float64(-1.0)
     """
-    if not _traced(a):
+    if not traced(a):
         return np.linalg.slogdet(a)
-    found = _of_matrices(_sign_and_logarithm, square(a, "slogdet"))
+    found = of_matrices(_sign_and_logarithm, square(a, "slogdet"))
     return _SLOGDET(array(found[..., 0])[()], array(found[..., 1])[()])
 
 
 def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
-    if _is_small(matrix):
+    if is_small(matrix):
         return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
-    found = dense.sign_and_logarithm(_stored(_graph(matrix), matrix), len(matrix))
+    found = dense.sign_and_logarithm(stored(graph_of(matrix), matrix), len(matrix))
     return np.array(found, dtype=object)
 
 
@@ -184,108 +195,126 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
         array([[2., 0.],
                [3., 1.]])
     """
-    if not _traced(a):
+    if not traced(a):
         return np.linalg.cholesky(a, upper=upper)
     a = square(a, "cholesky")
-    lower = _of_matrices(_factor, np.swapaxes(a, -1, -2) if upper else a)
+    lower = of_matrices(_factor, np.swapaxes(a, -1, -2) if upper else a)
     return array(np.swapaxes(lower, -1, -2) if upper else lower)
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
     lower = np.tril(matrix)
-    if _is_small(matrix):
+    if is_small(matrix):
         return unrolled.factor(matrix.tolist())
-    n, graph = len(matrix), _graph(lower)
-    return np.tril(_matrix(dense.lower_factor(_stored(graph, lower), n), n, n))
+    n, graph = len(matrix), graph_of(lower)
+    return np.tril(elements(dense.lower_factor(stored(graph, lower), n), n, n))
 
 
-# --- what they are given, and give ----------------------------------------------------------------
+class Eigen(NamedTuple):
+    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), one in each column."""
+
+    eigenvalues: Any
+    eigenvectors: Any
 
 
-def square(a: Any, name: str) -> np.ndarray:
-    """Square matrices as an array of objects.
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues and eigenvectors of a symmetric matrix, as np.linalg.eigh.
+
+    They are found by Jacobi's method.
+
+    Derivatives, of any order, are those of eigenpairs, however they were found. A derivative of
+    eigenvectors that belong to equal eigenvalues does not exist: where it is asked for, it is
+    infinite or NaN, and beside nearly equal ones it is as large as their distance is small. Those
+    of eigenvalues are right there for sums over equal ones. The sign of an eigenvector is any.
+
+    Args:
+        a: A symmetric matrix (..., n, n), 2 <= n <= 64, of which one triangle is looked at.
+        UPLO: "L" or "U", the lower or the upper one.
 
     Raises:
-        TraceError: if they are not square, or too large.
+        TraceError: for shapes that are not square, or too large.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> values, _ = sg.linalg.eigh(sg.array([[x, 1.0], [1.0, x]]))
+        >>> sg.evaluate(values, {x: 3.0})
+        array([2., 4.])
     """
-    a = plain(a)
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise TraceError(located(f"linalg.{name} takes square matrices, not shape {a.shape}"))
-    if a.shape[-1] > MOST_ROWS:
-        raise TraceError(
-            located(
-                f"linalg.{name} of expressions takes matrices of up to {MOST_ROWS} rows, which "
-                f"each point has in private memory, and this one has {a.shape[-1]}: use the "
-                "structure that it has, as in blocks or in a recursion"
-            )
-        )
-    return a
+    if not traced(a):
+        return np.linalg.eigh(a, UPLO=UPLO)  # type: ignore[arg-type]
+    a = square(a, "eigh")
+    n = a.shape[-1]
+    found = of_matrices(_eigenpairs, np.swapaxes(a, -1, -2) if UPLO in "Uu" else a)
+    values, vectors = found[..., :n], found[..., n:]
+    return Eigen(array(values), array(vectors.reshape((*values.shape, n))))
 
 
-def _sides(name: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, Callable[[Any], Any]]:
-    """A matrix, a right side of two axes, and what shapes a solution as the right side was."""
-    a, b = square(a, name), plain(b)
+def _eigenpairs(matrix: np.ndarray) -> np.ndarray:
+    n, graph = len(matrix), graph_of(np.tril(matrix))
+    whole = np.where(np.tri(n, dtype=bool), matrix, matrix.T)
+    pairs = eigen.eigenpairs(stored(graph, whole), n)
+    return elements(pairs, 1, n + n * n)[0]
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues of a symmetric matrix, ascending, as np.linalg.eigvalsh: see `eigh`.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> sg.linalg.eigvalsh(np.diag([3.0, 1.0]))
+        array([1., 3.])
+    """
+    return eigh(a, UPLO)[0]
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
+    """The x of least ``sum((a @ x - b) ** 2)``, as np.linalg.lstsq, for a of full rank.
+
+    Args:
+        a: A matrix (m, n) of m >= n rows, up to 64.
+        b: A vector (m,) or a matrix (m, p).
+        rcond: As NumPy has it; a matrix of expressions is taken to have full rank, and where it has
+            not, x is infinite or NaN.
+
+    Returns:
+        x, the sums of squares that are left (none for m = n), the rank n, and the singular values
+        of a, descending; those that are smaller than the largest one by the root of the kernel's
+        precision are not accurate.
+
+    Raises:
+        TraceError: for shapes that do not match, that are too large, or for m < n.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> y = sg.array(sg.symbols("y0:3"))
+        >>> line, *_ = sg.linalg.lstsq(np.array([[0.0, 1], [1, 1], [2, 1]]), y)
+        >>> sg.evaluate(line, {"y0": 1.0, "y1": 3.0, "y2": 5.0}).round(12)
+        array([2., 1.])
+    """
+    if not traced(a, b):
+        return np.linalg.lstsq(a, b, rcond=rcond)
+    a, b = plain(a), plain(b)
     right = b[:, None] if b.ndim == 1 else b
-    if right.ndim < 2 or right.shape[-2] != a.shape[-1]:
-        raise TraceError(located(f"linalg.{name}: shapes {a.shape} and {b.shape} do not match"))
-    return (
-        a,
-        right,
-        lambda x: (array if _traced(x) else np.asarray)(x[..., 0] if b.ndim == 1 else x),
-    )
+    if a.ndim != 2 or right.ndim != 2 or len(a) != len(right):
+        raise TraceError(located(f"linalg.lstsq: shapes {a.shape} and {b.shape} do not match"))
+    (m, n), p, graph = a.shape, right.shape[1], graph_of(a, right)
+    if not n <= m <= MOST_ROWS:
+        raise TraceError(
+            located(f"linalg.lstsq takes n columns of n to {MOST_ROWS} rows, not {a.shape}")
+        )
+    r, c, left = dense.orthogonalized(stored(graph, a), stored(graph, right), m, n, p)
+    x = dense.substituted(lambda i, j: r[i * n + j], c, n, p, down=True)
+    squares = elements(left, m, p) ** 2 if m > n else np.empty((1, 0), dtype=object)
+    upper = np.triu(elements(r, n, n))
+    found = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
+    return found, array(squares.sum(axis=0)), n, _singular_values(upper)
 
 
-def _traced(*values: Any) -> bool:
-    return any(map(holds_expressions, map(plain, values)))
-
-
-def _of_matrices(function: Callable[..., Any], *stacks: np.ndarray) -> np.ndarray:
-    """The function of each matrix, along the leading axes, which broadcast."""
-    lead = np.broadcast_shapes(*[s.shape[:-2] for s in stacks])
-    stacks = tuple(np.broadcast_to(s, lead + s.shape[-2:]) for s in stacks)
-    found = [np.asarray(function(*[s[k] for s in stacks]), dtype=object) for k in np.ndindex(lead)]
-    result = np.empty((len(found), *found[0].shape), dtype=object)
-    for k, one in enumerate(found):
-        result[k] = one[()]
-    return result.reshape(lead + found[0].shape)
-
-
-def _is_small(matrix: np.ndarray) -> bool:
-    """Whether it is written out: if it is small, mostly zeros, or all numbers."""
-    there = sum(isinstance(e, Handle) or e != 0 for e in matrix.flat)
-    return there <= MOST_WRITTEN
-
-
-def _graph(*matrices: np.ndarray) -> Graph:
-    return next(e.graph for m in matrices for e in m.flat if isinstance(e, Handle))
-
-
-def _stored(graph: Graph, matrix: np.ndarray) -> Array:
-    """The matrix in memory, row by row: where it comes from memory as it is, nothing is copied."""
-    elements = list(matrix.flat)
-    with OnePlace(graph):
-        return _source(graph, elements) or array_of(graph, elements)
-
-
-def _source(graph: Graph, elements: list[Any]) -> Array | None:
-    """The array of which all elements but the numbers 0 are those of the same place."""
-    found: int | None = None
-    for k, e in enumerate(elements):
-        if not isinstance(e, Handle):
-            if e != 0:
-                return None
-            continue
-        op, *args = graph.nodes[e.id]
-        if op is not GET or graph.nodes[args[1]] != (WORD, k) or found not in (None, args[0]):
-            return None
-        found = args[0]
-    is_whole = found is not None and length(graph, found) == len(elements)
-    return Array(graph, found) if found is not None and is_whole else None
-
-
-def _matrix(a: Array, n: int, m: int) -> np.ndarray:
-    """The elements of a matrix in memory."""
-    found = np.empty(n * m, dtype=object)
-    with OnePlace(a.graph):
-        found[:] = [a[k] for k in range(n * m)]
-    return found.reshape(n, m)
+def _singular_values(upper: np.ndarray) -> Any:
+    if len(upper) == 1:
+        return array([abs(upper[0, 0])])
+    squares = eigvalsh(array(matmul(upper.T, upper)))
+    return array([ops.sqrt(ops.maximum(s, 0.0)) for s in reversed(squares)])

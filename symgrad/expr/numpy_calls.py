@@ -42,9 +42,8 @@ REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
     "fft": "expressions are real; multiply by np.cos and np.sin of 2 pi k n / N, for the real and "
     "the imaginary part",
-    "linalg.eig": "eigenvalues need loops until they converge; write the formula for your matrix",
-    "linalg.svd": "singular values need loops until they converge",
-    "linalg.lstsq": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
+    "linalg.eig": "np.linalg.eigh has those of symmetric matrices",
+    "linalg.svd": "np.linalg.lstsq gives singular values, np.linalg.eigh(A.T @ A) their vectors",
     "linalg.pinv": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
     "linalg.qr": "np.linalg.cholesky(A.T @ A).T is its R",
     "histogram": "which bin it is depends on values; sum sg.where of comparisons",

@@ -12,7 +12,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.along import add_elements, matmul, multiply_elements, reduce
 from symgrad.expr.array import ExprArray, array, call, map_elements, plain
-from symgrad.expr.linalg import inv, square
+from symgrad.expr.linalg import inv
+from symgrad.expr.matrices import square
 from symgrad.expr.misuse import located
 
 # --- products -------------------------------------------------------------------------------------

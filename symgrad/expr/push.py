@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from symgrad.expr.arrays import GET, ZEROS, length
+from symgrad.expr.arrays import GET, ZEROS, ArrayRule, length
 from symgrad.expr.cotangents import Part, selected
+from symgrad.expr.expression import WRAP
 from symgrad.expr.flow import varied
 from symgrad.expr.node import Graph
 from symgrad.expr.region import Choice, Loop, Pick, choice_op, close, loop_op, pick
@@ -55,7 +56,18 @@ class Structures:
         moved = self._of(args[0])
         if op is GET:
             return {d: (None, graph.add(GET, t, args[1])) for d, t in moved.items()}
+        if isinstance(op, ArrayRule):
+            return self._ruled(i, op, args)
         return self._written(i, moved)
+
+    def _ruled(self, i: int, op: ArrayRule, args: Sequence[int]) -> Tangents:
+        """The tangents of an array that has a rule of its own."""
+        if op.push is None:
+            return {}
+        graph, wrap = self.graph, WRAP["F"]
+        value, of = wrap(graph, i), wrap(graph, args[-1])
+        changes = {d: wrap(graph, t) for d, t in self._of(args[-1]).items()}
+        return {d: (None, op.push(value, of, change).id) for d, change in changes.items()}
 
     def _written(self, i: int, moved: Mapping[int, int]) -> Tangents:
         """The tangents of a version of an array."""

@@ -146,8 +146,9 @@ def uniform(
         np.float64(2.79066801071167)
     """
     share = _drawn(key, shape, _fraction)
-    plain = isinstance(minval, numbers.Real) and isinstance(maxval, numbers.Real)
-    if plain and (minval, maxval) == (0, 1):
+    if not any(isinstance(m, (Handle, np.ndarray)) for m in (minval, maxval)) and (
+        (minval, maxval) == (0, 1)
+    ):
         return share
     if not any(map(holds_expressions, (share, minval, maxval))):
         return np.maximum(minval, share * np.subtract(maxval, minval) + minval)

@@ -20,6 +20,7 @@ from symgrad.expr.cotangents import (
     pull_back,
     selected,
 )
+from symgrad.expr.expression import WRAP
 from symgrad.expr.node import INPUTS, WORD, Graph, Op
 from symgrad.expr.region import Choice, Loop, Pick, close, hole, loop_op, pick
 
@@ -134,6 +135,12 @@ class Sweep:
         op = node[0]
         if op.__class__ is Pick:
             self._tuples.setdefault(node[1], {})[op.index] = (None, bar)
+        elif op.vjp is not None:
+            handles = [WRAP[graph.type(a)](graph, a) for a in node[1:]]
+            shares = op.vjp(WRAP["F"](graph, bar), WRAP["F"](graph, i), *handles)
+            for a, share in zip(node[1:], shares, strict=True):
+                if share is not None and self.is_moved(a):
+                    self.give(a, (None, share.id))
         elif op is PUT or op is ADD_AT:
             _, array, at, value = node
             if self.is_moved(value):

@@ -314,7 +314,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "too large to solve": lambda v: np.linalg.solve(np.eye(13) * v[0], np.ones(13)),
     "no square": lambda v: np.linalg.inv(M(v)),
     "structurally singular": lambda v: np.linalg.inv(v[0] * np.ones((2, 3))[:, :2] * np.eye(2)[0]),
-    "eigenvalues": lambda v: np.linalg.eigvalsh(np.outer(v, v)),
+    "eigenvalues": lambda v: np.linalg.eigvals(np.outer(v, v)),
     "einsum axes": lambda v: np.einsum("ij,j", v, v),
     "einsum sizes": lambda v: np.einsum("i,i", v, v[:2]),
     "fft": np.fft.fft,

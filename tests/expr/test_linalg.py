@@ -11,7 +11,7 @@ import scipy.linalg
 
 import symgrad as sg
 from symgrad.errors import TraceError
-from symgrad.expr import linalg
+from symgrad.expr import matrices
 from symgrad.expr.arrays import PUT
 from symgrad.expr.node import WORD
 from symgrad.expr.region import has_regions
@@ -23,7 +23,7 @@ DRAW = np.random.default_rng(31)
 @pytest.fixture(autouse=True)
 def loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is larger than 4 x 4 is a loop."""
-    monkeypatch.setattr(linalg, "MOST_WRITTEN", 16)
+    monkeypatch.setattr(matrices, "MOST_WRITTEN", 16)
 
 
 def of_numbers(a: np.ndarray) -> np.ndarray:
@@ -126,16 +126,16 @@ def test_a_gpu_gives_the_same(name: str) -> None:
 def test_rows_are_exchanged_where_a_pivot_is_small() -> None:
     """Without that, a permutation has no solution at all, and tiny pivots lose all digits."""
     n = 6
-    matrices = [np.eye(n)[DRAW.permutation(n)] for _ in range(5)]
-    matrices += [m + 1e-17 * DRAW.normal(size=(n, n)) for m in matrices]
+    permuted = [np.eye(n)[DRAW.permutation(n)] for _ in range(5)]
+    permuted += [m + 1e-17 * DRAW.normal(size=(n, n)) for m in permuted]
     b = DRAW.normal(size=n)
     f = lambda v: (  # noqa: E731
         np.linalg.solve(matrix(v, n), v[-n:]), np.linalg.det(matrix(v, n)),
         *np.linalg.slogdet(matrix(v, n)),
     )  # fmt: skip
     kernel = sg.fused_forward(n * n + n, f, device="cpu", dtype="float64")
-    x, det, sign, logarithm = kernel.run([[*m.ravel(), *b] for m in matrices])
-    for k, m in enumerate(matrices):
+    x, det, sign, logarithm = kernel.run([[*m.ravel(), *b] for m in permuted])
+    for k, m in enumerate(permuted):
         np.testing.assert_allclose(x[k], np.linalg.solve(m, b), rtol=1e-12)
         assert det[k] == pytest.approx(np.linalg.det(m), rel=1e-12)
         assert (sign[k], logarithm[k]) == pytest.approx(tuple(np.linalg.slogdet(m)), abs=1e-12)
@@ -241,3 +241,134 @@ def test_what_is_no_small_matrix_is_refused() -> None:
         sg.linalg.cholesky(v[:6].reshape(2, 3))
     with pytest.raises(TraceError, match="do not match"):
         sg.linalg.solve(v[:9].reshape(3, 3), v[:4])
+
+
+# --- eigenpairs and least squares -----------------------------------------------------------------
+
+
+def symmetric(v: Any, n: int) -> Any:
+    """The matrix whose lower triangle these numbers are."""
+    place = np.zeros((n, n), dtype=int)
+    place[np.tril_indices(n)] = range(n * (n + 1) // 2)
+    return v[np.maximum(place, place.T)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("spread", [1.0, 1e-9])
+def test_eigenpairs_are_numpys(n: int, spread: float) -> None:
+    """Also of values that nearly coincide, and of matrices that are diagonal already."""
+    count = n * (n + 1) // 2
+    draws = DRAW.normal(size=(6, count)) * spread
+    full = np.array([np.eye(n) + symmetric(d, n) for d in draws])
+    full[0] = np.diag(np.arange(n)[::-1])
+    f = lambda v: (*np.linalg.eigh(matrix(v, n)), np.linalg.eigvalsh(matrix(v, n), UPLO="U"))  # noqa: E731
+    kernel = sg.fused_forward(n * n, f, device="cpu", dtype="float64")
+    values, vectors, again = kernel.run(full.reshape(6, -1))
+    for a, w, v in zip(full, values, vectors, strict=True):
+        np.testing.assert_allclose(w, np.linalg.eigvalsh(a), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(v.T @ v, np.eye(n), atol=1e-13)
+        np.testing.assert_allclose(a @ v, v * w, atol=1e-13)
+    np.testing.assert_array_equal(values, again)
+
+
+def by_eigenpairs(v: Any, n: int) -> Any:
+    """A function of eigenpairs in which the signs of vectors do not matter."""
+    values, vectors = np.linalg.eigh(symmetric(v, n))
+    moved = vectors @ np.diag(np.exp(0.3 * values)) @ vectors.T
+    return np.sum(moved * weights(n, n)) + np.sum(vectors[0] ** 2 * weights(n)[:, 0])
+
+
+def test_derivatives_of_eigenpairs_of_both_orders_are_differences() -> None:
+    n = 4
+    at = DRAW.normal(size=10)
+    kernel = sg.fused_hessian(10, lambda v: by_eigenpairs(v, n), device="cpu", dtype="float64")
+    value, gradient, hessian = kernel.run(at)
+    assert value == pytest.approx(by_eigenpairs(at, n), rel=1e-12)
+    for k, h in enumerate(1e-5 * np.eye(10)):
+        slope = (by_eigenpairs(at + h, n) - by_eigenpairs(at - h, n)) / 2e-5
+        assert gradient[k] == pytest.approx(slope, rel=1e-7, abs=1e-8)
+        row = (kernel.run(at + h)[1] - kernel.run(at - h)[1]) / 2e-5
+        np.testing.assert_allclose(hessian[k], row, rtol=1e-6, atol=1e-7 * np.abs(hessian).max())
+
+
+def test_the_gradient_of_eigenvalues_is_exact() -> None:
+    """dw/dA is the product of a vector with itself: to the bits, not to those of differences."""
+    n, at = 5, DRAW.normal(size=15)
+    pull = np.arange(1.0, n + 1)
+    f = lambda v: np.sum(np.linalg.eigvalsh(symmetric(v, n)) * pull)  # noqa: E731
+    gradient = sg.fused_forward_backward(15, f, device="cpu", dtype="float64").run(at)[1]
+    _, vectors = np.linalg.eigh(symmetric(at, n))
+    full = vectors @ np.diag(pull) @ vectors.T
+    want = (2 * full - np.diag(np.diag(full)))[np.tril_indices(n)]
+    np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
+
+
+def test_equal_eigenvalues_have_derivatives_together_and_vectors_none() -> None:
+    n, at = 3, np.array([2.0, 0.0, 2.0, 0.0, 0.0, 2.0])
+    squares = lambda v: np.sum(np.linalg.eigvalsh(symmetric(v, n)) ** 2)  # noqa: E731
+    gradient = sg.fused_forward_backward(6, squares, device="cpu").run(at)[1]
+    np.testing.assert_allclose(gradient, 2 * at * [1, 2, 1, 2, 2, 1])
+    vector = lambda v: np.linalg.eigh(symmetric(v, n)).eigenvectors[1, 0]  # noqa: E731
+    gradient = sg.fused_forward_backward(6, vector, device="cpu").run(at)[1]
+    assert not np.all(np.isfinite(gradient))
+
+
+def test_eigenpairs_of_what_is_no_number_are_nan() -> None:
+    kernel = sg.fused_forward(
+        3, lambda v: np.linalg.eigvalsh(symmetric(v, 2)), device="cpu", dtype="float64"
+    )
+    found = kernel.run([[np.nan, 1.0, 2.0], [1.0, np.inf, 2.0], [0.0, 0.0, 0.0]])
+    assert np.all(np.isnan(found[:2]))
+    np.testing.assert_array_equal(found[2], [0.0, 0.0])
+
+
+def test_a_gpu_finds_the_same_eigenvalues() -> None:
+    n, at = 4, DRAW.normal(size=(5, 10))
+    f = lambda v: np.linalg.eigvalsh(symmetric(v, n))  # noqa: E731
+    found = sg.fused_forward(10, f, device="gpu").run(at)
+    want = [np.linalg.eigvalsh(symmetric(a, n)) for a in at]
+    np.testing.assert_allclose(found, want, atol=3e-6)
+
+
+def test_least_squares_are_numpys() -> None:
+    m, n = 7, 3
+    at = DRAW.normal(size=m * n + m)
+
+    def f(v: Any) -> Any:
+        x, left, rank, singular = np.linalg.lstsq(v[: m * n].reshape(m, n), v[m * n :], rcond=None)
+        assert rank == n
+        return x, left, singular
+
+    found = sg.fused_forward(len(at), f, device="cpu", dtype="float64").run(at)
+    for part, want in zip(found, f(at), strict=True):
+        np.testing.assert_allclose(part, want, rtol=1e-10)
+
+
+def test_least_squares_do_not_square_the_condition() -> None:
+    """The normal equations would lose all digits of a matrix of condition 1e9."""
+    t = np.linspace(0.0, 1.0, 12)
+    a = np.stack([np.ones(12), 1.0 + 1e-9 * t], axis=1)
+    b = a @ np.array([1.0, 2.0]) + 1e-9 * np.cos(9 * t)
+    kernel = sg.fused_forward(
+        12, lambda v: np.linalg.lstsq(a, v, rcond=None)[0], device="cpu", dtype="float64"
+    )
+    want = np.linalg.lstsq(a, b, rcond=None)[0]
+    np.testing.assert_allclose(kernel.run(b), want, rtol=1e-5)
+
+
+def test_the_gradient_of_least_squares_is_that_of_the_normal_equations() -> None:
+    m, n = 6, 3
+    at = DRAW.normal(size=m * n + m)
+
+    def of_complex(v: Any) -> Any:
+        a, b = v[: m * n].reshape(m, n), v[m * n :]
+        return np.sum(np.linalg.solve(a.T @ a, a.T @ b) * weights(n)[:, 0])
+
+    def f(v: Any) -> Any:
+        x = sg.linalg.lstsq(v[: m * n].reshape(m, n), v[m * n :])[0]
+        return np.sum(x * weights(n)[:, 0])
+
+    value, gradient = sg.fused_forward_backward(len(at), f, device="cpu", dtype="float64").run(at)
+    assert value == pytest.approx(of_complex(at), rel=1e-10)
+    slopes = [np.imag(of_complex(at + 1e-30j * e)) / 1e-30 for e in np.eye(len(at))]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-10, atol=1e-11)
