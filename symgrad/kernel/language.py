@@ -378,10 +378,14 @@ class Kernel:
 
     def offset(self, i: int, scale: int, c: int) -> int:
         """The word ``i * scale + c``, which is no larger than words can be: column c of row i."""
-        first = self.add(ops.word_mul, i, self.word(scale))
+        return self.shifted(self.add(ops.word_mul, i, self.word(scale)), c)
+
+    def shifted(self, first: int, c: int) -> int:
+        """The word ``first + c``, which is no larger than words can be: column c of a row."""
+        if not c:
+            return first
         found = self.add(ops.word_add, first, self.word(c))
-        if found != first:
-            self.columns[found] = first, c
+        self.columns[found] = first, c
         return found
 
     def type(self, i: int) -> str:
@@ -405,14 +409,17 @@ class Kernel:
 
     def _folded(self, op: Op, args: Sequence[int]) -> int | None:
         """What is known of a sum, a difference or a product of words."""
-        neutral = _NEUTRAL[op]
-        words = [n[1] if n[0] is WORD else None for n in map(self.graph.nodes.__getitem__, args)]
-        if None not in words:
-            return self.word(int(op.reference(*np.array(words, np.uint32))))
-        if op is ops.word_mul and 0 in words:
-            return self.word(0)
-        if words[1] == neutral or (words[0] == neutral and op.commutative):
-            return args[words.index(neutral) ^ 1]
+        nodes, neutral = self.graph.nodes, _NEUTRAL[op]
+        for a, b in (args, args[::-1]) if op.commutative else (args,):
+            known, word, *_ = nodes[b]
+            if known is not WORD:
+                continue
+            if nodes[a][0] is WORD:
+                return self.word(int(op.reference(np.uint32(nodes[a][1]), np.uint32(word))))
+            if word == neutral:
+                return a
+            if op is ops.word_mul and not word:
+                return b
         return None
 
     # buffers -------------------------------------------------------------------------------------

@@ -33,8 +33,9 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
             if isinstance(item, For | If | Load):
                 _spread(kernel, item, found, memory)
             continue
-        op, first, *others = nodes[item]
-        if (first in found or not found.isdisjoint(others)) and op not in _SAME:
+        node = nodes[item]
+        varies = node[1] in found or not found.isdisjoint(node[2:])
+        if varies and node[0] not in _SAME:
             found.add(item)
     return frozenset(found)
 

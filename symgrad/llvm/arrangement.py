@@ -23,7 +23,7 @@ from symgrad.kernel.uniform import diverges
 from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Item
-from symgrad.llvm.rows import Rows, Rowwise
+from symgrad.llvm.rows import Rowwise
 from symgrad.llvm.workspace import Workspace
 
 UNROLLED: Final = 192
@@ -59,7 +59,7 @@ class Arrangement(Rowwise):
         """The host's buffers, which are arguments."""
         self.parts: list[Part] = []
         self._part: dict[Item, int] = {}
-        self._owner: dict[int, int] = {}
+        """The functions of items that are cut, and of what they give."""
         self._cut = self._cut_length(thorough)
         self._apart = is_wide and self.is_straight
         self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
@@ -75,8 +75,12 @@ class Arrangement(Rowwise):
         """Bytes of a slot of the frame in which these values are handed on."""
         self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
         """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
-        self.turned = self.rows if self.in_memory else [*self.staying.values()]
-        """The rows that are."""
+        self.room = {
+            rows: f"%{self.names[rows.buffer]}.columns{k}"
+            for k, rows in enumerate(self.rows)
+            if self.in_memory or rows in self.staying.values()
+        }
+        """The names of the memory in which rows stand as columns, of those that do."""
         self.rooms = self._workspace()
 
     # the order, and the cuts ---------------------------------------------------------------------
@@ -171,10 +175,10 @@ class Arrangement(Rowwise):
         found: list[Item | Part] = []
         for piece in pieces:
             part = Part(len(self.parts), piece, masked, apart)
-            self._part.update(dict.fromkeys(part.items, part.number))
-            statements = (s for s in piece if not isinstance(s, int))
-            self._owner.update((r, part.number) for s in statements for r in results_of(s))
-            self._owner.update((i, part.number) for i in piece if isinstance(i, int))
+            self._part.update(dict.fromkeys(piece, part.number))
+            for s in piece:
+                if not isinstance(s, int):
+                    self._part.update(dict.fromkeys(results_of(s), part.number))
             self.parts.append(part)
             found.append(part)
         return found
@@ -219,30 +223,43 @@ class Arrangement(Rowwise):
         if not self.parts:
             return {}
         found: dict[int, None] = {}
-        owner, known, sources = self._owner, self.known, self._sources()
-        for item in self.items:
-            if item in self.elsewhere:
-                continue
-            function = self._part.get(item)
-            for a in self.needs(item) if isinstance(item, int) else self.values(item):
-                if a in sources:
-                    if (item, a) not in self.copies:
-                        found.update((b, None) for b in sources[a] if owner.get(b) != function)
-                elif owner.get(a) != function and a not in known and (item, a) not in self.copies:
-                    found[a] = None
+        owner, sources = self._part, self._sources()
+        inside = self.elsewhere.union(*(part.items for part in self.parts))
+        groups = [(part.number, part.items) for part in self.parts]
+        for function, items in ((None, [i for i in self.items if i not in inside]), *groups):
+            asked = self._asked(items)
+            values = sorted(asked - self.lazy)
+            values += (b for a in sorted(asked & sources.keys()) for b in sources[a])
+            found.update(dict.fromkeys([b for b in values if owner.get(b) != function]))
         for rows in self.rows:
-            outside = (a for a in self.behind(rows) if self.kernel.home[a] is not rows.scope)
-            for a in outside:
-                values = sources.get(a, () if a in known else (a,))
-                found.update((b, None) for b in values if owner.get(b) is not None)
+            asked = {a for a in self.behind(rows) if self.kernel.home[a] is not rows.scope}
+            for a in sorted(asked - self.known):
+                values = sources.get(a, [] if a in self.lazy else [a])
+                found.update(dict.fromkeys(b for b in values if b in owner))
         return {i: k for k, i in enumerate(found)}
 
-    def _sources(self) -> dict[int, Sequence[int]]:
+    def _asked(self, items: Sequence[Item]) -> set[int]:
+        """What items need that needs memory, has no copy for them, and is none of them."""
+        asked: set[int] = set()
+        nodes = self.graph.nodes
+        for item in items:
+            if not isinstance(item, int):
+                asked.update(self.values(item))
+            elif self.copies:
+                asked.update(a for a in self.needs(item) if (item, a) not in self.copies)
+            else:
+                asked.update(nodes[item][1:])
+        for product in asked & self.products:
+            asked.update(nodes[product][1:])
+        return asked - self.known - self.products - {*items}
+
+    def _sources(self) -> dict[int, list[int]]:
         """The values that are computed, by which those are known that are written where needed."""
-        found: dict[int, Sequence[int]] = {}
+        found: dict[int, list[int]] = {}
         for i in sorted(self.lazy):
-            args = [a for a in self.graph.args(i) if a not in self.known]
-            found[i] = [b for a in args for b in found.get(a, (a,))] if args else ()
+            for a in self.graph.args(i):
+                if a in found or a not in self.lazy and a not in self.known:
+                    found.setdefault(i, []).extend(found.get(a, (a,)))
         return found
 
     @property
@@ -256,10 +273,6 @@ class Arrangement(Rowwise):
         """Bytes of one number of a kind."""
         return {"f": self.shape.itemsize, "d": 8, "b": 1}.get(kind, 4)
 
-    def room(self, rows: Rows) -> str:
-        """The name of the memory in which rows stand as columns."""
-        return f"%{self.names[rows.buffer]}.columns{self.rows.index(rows)}"
-
     def _workspace(self) -> Workspace:
         """Memory for the kernel's buffers, for rows as columns, and for what functions hand on."""
         lanes = self.shape.lanes
@@ -268,8 +281,8 @@ class Arrangement(Rowwise):
             if b not in self.bound and b.size:
                 many = lanes if b.space == "own" else 1
                 rooms.room(self.names[b], b.size * self.size(b.kind) * many)
-        for rows in self.turned:
-            rooms.room(self.room(rows)[1:], rows.stride * self.shape.itemsize * lanes)
+        for rows, name in self.room.items():
+            rooms.room(name[1:], rows.stride * self.shape.itemsize * lanes)
         if self.copies:
             rooms.room("copies", len(self.copies) * self.shape.itemsize)
         if self.parts:

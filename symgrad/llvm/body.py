@@ -10,7 +10,7 @@ from itertools import count
 
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
-from symgrad.llvm.definitions import INLINED, closure, definitions, names_of
+from symgrad.llvm.definitions import INLINED, closure, definitions
 from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products, uses_of
 from symgrad.mathlib.define import Function
 
@@ -87,7 +87,6 @@ class Body:
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
-        self.calls = names_of(functions, shape)
         self.used = Counter(graph.nodes[i][0] for i in order)
         # which products are fused does not depend on the cuts: so a point has the bits of a batch
         uses = uses_of(graph, order, self.roots)
@@ -179,7 +178,7 @@ class Body:
         """A writer for whom these values have names."""
         graph = self.computation.graph
         fresh = (f"%{k}" for k in count(1)) if numbered else None  # the first block has number 0
-        return Writer(graph, self.shape, self.calls, names, self.products, fresh)
+        return Writer(graph, self.shape, self.functions, names, self.products, fresh)
 
 
 def write_parts(body: Body, outputs: str, name: str, linkage: str) -> Iterator[str]:

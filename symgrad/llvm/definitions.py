@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import isfinite
 
 from symgrad.expr.node import Op, reachable
-from symgrad.llvm.instruction import Shape, Writer, lone_products, single, uses_of
-from symgrad.mathlib.define import Function, name_of
+from symgrad.llvm.instruction import Shape, Writer, called, lone_products, single, uses_of
+from symgrad.mathlib.define import Function
 
 INLINED = 6_000
 """Instructions of calls that are written in place: a call costs more than a short function."""
-
-
-def names_of(functions: Iterable[Op], shape: Shape) -> dict[Op, str]:
-    """The names of functions for numbers of this shape."""
-    suffix = shape.suffix
-    return {op: f"{name_of(op)}.{suffix}" for op in functions}
 
 
 def closure(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
@@ -37,18 +31,15 @@ def definitions(
     used: Iterable[Op], functions: Mapping[Op, Function], shape: Shape, inline: bool
 ) -> Iterator[str]:
     """The lines of the functions that these operations need."""
-    calls = names_of(functions, shape)
     needed = closure(used, functions)
     far = {f.graph.nodes[f.rare[1]][0] for op in needed if (f := functions[op]).rare}
     near = "alwaysinline" if inline else "noinline"
     for op in needed:
         hint = "noinline cold" if op in far else near
-        yield from _definition(functions[op], shape, calls, hint)
+        yield from _definition(functions[op], shape, functions, hint)
 
 
-def _definition(
-    function: Function, shape: Shape, calls: Mapping[Op, str], hint: str
-) -> Iterator[str]:
+def _definition(function: Function, shape: Shape, calls: Container[Op], hint: str) -> Iterator[str]:
     """The lines of a function, with what the compiler should do with calls of it."""
     op, kinds = function.op, function.op.signature
     names = {a: _argument(function, a) for a in function.arguments}
@@ -56,7 +47,8 @@ def _definition(
         f"{shape.types[kind]} {name}" for kind, name in zip(kinds, names.values(), strict=False)
     )
     writer = _written(function, shape, calls, names)
-    yield f"define internal {shape.types[op.result]} @{calls[op]}({parameters}) {hint} #0 {{"
+    head = f"define internal {shape.types[op.result]} @{called(op, shape)}({parameters})"
+    yield f"{head} {hint} #0 {{"
     yield from (_branching if function.rare else _straight)(function, shape, writer)
     yield "}"
     yield ""
@@ -68,7 +60,7 @@ def _argument(function: Function, a: int) -> str:
 
 
 def _written(
-    function: Function, shape: Shape, calls: Mapping[Op, str], names: dict[int, str]
+    function: Function, shape: Shape, calls: Container[Op], names: dict[int, str]
 ) -> Writer:
     """What has written the body of a function, but for the choice of a rare call, and the call."""
     graph, root = function.graph, function.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -15,6 +15,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
+from symgrad.mathlib.define import name_of
 
 NAMES: Final = {"float32": "float", "float64": "double"}
 DIGITS: Final = {"float32": 23, "float64": 52}
@@ -137,6 +138,20 @@ def single(op: Op, shape: Shape) -> str:
     return steps[0].text.replace("{v", "{") if len(steps) == 1 else ""
 
 
+def called(op: Op, shape: Shape) -> str:
+    """The name of the library's function of an operation, for numbers of this shape."""
+    return f"{name_of(op)}.{shape.suffix}"
+
+
+@cache
+def _line_of(op: Op, shape: Shape) -> str:
+    """The line of an operation of one instruction that takes its arguments once, in order."""
+    text = single(op, shape)
+    if re.findall(r"\{\d\}", text) != [f"{{{k}}}" for k in range(op.arity)]:
+        return ""
+    return "  %s = " + text.replace("%", "%%").format(*["%s"] * op.arity)
+
+
 def constant(node: Node, shape: Shape) -> str:
     """A constant leaf."""
     value = Graph.leaf_value(node)
@@ -164,7 +179,7 @@ class Writer:
     Args:
         graph: the nodes.
         shape: what they are computed on.
-        calls: the operations that are functions, and what these are called.
+        calls: the operations that are functions.
         names: what values are called that are known from the start.
         products: those that are written with the sum that needs them.
         fresh: the names of new values. LLVM reads those that it gives to values itself, ``%0``,
@@ -173,7 +188,7 @@ class Writer:
     """
 
     def __init__(
-        self, graph: Graph, shape: Shape, calls: Mapping[Op, str], names: Mapping[int, str],
+        self, graph: Graph, shape: Shape, calls: Container[Op], names: Mapping[int, str],
         products: frozenset[int], fresh: Iterator[str] | None = None,
         lines: list[str] | None = None,
     ) -> None:  # fmt: skip
@@ -184,6 +199,7 @@ class Writer:
         """How often each function is called."""
         self._products = products
         self._fresh = fresh or (f"%t.{k}" for k in count())
+        self._counted: set[Op] = set()
         self._forms = {ops.fma: self._form(ops.fma)}
 
     def value(self, text: str) -> str:
@@ -202,7 +218,7 @@ class Writer:
     def write(self, order: Iterable[int]) -> None:
         """The instructions of nodes, whose arguments have been written or come before them."""
         nodes, names, products, forms = self.graph.nodes, self.names, self._products, self._forms
-        write, fresh = self.lines.append, self._fresh
+        write, fresh, counted = self.lines.append, self._fresh, self._counted
         for i in order:
             node = nodes[i]
             op = node[0]
@@ -225,7 +241,7 @@ class Writer:
                     write(form % (name, a, b))
             else:
                 names[i] = self._made(op, *[names[a] for a in node[1:]])
-            if op in self.calls:
+            if op in counted:
                 self.used[op] += 1
 
     def _is_merged(self, op: Op, a: int, b: int) -> bool:
@@ -241,14 +257,11 @@ class Writer:
         The names of the value and of the arguments are left open.
         """
         if op in self.calls:
+            self._counted.add(op)
             types, kinds = self.shape.types, op.signature[: op.arity]
             arguments = ", ".join(f"{types[kind]} %s" for kind in kinds)
-            return f"  %s = call {types[op.result]} @{self.calls[op]}({arguments})"
-        text = "" if op is ops.opaque else single(op, self.shape)
-        opened = [f"{{{k}}}" for k in range(op.arity)]
-        if re.findall(r"\{\d\}", text) != opened:
-            return ""
-        return "  %s = " + text.replace("%", "%%").format(*["%s"] * op.arity)
+            return f"  %s = call {types[op.result]} @{called(op, self.shape)}({arguments})"
+        return "" if op is ops.opaque else _line_of(op, self.shape)
 
     def _write_long(self, i: int, op: Op, node: Node) -> None:
         """The instructions of a node that has more than one, or none."""
@@ -270,15 +283,15 @@ class Writer:
 
     def _times_one(self, a: int, b: int) -> int | None:
         """The factor of a product with 1 that is not 1."""
-        if self._is_one(a):
-            return b
-        return a if self._is_one(b) else None
-
-    def _is_one(self, i: int) -> bool:
-        node = self.graph.nodes[i]
-        if node[0] is ops.opaque:
-            node = self.graph.nodes[node[1]]
-        return node[0] is CONST and node == _ONE
+        nodes = self.graph.nodes
+        for one, other in ((a, b), (b, a)):
+            node = nodes[one]
+            if node[0] in _MAY_BE_ONE:
+                if node[0] is ops.opaque:
+                    node = nodes[node[1]]
+                if node == _ONE:
+                    return other
+        return None
 
     def _made(self, op: Op, *arguments: str) -> str:
         """The value of an operation."""
@@ -297,17 +310,19 @@ class Writer:
 
         Else the rest of a difference is what is subtracted.
         """
-        _, left, right = self.graph.nodes[product]
-        names, same = self.names, self._times_one(left, right)
-        if same is not None:
-            pair = (rest, same) if negative or op is ops.add else (same, rest)
-            return self._made(op, *[names[a] for a in pair])
+        nodes, names = self.graph.nodes, self.names
+        _, left, right = nodes[product]
+        if nodes[left][0] in _MAY_BE_ONE or nodes[right][0] in _MAY_BE_ONE:
+            same = self._times_one(left, right)
+            if same is not None:
+                pair = (rest, same) if negative or op is ops.add else (same, rest)
+                return self._made(op, *[names[a] for a in pair])
         c, a, b = names[rest], names[left], names[right]
-        if negative:
-            a = self._negated(a)
-        elif op is ops.sub:
-            c = self._negated(c)
-        return self._made(ops.fma, a, b, c)
+        if op is ops.sub:
+            a, c = (self._negated(a), c) if negative else (a, self._negated(c))
+        name = next(self._fresh)
+        self.lines.append(self._forms[ops.fma] % (name, a, b, c))
+        return name
 
     def _negated(self, value: str) -> str:
         return self.value(f"fneg {self.shape.float} {value}")

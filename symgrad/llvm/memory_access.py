@@ -34,6 +34,8 @@ class Memory(Values):
         self.results: dict[Rows, dict[int, str]] = {}
         """The columns of rows that are to be stored."""
         self._columns: dict[Rows, Sequence[str]] = {}
+        self._numbers: dict[int, str] = {}
+        """The words of the first lane that are known numbers."""
         self.block = "entry"
         """The name of the block of instructions that is being written."""
         self._labels = count()
@@ -50,12 +52,21 @@ class Memory(Values):
 
     def first(self, i: int) -> str:
         """A word of the first lane, or of all, where the step to the next is known."""
+        if i in self._numbers:
+            return self._numbers[i]
+        if i in self.kernel.columns and self.arrangement.indices.step(i):
+            row, column = self.kernel.columns[i]
+            return self.folded("add", self.first(row), str(column))
         op, *args = self.graph.nodes[i]
         if i in (self.kernel.cell, self.kernel.local):
             return "0" if self.lanes == 1 or i == self.kernel.local else "%cell"
         if op is WORD or not self.arrangement.indices.step(i):
-            return self.operand(i, False)
-        return self.folded(op.llvm.split()[0], *map(self.first, args))
+            found = self.operand(i, False)
+        else:
+            found = self.folded(op.llvm.split()[0], *map(self.first, args))
+        if found.isdigit():
+            self._numbers[i] = found
+        return found
 
     def _start(self, i: int, scope: Scope) -> str:
         """The same where a scope begins, of which nothing is computed yet."""
@@ -115,23 +126,23 @@ class Memory(Values):
         """A column of rows that are read whole."""
         if rows in self._columns:
             return self._columns[rows][column]
-        if self.arrangement.in_memory and rows in self.arrangement.rows:
-            return self.write.load(self.arrangement.room(rows), column * self.lanes, True)
+        room = self.arrangement.room.get(rows)
+        if room is not None:
+            return self.write.load(room, column * self.lanes, True)
         self._columns[rows] = self._turned(rows)
         self._passing.append((self._columns, rows))
         return self._columns[rows][column]
 
     def turn_rows(self, scope: Scope) -> None:
         """Turn the rows that a scope reads to columns in memory, if that is where they are."""
-        a = self.arrangement
-        for rows in a.turned:
-            if rows.scope is scope and rows in a.read:
+        for rows in self.arrangement.room:
+            if rows.scope is scope and rows in self.arrangement.read:
                 self.turned(rows, True)
 
     def turned(self, rows: Rows, loading: bool) -> None:
         """Turn rows to columns in memory, or back."""
         name = self.label("columns")
-        room, before = self.arrangement.room(rows), len(self.write.lines)
+        room, before = self.arrangement.room[rows], len(self.write.lines)
         columns_loop(self.write, name, self.base(rows), rows.stride, room, loading)
         if any(line == f"{name}.end:" for line in self.write.lines[before:]):
             self.block = f"{name}.end"
@@ -200,7 +211,7 @@ class Memory(Values):
         """The address of a vector of a buffer of the invocations' own."""
         if rows := self.arrangement.staying.get(buffer):
             place = str(self.arrangement.column(index))
-            return self._at(self.arrangement.room(rows), self.type(buffer.kind, True), place)
+            return self._at(self.arrangement.room[rows], self.type(buffer.kind, True), place)
         unit, (first, column) = self.type(buffer.kind, True), self.kernel.columns.get(index, (0, 0))
         if column and not self.graph.nodes[first][0].constant:
             row = self._at(self.memory(buffer), unit, self.first(first))
@@ -225,10 +236,9 @@ class Memory(Values):
 
     def _stage(self, rows: Rows, s: Store) -> bool:
         """Put a value where it waits for the other columns of its rows; whether that can be."""
-        column = self.arrangement.column(s.index)
-        if rows in self.arrangement.rows and self.arrangement.in_memory:
-            value = self.operand(s.value, True)
-            self.write.store(value, self.arrangement.room(rows), column * self.lanes, True)
+        column, room = self.arrangement.column(s.index), self.arrangement.room.get(rows)
+        if room is not None:
+            self.write.store(self.operand(s.value, True), room, column * self.lanes, True)
             return True
         if self.mask is not None or self.arrangement.is_cut(s):
             return False

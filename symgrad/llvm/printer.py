@@ -179,7 +179,7 @@ class _Module:
     def _finish(self, flow: ControlFlow) -> None:
         """Store the rows of results."""
         a = self.arrangement
-        for rows in a.turned:
+        for rows in a.room:
             if rows in a.written:
                 flow.turned(rows, False)
         rows = [r for r in self.arrangement.rows if r in flow.results]

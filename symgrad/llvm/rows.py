@@ -34,7 +34,8 @@ class Rowwise(Needs):
         """The written buffers of which something is loaded that may have been stored before."""
         self._found: dict[tuple[Scope, Buffer, int, int], Rows] = {}
         self.staged = self._staged()
-        self.operations = sum(i not in self.products and i not in self.lazy for i in self.nodes)
+        computed = self.lazy - self.reloaded.keys()
+        self.operations = len(self.nodes) - len(self.products) - len(computed)
         self.columns_read: dict[int, tuple[Rows, int]] = {}
         """Where in rows each number that is read stands, if it does."""
         self.rows = self._rows()
@@ -47,7 +48,10 @@ class Rowwise(Needs):
         if place is None:
             return None
         key = scope, buffer, place.row, place.stride
-        return self._found.get(key) or self._found.setdefault(key, Rows(*key))
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = Rows(*key)
+        return found
 
     def _loaded_again(self) -> set[Buffer]:
         stored, found = set[Buffer](), set[Buffer]()

@@ -8,6 +8,7 @@ and written. Whole lines of the cache are streamed past it where the batch is la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import count
 
 from symgrad.llvm.instruction import NAMES, Shape
@@ -23,6 +24,7 @@ class Lines:
     def __init__(self, shape: Shape, names: Iterator[str] | None = None) -> None:
         self.shape = shape
         self.scalar = NAMES[shape.dtype]
+        self._one, self._whole = shape.itemsize, min(LINE, shape.itemsize * shape.lanes)
         self.lines: list[str] = []
         self._names = names or (f"%v{k}" for k in count(1))
 
@@ -91,15 +93,21 @@ class Lines:
                 f"align {self._align(aligned)}{hint}")  # fmt: skip
 
     def _align(self, aligned: bool) -> int:
-        return min(LINE, self.shape.itemsize * (self.shape.lanes if aligned else 1))
+        return self._whole if aligned else self._one
 
     def shuffle(self, a: str, b: str, mask: Sequence[int]) -> str:
         """Lanes of two vectors; -1 for any."""
         kind = self.shape.float
         if b == "poison" and list(mask) == list(range(len(mask))):
             return a
-        lanes = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in mask)
-        return self.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(mask)} x i32> <{lanes}>")
+        return self.value(f"shufflevector {kind} {a}, {kind} {b}, {_lanes(tuple(mask))}")
+
+
+@lru_cache(2**10)
+def _lanes(mask: tuple[int, ...]) -> str:
+    """Which lanes a shuffle takes; -1 for any."""
+    numbers = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in mask)
+    return f"<{len(mask)} x i32> <{numbers}>"
 
 
 def add_wide(write: Lines, total: str, at: int | str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from symgrad.expr.node import Node, Op
 from symgrad.kernel.language import Read, lane_sum, narrow, wide_add, wide_lane_sum, wide_mul, widen
 from symgrad.llvm.arrangement import Arrangement
-from symgrad.llvm.definitions import names_of
 from symgrad.llvm.instruction import Shape, Writer, constant
 from symgrad.llvm.skeletons import Lines
 from symgrad.llvm.workspace import LINE
@@ -26,7 +25,6 @@ class Calls:
 
     def __init__(self, functions: Mapping[Op, Function], *shapes: Shape) -> None:
         self.functions = functions
-        self.names = {shape: names_of(functions, shape) for shape in shapes}
         self.used = {shape: Counter[Op]() for shape in shapes}
 
 
@@ -177,18 +175,19 @@ class Values:
 
     def leave(self, slot: int, kind: str, name: str) -> None:
         """Store a value of this type to a slot of the frame."""
-        at = self._slot(slot)
-        self.write.lines.append(f"  store {kind} {name}, ptr {at}, align {self._aligned(kind)}")
+        at, align = self._slot(slot, kind)
+        self.write.lines.append(f"  store {kind} {name}, ptr {at}, align {align}")
 
     def fetch(self, slot: int, kind: str) -> str:
         """The value of this type in a slot of the frame."""
-        return self.write.value(f"load {kind}, ptr {self._slot(slot)}, align {self._aligned(kind)}")
+        at, align = self._slot(slot, kind)
+        return self.write.value(f"load {kind}, ptr {at}, align {align}")
 
-    def _slot(self, slot: int) -> str:
-        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * self.arrangement.slot}")
-
-    def _aligned(self, kind: str) -> int:
-        return 1 if kind.endswith(("i1", "i1>")) else min(LINE, self.arrangement.slot)
+    def _slot(self, slot: int, kind: str) -> tuple[str, int]:
+        """The address of a slot, and how a value of this type is aligned there."""
+        size = self.arrangement.slot
+        align = 1 if kind.endswith(("i1", "i1>")) else min(LINE, size)
+        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * size}"), align
 
     # nodes ---------------------------------------------------------------------------------------
 
@@ -243,7 +242,7 @@ class _Nodes(Writer):
         self, values: Values, calls: Calls, shape: Shape, fresh: Iterator[str]
     ) -> None:  # fmt: skip
         a, lines = values.arrangement, values.write.lines
-        super().__init__(a.graph, shape, calls.names[shape], {}, a.products, fresh, lines)
+        super().__init__(a.graph, shape, calls.functions, {}, a.products, fresh, lines)
         self._values, self.used = values, calls.used[shape]
 
     def missing(self, i: int) -> str:

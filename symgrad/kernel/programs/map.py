@@ -20,11 +20,11 @@ def map_program(computation: Computation, target: Target) -> Kernel:
     """
     k, graph = Kernel(target, computation.name), computation.graph
     x, n = k.buffer("x", "read"), len(graph.names)
-    point = target.point(k)
+    row = k.offset(target.point(k), n, 0)
 
     def column(i: int) -> int:
         number = graph.nodes[i][1]
-        found = k.load(x, k.offset(point, n, number))
+        found = k.load(x, k.shifted(row, number))
         k.names[found] = graph.names[number]
         return found
 
