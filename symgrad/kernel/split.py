@@ -81,9 +81,9 @@ class Turns:
         return self._each[loop.k]
 
     def _sum(self, items: Iterable[int | Statement]) -> int:
-        return sum(map(self._counted, items))
+        return sum(self._counted(item) for item in items if not isinstance(item, int))
 
-    def _counted(self, item: int | Statement) -> int:
+    def _counted(self, item: Statement) -> int:
         if isinstance(item, For) and item.k not in self._own:
             lo, hi = self._bounds.of(item.lo)[0], self._bounds.of(item.hi)[1]
             self._own[item.k] = min(max(0, hi - lo), ALL[1] if item.most is None else item.most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,12 +18,11 @@ from symgrad.kernel.language import (
     Scope,
     Statement,
     operands,
-    results_of,
     scopes_of,
 )
 from symgrad.kernel.schedule import bind
 
-_LINEAR: Final = (ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt)
+_LINEAR: Final = frozenset((ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt))
 """What an index is made of, and what asks about it."""
 
 
@@ -38,7 +37,7 @@ class Uses:
     kernel: Kernel
 
     def __post_init__(self) -> None:
-        self.counts: Counter[int] = Counter()
+        self.counts: dict[int, int] = {}
         self.stated: Counter[int] = Counter()
         """Needs of statements alone."""
         self.elsewhere: set[int] = set()
@@ -46,50 +45,56 @@ class Uses:
 
     def _scope(self, scope: Scope) -> None:
         for item in reversed(scope.items):
-            if isinstance(item, int | Load) and not self._is_needed(item):
-                continue
-            if isinstance(item, For):
-                ends = item.yields if item.test is None else [*item.yields, item.test]
-                self._need(ends, item.scope)
-                self.elsewhere.add(item.hi)
-            if isinstance(item, If):
-                for side, yields in zip(item.sides, item.yields, strict=True):
-                    self._need(yields, side)
-            for inner in scopes_of(item):
-                self._scope(inner)
-            self._need(operands(self.kernel, item), scope, not isinstance(item, int))
+            if isinstance(item, int):
+                if item in self.counts:
+                    self._need(self.kernel.graph.nodes[item][1:], scope)
+            elif not isinstance(item, Load) or item.result in self.counts:
+                self._state(item, scope)
 
-    def _is_needed(self, item: int | Statement) -> bool:
-        return any(r in self.counts for r in results_of(item))
+    def _state(self, item: Statement, scope: Scope) -> None:
+        if isinstance(item, For):
+            ends = item.yields if item.test is None else [*item.yields, item.test]
+            self._asked(ends, item.scope)
+            self.elsewhere.add(item.hi)
+        if isinstance(item, If):
+            for side, yields in zip(item.sides, item.yields, strict=True):
+                self._asked(yields, side)
+        for inner in scopes_of(item):
+            self._scope(inner)
+        self._asked(operands(self.kernel, item), scope)
 
-    def _need(self, values: Iterable[int], scope: Scope, stated: bool = True) -> None:
+    def _asked(self, values: Sequence[int], scope: Scope) -> None:
+        """Note what a statement needs, or the end of a scope."""
+        self.stated.update(values)
+        self._need(values, scope)
+
+    def _need(self, values: Sequence[int], scope: Scope) -> None:
+        counts = self.counts
         for v in values:
-            self.counts[v] += 1
-            self.stated[v] += stated
-            if self.kernel.home[v] is not scope:
-                self.elsewhere.add(v)
+            counts[v] = counts.get(v, 0) + 1
+        if scope.depth:  # what the outermost scope needs stands there
+            self.elsewhere.update(v for v in values if self.kernel.home[v] is not scope)
 
     @cached_property
     def indices(self) -> frozenset[int]:
         """What is so cheap that nobody gives it a name: a * n + c, parts of it, and a < n."""
         nodes, found = self.kernel.graph.nodes, dict[int, int]()
-        for i in sorted(self.counts):
-            op, *args = nodes[i]
-            if op not in _LINEAR or i in self.kernel.names:
-                continue
+        for i in sorted([i for i in self.counts if nodes[i][0] in _LINEAR]):
+            args = nodes[i][1:]
             depth = max(found.get(a, 0) for a in args)
-            if depth < 2 and any(nodes[a][0] is WORD for a in args):
+            if depth < 2 and i not in self.kernel.names and any(nodes[a][0] is WORD for a in args):
                 found[i] = depth + 1
         return frozenset(found)
 
     def _is_named(self, i: int) -> bool:
-        """Whether the user has a name for it, and more than one statement needs it."""
-        return i in self.kernel.names and not self.stated[i] == self.counts[i] == 1
+        """Whether more than one statement needs what the user has a name for."""
+        return i in self.counts and not self.stated[i] == self.counts[i] == 1
 
     @cached_property
     def bound(self) -> frozenset[int]:
         """The nodes that get a name: what the user named, and what `bind` says."""
-        graph = self.kernel.graph
-        order = [i for i in sorted(self.counts) if graph.args(i)]
-        roots = [i for i in order if i in self.elsewhere or self._is_named(i)]
-        return bind(graph, order, roots, self.stated) - self.indices
+        graph, names = self.kernel.graph, self.kernel.names
+        nodes = graph.nodes
+        order = sorted([i for i in self.counts if nodes[i][0].arity])
+        roots = self.elsewhere.union(filter(self._is_named, names)).intersection(order)
+        return bind(graph, order, sorted(roots), self.stated) - self.indices

@@ -111,7 +111,7 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
     nodes = graph.nodes
     node = nodes[i]
     op = node[0]
-    args = [texts[a] if a in texts else literal(nodes[a]) for a in node[1:]]
+    args = [texts.get(a) or literal(nodes[a]) for a in node[1:]]
     if op in functions:
         return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"

@@ -116,6 +116,9 @@ class Body(Writer):
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self.quads = Quads(kernel, self.uses)
+        self._lone = self.uses.counts.keys() - self.uses.indices - self.quads.indices
+        self._lone -= self.quads.first.keys()
+        """The nodes that are written each for itself."""
         self.stores = _stores(
             last_stores(kernel) if staged else {}, own, self.text, kernel.target.width
         )
@@ -134,8 +137,9 @@ class Body(Writer):
     def _numbers(self) -> set[int]:
         """The known words that are numbers, rather than masks and other patterns of bits."""
         nodes, needed = self.graph.nodes, self.uses.counts
-        bits = {a for i in needed if nodes[i][0] in _BITWISE for a in nodes[i][1:]}
-        return {i for i in needed if nodes[i][0] is WORD} - bits
+        words = {i for i in needed if nodes[i][0] is WORD}
+        users = [i for i in needed if nodes[i][0] in _BITWISE]
+        return words.difference(*(nodes[i][1:] for i in users))
 
     # names ---------------------------------------------------------------------------------------
 
@@ -172,8 +176,13 @@ class Body(Writer):
         for item in self.quads.joined(items):
             if isinstance(item, Together):
                 yield from self._store_quad(item)
-            else:
+            elif not isinstance(item, int):
                 yield from self.item(item)
+            elif item in self._lone:
+                if line := self.write(item):
+                    yield line
+            else:
+                yield from self._node(item)
 
     def within(self, lines: Iterator[str]) -> Iterator[str]:
         """Lines that stand within braces; what is named there has no name outside."""
@@ -183,11 +192,9 @@ class Body(Writer):
         self.indent = self.indent[2:]
         self._taken = taken
 
-    def item(self, item: int | Statement) -> Iterator[str]:
-        """The lines of one item."""
+    def item(self, item: Statement) -> Iterator[str]:
+        """The lines of one statement."""
         match item:
-            case int():
-                yield from self._node(item)
             case Load(result=result):
                 if result in self.uses.counts:
                     yield from self._load(item)
@@ -203,18 +210,18 @@ class Body(Writer):
                 yield from self._for(item)
 
     def _node(self, i: int) -> Iterator[str]:
+        """A node that has no line of its own, or shares one."""
         if i in self.uses.indices or i in self.quads.indices:
             self.texts[i] = self.expression(i)
         elif i in self.quads.first:
             yield from self._component(i, *accesses(self.kernel, i))
-        elif i in self.uses.counts and (line := self.write(i)):
-            yield line
 
     def expression(self, i: int) -> Text:
         """An operation, or what a buffer has."""
-        op, *args = self.graph.nodes[i]
+        op = self.graph.nodes[i][0]
         if isinstance(op, Read):
-            return self.own.loaded(op.buffer, *self._index(op.buffer, args[0])), PRIMARY
+            index = self._index(op.buffer, self.graph.nodes[i][1])
+            return self.own.loaded(op.buffer, *index), PRIMARY
         return super().expression(i)
 
     # memory --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def map_program(computation: Computation, target: Target) -> Kernel:
 
     parts = [stretches(graph, o.nodes) for o in computation.outputs]
     roots = [part.root for found in parts for part in found]
-    known = views(k, graph, roots, x, k.offset(point, n, 0))
+    known = views(k, graph, roots, x, row)
     outputs = [k.buffer(o.name, "write") for o in computation.outputs]
     values = iter(written(k, graph, roots, known, column))
     rows = [
