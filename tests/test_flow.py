@@ -81,17 +81,36 @@ def test_tint_takes_their_kernels() -> None:
     assert check_with_tint(sources) == [None] * len(sources)
 
 
-@pytest.mark.parametrize("name", ["carried_product", "scan_of_nests_from_the_end"])
-def test_a_result_for_each_row_of_data(name: str) -> None:
-    """The same of columns of data, with derivatives by the parameters."""
+OVER_DATA = "carried_product", "scan_of_nests_from_the_end", "matrices_in_place"
+
+
+def over_data(name: str) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """A loss of a row of data, points of which the parameter is the same, values and slopes."""
     f = FLOWS[name]
-    kernel = sg.fused_forward_backward(
-        1, lambda p, r: f.f(np.concatenate([p, r])), row=f.n - 1, reduce=None, device="cpu",
-        dtype="float64",
-    )  # fmt: skip
     at = f.points()
     at[:, 0] = at[0, 0]
-    values, gradients = kernel.run(at[0, :1], at[:, 1:])
-    np.testing.assert_allclose(values, [f.value(x) for x in at], rtol=1e-12)
-    want = np.array([differences(f.value, x, 1e-6)[:1] for x in at])
-    np.testing.assert_allclose(gradients, want, rtol=1e-6, atol=1e-7)
+    values = np.array([f.value(x) for x in at])
+    slopes = np.array([differences(f.value, x, 1e-6)[:1] for x in at])
+    return (lambda p, r: f.f(np.concatenate([p, r])), at, values, slopes)
+
+
+@pytest.mark.parametrize("name", OVER_DATA)
+def test_a_result_for_each_row_of_data(name: str) -> None:
+    """The same of columns of data, with derivatives by the parameters."""
+    f, at, values, slopes = over_data(name)
+    kernel = sg.fused_forward_backward(
+        1, f, row=at.shape[1] - 1, reduce=None, device="cpu", dtype="float64"
+    )
+    found = kernel.run(at[0, :1], at[:, 1:])
+    np.testing.assert_allclose(found[0], values, rtol=1e-12)
+    np.testing.assert_allclose(found[1], slopes, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("device", ["cpu", *GPUS], ids=str)
+@pytest.mark.parametrize("name", OVER_DATA)
+def test_a_sum_over_rows_of_data(name: str, device: Any) -> None:
+    f, at, values, slopes = over_data(name)
+    kernel = sg.fused_forward_backward(1, f, row=at.shape[1] - 1, device=device)
+    loss, slope = kernel.run(at[0, :1], at[:, 1:])
+    np.testing.assert_allclose(loss, values.sum(), rtol=1e-5)
+    np.testing.assert_allclose(slope, slopes.sum(axis=0), rtol=1e-4, atol=1e-5)
