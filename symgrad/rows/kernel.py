@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -283,6 +284,8 @@ class DataKernel(RowProgram):
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""
+        if self._is_plain and len(flat) == self.n_inputs:
+            return flat, []
         blocks = [g.block for g in self._traced.gathers]
         tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
         return np.ascontiguousarray(flat[self._traced.places[0]]), tables
@@ -303,16 +306,28 @@ class DataKernel(RowProgram):
             raise InputError("the mean over no rows, or over weights of 0, is not defined")
         return weight
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether all rows read the same parameters: all of them, in their order."""
+        order = np.arange(self.n_inputs)
+        plain = all(np.array_equal(places, order) for places in self._traced.places)
+        return plain and not self._traced.gathers
+
     def _results(self, total: Totals, scale: float) -> Any:
+        gradient = total.sums[1:] if self._is_plain else self._scattered(total)
+        if scale != 1.0:
+            gradient = gradient * scale
+        return float(total.sums[0] * scale), self._parameters.nested(gradient)
+
+    def _scattered(self, total: Totals) -> np.ndarray:
+        """The gradient for all parameters, of the sums for those that rows read."""
         gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
         gradient.fill(0.0)
         gradient[self._traced.places[1]] = total.sums[1:]
         for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
             b = gather.block
             gradient[b.start : b.start + b.size] += lines.ravel()
-        if scale != 1.0:
-            gradient *= scale
-        return float(total.sums[0] * scale), self._parameters.nested(gradient)
+        return gradient
 
 
 def _whole(rows: Any) -> Any:
