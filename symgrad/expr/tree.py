@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -210,8 +210,9 @@ def flatten(value: Any, leaf: Leaf = numbers_as_array) -> tuple[list[Any], Tree]
     if outer is None:
         return found or ([value], Tree())
     pairs = [flatten(part, leaf) for part in outer[1]]
-    children = tuple(tree for _, tree in pairs)
-    return [v for leaves, _ in pairs for v in leaves], replace(outer[0], children=children)
+    made, children = outer[0], tuple(tree for _, tree in pairs)
+    leaves = [v for found, _ in pairs for v in found]
+    return leaves, Tree(made.kind, made.keys, children, made.like)
 
 
 def _is_array(value: Any) -> bool:

@@ -186,7 +186,7 @@ class _Call:
     """f as a function of one flat array, and what it returns beside its value."""
 
     def __init__(self, f: Callable[..., Any], given: Arguments, has_aux: bool) -> None:
-        @functools.wraps(f)
+        @functools.wraps(f, ("__qualname__",), ())  # the name, and what is wrapped: all takes long
         def of_flat(v: Any) -> Any:
             *args, named = (given.filled(k, v) for k in range(len(given.nests)))
             found = f(*args, **named)
