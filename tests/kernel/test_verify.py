@@ -25,8 +25,8 @@ def kernel() -> Kernel:
 
 
 def loop_of(k: Kernel) -> For:
-    (found,) = (item for item in k.main.items if isinstance(item, For))
-    return found
+    """The first one: sums over a group are made in another."""
+    return next(item for item in k.main.items if isinstance(item, For))
 
 
 def sound() -> Kernel:

@@ -15,7 +15,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.kernel.plan import Computation
-from symgrad.llvm import body, compiler, device, recompile, reduce
+from symgrad.llvm import arrangement, body, compiler, device, printer, recompile, sums
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.emit import emit
 from symgrad.llvm.recompile import Function, Job
@@ -31,7 +31,10 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
         monkeypatch.setattr(body, name, value)
     monkeypatch.setattr(body, "HOT", 0.0)
-    monkeypatch.setattr(reduce, "LONG_BATCH", 100)
+    monkeypatch.setattr(printer, "HOT", 0.0)
+    for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
+        monkeypatch.setattr(arrangement, name, value)
+    monkeypatch.setattr(sums, "LONG_BATCH", 100)
     monkeypatch.setattr(device, "_read", lambda key: None)
     monkeypatch.setattr(device, "_write", lambda key, compiled: None)
 
