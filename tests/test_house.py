@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -147,3 +148,10 @@ def test_public_names_have_docstrings() -> None:
 
     assert symgrad.__all__
     assert [name for name in symgrad.__all__ if not explained(name)] == []
+
+
+def test_the_page_of_the_pipeline_shows_the_rooms() -> None:
+    page = (ROOT / "docs/pipeline.md").read_text("utf-8")
+    rows = re.findall(r"^\| ((?:`[a-z]+` ?)+)\|", page, re.MULTILINE)
+    shown = [re.findall(r"[a-z]+", row) for row in rows]
+    assert shown == [layer.split() for layer in LAYERS.split("<")][:-1]
