@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import FRESH, PUT, ZEROS, length
-from symgrad.expr.node import CONST, INPUT, WORD, Graph, reachable
+from symgrad.expr.node import CONST, INPUT, WORD, Graph, heads, reachable
 from symgrad.kernel.language import Buffer, Kernel
 
 
@@ -76,6 +76,8 @@ def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:
 
 def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int | None]]]:
     """Arrays that are made of numbers one by one, and these; None is one of zero."""
+    if PUT not in heads(graph):
+        return
     nodes, order = graph.nodes, reachable(graph, roots)
     ends = dict.fromkeys(
         a for i in order for n, a in enumerate(graph.args(i))

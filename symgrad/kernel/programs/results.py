@@ -65,9 +65,9 @@ def store(
     k: Kernel, buffer: Buffer, columns: int, parts: Sequence[Stretch], values: Sequence[Value]
 ) -> None:
     """Store the results of an invocation, a row of so many columns, in a buffer."""
-    column = 0
+    row, column = k.offset(k.cell, columns, 0), 0
     for part, value in zip(parts, values, strict=True):
-        at = k.offset(k.cell, columns, column)
+        at = k.shifted(row, column)
         if isinstance(value, int):
             k.store(buffer, at, value)
         else:
