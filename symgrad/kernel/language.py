@@ -66,8 +66,10 @@ class Buffer:
     """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
 
     Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
-    numbers of one q together. Of one that is ``atomic``, several groups add to the same numbers.
-    ``data`` are the numbers of one that is read, if the kernel knows them, and not the host.
+    numbers of one q together. Of one that is ``atomic``, several invocations add to the same
+    numbers at the same time. Behind one that is ``padded`` is room for a vector, which may be read,
+    and have zeros added to it. ``data`` are the numbers of one that is read, if the kernel knows
+    them, and not the host.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Buffer:
     size: int = 0
     quads: bool = False
     atomic: bool = False
+    padded: bool = False
     data: tuple[float, ...] | None = field(default=None, repr=False)
     read: Read = field(init=False, repr=False)
 
@@ -426,7 +429,7 @@ class Kernel:
 
     def buffer(
         self, name: str, space: Space, kind: str = "f", size: int = 0, *,
-        quads: bool = False, atomic: bool = False, open_ended: bool = False,
+        quads: bool = False, atomic: bool = False, padded: bool = False, open_ended: bool = False,
         data: tuple[float, ...] | None = None,
     ) -> Buffer:  # fmt: skip
         """A new buffer; no two of a kernel have one name.
@@ -435,7 +438,7 @@ class Kernel:
         """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size, quads, atomic, data))
+        self.buffers.append(Buffer(name, space, kind, size, quads, atomic, padded, data))
         return self.buffers[-1]
 
     def length(self, buffer: Buffer) -> int:

@@ -22,6 +22,8 @@ class Summing:
     """Numbers of an invocation that registers hold."""
     brief: bool = False
     """Whether a short program is better than one that is a little faster."""
+    together: int = 3_000
+    """Operations at a row up to which results so few are not taken apart, wherever they are."""
     rows: int = 0
     """Rows that an invocation takes, at most; 0 if nobody knows."""
 

@@ -142,6 +142,10 @@ class Arrangement(Rowwise):
         """Whether an item stands in a function of its own."""
         return item in self._part
 
+    def part_of(self, item: Item) -> int | None:
+        """The number of the function of its own that an item stands in."""
+        return self._part.get(item)
+
     def _cut_length(self, thorough: bool) -> int:
         """Operations from which a run of items is cut, or so many that none is."""
         long = LONG if self.shape.lanes == 1 else LONG_BATCH

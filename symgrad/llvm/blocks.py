@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symgrad.llvm.memory_access import Memory
+from symgrad.llvm.table_access import Tables
 
 
-class Blocks(Memory):
+class Blocks(Tables):
     """A function of several blocks."""
 
     def begin(self, label: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from symgrad.expr.node import INPUT, Op
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.definitions import INLINED, closure, definitions
-from symgrad.llvm.instruction import NAMES, Shape, Writer, lone_products, uses_of
+from symgrad.llvm.instruction import Shape, Writer, lone_products, uses_of
 from symgrad.mathlib.define import Function
 
 LONG = 2_000
@@ -56,22 +56,11 @@ class Part:
     leaves: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Masked:
-    """The lanes of ``%mask`` alone count: the first output is added to, the second is 0 elsewhere.
-
-    ``columns`` says where the results of the first output stand.
-    """
-
-    columns: Sequence[int]
-
-
 class Body:
     """The arithmetic of a computation for one shape, cut into functions where it is long.
 
     ``places`` says which values are there from the start, as which elements of ``%in``: the inputs
-    by their numbers, if it is not given. ``single`` are others, single numbers that belong in every
-    lane: at ``%carried`` stands a copy for each use, so that none takes a register for long.
+    by their numbers, if it is not given.
 
     What is long is cut into short functions that are compiled quickly, or, if it is to be compiled
     ``thorough``-ly, into longer ones. That changes no bit of any result.
@@ -80,10 +69,10 @@ class Body:
     def __init__(
         self, computation: Computation, order: Sequence[int], functions: Mapping[Op, Function],
         shape: Shape, places: Mapping[int, int] | None = None,
-        single: Container[int] = (), masked: Masked | None = None, thorough: bool = False,
+        thorough: bool = False,
     ) -> None:  # fmt: skip
         self.thorough, self.long = thorough, LONG if shape.lanes == 1 else LONG_BATCH
-        self.places, self.single, self.masked = places, single, masked
+        self.places = places
         self.computation, self.shape, self.functions = computation, shape, functions
         graph = computation.graph
         self.roots = [i for o in computation.outputs for i in o.nodes]
@@ -97,7 +86,6 @@ class Body:
         self.parts = self._parts()
         self.slots = {i: k for k, i in enumerate(i for p in self.parts for i in p.leaves)}
         self.stored = self._stored()
-        self.copies = self._copies()
         made = set(self.order)
         self.given = [i for i in self.stored if i not in made]
         """Results that are there from the start."""
@@ -151,16 +139,9 @@ class Body:
         """For each node the outputs, and columns of them, that it goes to."""
         found: dict[int, list[tuple[int, int]]] = {}
         for o, output in enumerate(self.computation.outputs):
-            columns = self.masked.columns if self.masked and o == 0 else range(len(output.nodes))
-            for column, i in zip(columns, output.nodes, strict=True):
+            for column, i in enumerate(output.nodes):
                 found.setdefault(i, []).append((o, column))
         return found
-
-    def _copies(self) -> dict[tuple[int, int], int]:
-        """The uses of single numbers, (by, number), and where their copies stand."""
-        uses = [(i, a) for i in self.order for a in self.needs[i] if a in self.single]
-        stored = [(i, i) for i in self.stored if i in self.single]
-        return {use: k for k, use in enumerate(dict.fromkeys([*uses, *stored]))}
 
     def place(self, i: int) -> int | None:
         """Where in ``%in`` a value stands that is there from the start."""
@@ -213,16 +194,14 @@ class PartWriter:
         for i in self.nodes:
             operation = i in mine
             for a in body.needs[i] if operation else (i,):
-                if a in body.single:
-                    self._spread(i, a)
-                elif a not in names:
+                if a not in names:
                     self._load(a)
             if operation:
                 writer.write((i,))
             for o, column in body.stored.get(i, ()):
-                self._store(i, f"%o{o}", column, f"{o}.{column}", o if body.masked else -1)
+                self._store(i, f"%o{o}", column)
             if i in slots:
-                self._store(i, "%frame", slots[i], "f")
+                self._store(i, "%frame", slots[i])
         return writer.lines
 
     def _load(self, i: int) -> None:
@@ -240,34 +219,10 @@ class PartWriter:
     def _address(self, base: str, at: int) -> str:
         return self.writer.value(f"getelementptr i8, ptr {base}, i64 {at * self._size}")
 
-    def _spread(self, by: int, i: int) -> None:
-        """A single number, in every lane, for one use; CPUs do this while they load it."""
-        vector, scalar = self.shape.float, NAMES[self.shape.dtype]
-        name, at = f"%s{by}.{i}", self.body.copies[by, i] * self.shape.itemsize
-        self.writer.names[i] = name
-        self.writer.lines += [
-            f"  {name}.at = getelementptr i8, ptr %carried, i64 {at}",
-            f"  {name}.x = load {scalar}, ptr {name}.at",
-            f"  {name}.one = insertelement {vector} poison, {scalar} {name}.x, i64 0",
-            f"  {name} = shufflevector {vector} {name}.one, {vector} poison, "
-            f"<{self.shape.lanes} x i32> zeroinitializer",
-        ]
-
-    def _store(self, i: int, base: str, at: int, tag: str, output: int = -1) -> None:
-        value = self.writer.names[i]
+    def _store(self, i: int, base: str, at: int) -> None:
         kind, align = self._memory(i)
-        name = f"%q{i}.{tag}"
         place = self._address(base, at)
-        choose = f"  {name}.new = select <{self.shape.lanes} x i1> %mask, {kind}"
-        if output == 0:
-            self.writer.lines += [
-                f"  {name}.old = load {kind}, ptr {place}, align {align}",
-                f"  {name}.sum = fadd {kind} {name}.old, {value}",
-                f"{choose} {name}.sum, {kind} {name}.old",
-            ]
-        elif output == 1:
-            self.writer.lines.append(f"{choose} {value}, {kind} {self.shape.number(0.0)}")
-        value = f"{name}.new" if output in (0, 1) else value
+        value = self.writer.names[i]
         self.writer.lines.append(f"  store {kind} {value}, ptr {place}, align {align}")
 
     def _memory(self, i: int) -> tuple[str, int]:

@@ -110,28 +110,6 @@ def _lanes(mask: tuple[int, ...]) -> str:
     return f"<{len(mask)} x i32> <{numbers}>"
 
 
-def add_wide(write: Lines, total: str, at: int | str) -> None:
-    """Add a vector of sums to those in float64 from ``%wide`` on.
-
-    Sums that are in float64 themselves would gather errors there: what the rounding takes is kept
-    from ``%lost`` on, as Knuth has it.
-    """
-    kind = f"<{write.shape.lanes} x double>"
-    place = write.value(f"getelementptr double, ptr %wide, i64 {at}")
-    before = write.value(f"load {kind}, ptr {place}")
-    narrow = write.shape.dtype == "float32"
-    more = write.value(f"fpext {write.shape.float} {total} to {kind}") if narrow else total
-    after = write.value(f"fadd {kind} {before}, {more}")
-    write.do(f"store {kind} {after}, ptr {place}")
-    if not narrow:
-        grown = write.value(f"fsub {kind} {after}, {before}")
-        left = write.value(f"fsub {kind} {after}, {grown}")
-        parts = [write.value(f"fsub {kind} {a}, {b}") for a, b in ((before, left), (more, grown))]
-        lost = write.value(f"fadd {kind} {parts[0]}, {parts[1]}")
-        earlier = write.load("%lost", at, True)
-        write.store(write.value(f"fadd {kind} {earlier}, {lost}"), "%lost", at, True)
-
-
 def transpose(write: Lines, rows: Sequence[str]) -> list[str]:
     """The columns of a square of vectors; rows named "poison" cost nothing."""
     lanes = write.shape.lanes

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from symgrad.llvm.instruction import Shape
 from symgrad.llvm.pointers import address
 from symgrad.llvm.printer import print_kernel
 from symgrad.llvm.recompile import Function
-from symgrad.llvm.reduce import emit_reduction
 from symgrad.llvm.threads import share_out, weight_of, worth
 from symgrad.llvm.workspace import LINE
 
@@ -57,7 +56,7 @@ def target_of(shape: Shape, thorough: bool = False) -> InStep:
     size = shape.itemsize * shape.lanes
     longest = LONG_ROW if thorough else LONG_BATCH
     registers = 32 if size == LINE else 16
-    summing = Summing(IN_REGISTERS, longest, KEPT // size, registers, brief=not thorough)
+    summing = Summing(IN_REGISTERS, longest, KEPT // size, registers, not thorough, LONG_ROW)
     wide = "ff" if shape.dtype == "float64" else "d"
     return InStep(shape.lanes, block=STRETCH[shape.dtype], wide=wide, summing=summing)
 
@@ -78,15 +77,13 @@ class Sums:
         """How many rows a piece has."""
         inputs = self.dtype.itemsize * reduction.columns
         self._weight = weight_of(reduction.graph) + inputs
-        more = ", void *, void *" if reduction.lookups else ", bool, int32_t, int32_t"
-        kind = f"void (*)(void *, void *, void *, void *, int64_t, int64_t{more})"
+        tables = ", ".join(["void *"] * (4 + bool(reduction.lookups) + 2 * len(reduction.lookups)))
+        kind = f"void (*)({tables}, int64_t, int64_t, bool, int32_t, int32_t)"
         self._function = Function(self._source, kind)
         self.seconds = time.perf_counter() - start
 
     def _source(self, thorough: bool) -> Source:
         reduction, functions, shape = self.reduction, self._definitions, self._shape
-        if reduction.lookups:
-            return emit_reduction(reduction, functions, shape, thorough)
         kernel = rows_program(reduction, target_of(shape, thorough))
         quick = not reduction.is_structured
         return print_kernel(kernel, functions, shape, thorough=thorough, quick=quick)
@@ -132,21 +129,13 @@ class Sums:
         room, run = self._function.scratch(), self._function.call
         p, x, to = address(parameters), address(rows), address(sums)
         size, width = sums.itemsize * self.count, rows.itemsize * rows.shape[1]
-        more: list[Any] = []
-        if not self.reduction.lookups:
-
-            def piece(line: int, first: int, end: int) -> Callable[[], None]:
-                arrays = x + first * width, p, to + line * size, room
-                return partial(run, *arrays, 0, self.lanes, False, end - first, 1)
-
-            return piece
-        if tables:
-            pairs = [a for pair in zip(tables, added, strict=True) for a in pair]
-            places = np.array([a.__array_interface__["data"][0] for a in pairs], np.uintp)
-            more = [address(indices), address(places)]
+        more = [address(a) for a in (*tables, *added)]
+        at = None if indices is None else (address(indices), indices.strides[0])
 
         def call(line: int, first: int, end: int) -> Callable[[], None]:
-            return partial(run, p, x, to + line * size, room, first, end, *more)
+            index = [] if at is None else [at[0] + first * at[1]]
+            arrays = x + first * width, p, to + line * size, *index, *more, room
+            return partial(run, *arrays, 0, self.lanes, False, end - first, 1)
 
         return call
 

@@ -1,4 +1,4 @@
-"""Sums over runs of rows that name one line of a table: what rows add to lines, without atomics.
+"""Lines of tables that rows look up, and what rows add to such lines: at once, or in runs of rows.
 
 Rows in the order of their lines are cut into runs. A group adds up neighbouring runs: it reads the
 quads of some rows into a tile, neighbours what neighbouring rows of the order have, and each
@@ -7,11 +7,14 @@ invocation adds up some quads of its runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel, Target
+from symgrad.expr.node import INPUT
+from symgrad.kernel.language import Kernel, Target, widen
+from symgrad.kernel.plan import Reduction
 
 BLOCK: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
@@ -176,3 +179,59 @@ class _Mine:
 
         exists = k.add(ops.word_lt, self.run, self.runs.last)
         k.when(exists, (lambda: line(place)) if place else column)
+
+
+class Lines:
+    """The lines that rows name, and what they add to them, where invocations run in step.
+
+    Buffers are ``index`` (count, indices), the words by which rows name lines, and for each lookup
+    a table (lines, width), and, where rows add anything, a table of float64 for that.
+    """
+
+    def __init__(self, k: Kernel, reduction: Reduction) -> None:
+        self.k, self.reduction = k, reduction
+        self.count = max((lookup.index for lookup in reduction.lookups), default=-1) + 1
+        numbered = range(len(reduction.lookups))
+        self.index = k.buffer("index", "read", "u") if self.count else None
+        self.tables = [k.buffer(f"table{n}", "read", padded=True) for n in numbered]
+        self.added = [
+            k.buffer(f"added{n}", "write", "d", atomic=True, padded=True) for n in numbered
+        ]
+        outputs = reduction.outputs[len(reduction.summed) :]
+        self.slopes = [
+            {c: i for c, i in enumerate(o.nodes) if reduction.graph.value(i) != 0.0}
+            for o in outputs
+        ]
+        """The nodes that a row adds to the columns of its lines; what is always 0 is left out."""
+        self._inputs = {n[1]: i for i, n in enumerate(reduction.graph.nodes) if n[0] is INPUT}
+
+    @property
+    def nodes(self) -> list[int]:
+        """All that a row adds to lines."""
+        return [i for slopes in self.slopes for i in slopes.values()]
+
+    def _line(self, row: int, n: int) -> int:
+        assert self.index, "there are lookups"
+        place = self.k.offset(row, self.count, self.reduction.lookups[n].index)
+        return self.k.load(self.index, place)
+
+    def values(self, row: int) -> dict[int, int]:
+        """What a row looks up, by the nodes of the inputs that it is."""
+        k, found = self.k, dict[int, int]()
+        number = self.reduction.parameters + self.reduction.columns
+        for n, lookup in enumerate(self.reduction.lookups):
+            for c in range(lookup.width):
+                if number + c in self._inputs:
+                    place = k.offset(self._line(row, n), lookup.width, c)
+                    found[self._inputs[number + c]] = k.load(self.tables[n], place)
+            number += lookup.width
+        return found
+
+    def add(self, row: int, values: Sequence[int]) -> None:
+        """Add the values of `nodes` to the lines of a row."""
+        k, rest = self.k, iter(values)
+        for n, slopes in enumerate(self.slopes):
+            width = self.reduction.lookups[n].width
+            for c in slopes:
+                place = k.offset(self._line(row, n), width, c)
+                k.store(self.added[n], place, k.add(widen, next(rest)), add=True)

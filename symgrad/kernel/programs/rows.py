@@ -13,6 +13,7 @@ from symgrad.kernel.language import Kernel, wide_mul, widen
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
+from symgrad.kernel.programs.lookup import Lines
 from symgrad.kernel.stage import stages
 from symgrad.kernel.summing import SummingTarget
 
@@ -27,7 +28,8 @@ def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
 
     Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``. Of a
     group in step that is (groups, results), of float64. Elsewhere these are floats: the factors of
-    the results, which the sums are still to be multiplied with, and then (results, groups).
+    the results, which the sums are still to be multiplied with, and then (results, groups). Where
+    rows look lines up, those of `Lines` follow.
     """
     if target.in_step:
         return _InMemory(reduction, target).kernel()
@@ -49,7 +51,9 @@ class _Sums:
         first, graph = reduction.parameters, reduction.graph
         inputs = {i: n[1] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
         self.fixed = {i: k.load(self.parameters, k.word(c)) for i, c in inputs.items() if c < first}
-        self.columns = {i: c - first for i, c in inputs.items() if c >= first}
+        columns = range(first, first + reduction.columns)
+        self.columns = {i: c - first for i, c in inputs.items() if c in columns}
+        self.lines = Lines(k, reduction)
         k.names.update({v: graph.names[inputs[i]] for i, v in self.fixed.items()})
 
     def factors(self) -> list[int]:
@@ -83,7 +87,10 @@ class _Sums:
         return self.turn(first, last, [self.k.constant(0.0)] * self.count, self._carry)
 
     def contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
-        """Whether there is a row for a turn, and the values of some nodes at it."""
+        """Whether there is a row for a turn, and the values of some nodes at it.
+
+        What the row adds to lines of tables is added to them.
+        """
         k, graph = self.k, self.reduction.graph
         row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
         k.names[row] = "row"
@@ -92,7 +99,11 @@ class _Sums:
             known[i] = k.load(self.rows, k.offset(row, self.reduction.columns, c))
             k.names[known[i]] = graph.names[graph.nodes[i][1]]
         inside = k.add(ops.word_lt, row, k.count)
-        return inside, inline(k, graph, nodes, known)
+        known |= self.lines.values(row)
+        found = inline(k, graph, [*nodes, *self.lines.nodes], known)
+        added = [self.target.kept(k, inside, v, k.constant(0.0)) for v in found[len(nodes) :]]
+        self.lines.add(row, added)
+        return inside, found[: len(nodes)]
 
     def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
         """The sums after one more row."""
@@ -139,15 +150,16 @@ class _InValues(_Sums):
 class _InMemory(_Sums):
     """Any number of results: wide sums are in memory, and what is done for each is a loop.
 
-    Sums of few results are carried from row to row. Those of many are in memory, or of rows nothing
-    but factors are kept there for a stretch, and products of these added up in tiles of results.
+    Sums of few results are carried from row to row, or are in memory, with the same bits. Of rows
+    with many results nothing but factors are kept there for a stretch, and products of these added
+    up in tiles of results, if that is possible.
     """
 
     def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
         super().__init__(reduction, target)
         k, each = self.k, stages(reduction).each
-        few = self.count <= self.summing.carried and len(each) <= self.summing.operations
-        self.carried = few
+        few = self.count <= self.summing.carried and len(each) <= self.summing.together
+        self.carried = few and len(each) <= self.summing.operations
         self.products = Products({}, ()) if few else self._products(each)
         self.others = [c for c in range(self.count) if c not in self.products.terms]
         """Results that are no products of factors which are kept."""
@@ -206,13 +218,14 @@ class _InMemory(_Sums):
         k, factors = self.k, self.products.kept
         roots = [self.roots[c] for c in self.others]
         inside, values = self.contributed(t, [*roots, *factors])
-        kept = [self.target.kept(k, inside, v, k.constant(0.0)) for v in values]
-        for c, v in zip(self.others, kept, strict=False):
-            k.store(self.added, k.word(c), v, add=True)
+        for c, v in zip(self.others, values, strict=False):
+            old = k.load(self.added, k.word(c))
+            k.store(self.added, k.word(c), self.target.kept(k, inside, k.add(ops.add, old, v), old))
         if self.kept:
             row = k.add(ops.word_sub, t, first)
-            for c, v in enumerate(kept[len(roots) :]):
-                k.store(self.kept, k.offset(row, len(factors), c), v)
+            for c, v in enumerate(values[len(roots) :]):
+                kept = self.target.kept(k, inside, v, k.constant(0.0))
+                k.store(self.kept, k.offset(row, len(factors), c), kept)
         return ()
 
     def _add_products(self, results: Sequence[int], rows: int) -> None:
