@@ -18,7 +18,7 @@ from symgrad.expr.counter import bound, word
 from symgrad.expr.expression import Expr, operand
 from symgrad.expr.in_python import counted, repeated, scanned
 from symgrad.expr.misuse import located
-from symgrad.expr.node import HOLES, INPUT, Graph, Handle, reachable
+from symgrad.expr.node import HOLES, Graph, Handle, reachable
 from symgrad.expr.open_loop import OpenLoop, Turns, nan_where, require_lengths
 from symgrad.expr.place import OnePlace, describe, resolve_places
 from symgrad.expr.region import choice_op, close, pick
@@ -186,12 +186,12 @@ def while_loop(
     turns = Turns(word(graph, 0), word(graph, last), most)
 
     def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:
-        return body(carry), _condition(graph, cond(carry), cond)
+        return body(carry), _condition(graph, cond(carry), describe(cond))
 
     traced = _traced_loop(graph, turns, body, init, turn)
     nest, ends = traced.nest, traced.loop.closed(traced.yields, traced.more)
     if most is not None:
-        again = _condition(graph, cond(nest.wrap(graph, ends)), cond)
+        again = _condition(graph, cond(nest.wrap(graph, ends)), describe(cond))
         ends = nan_where(graph, again, ends)
     return nest.wrap(graph, ends)
 
@@ -308,23 +308,26 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
         0.0
     """
     _require_functions(then, otherwise)
+    names = [f"what {describe(side)} returns" for side in (then, otherwise)]
+    return _chosen(pred, [lambda: then(*operands), lambda: otherwise(*operands)], names)
+
+
+def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str]) -> Any:
+    """What the first of two sides gives where a condition holds, and elsewhere the second."""
     graph = graph_among(pred)
     if graph is None:
-        return (then if pred else otherwise)(*operands)
-    chosen = _condition(graph, pred, then)
+        return sides[0 if pred else 1]()
+    chosen = _condition(graph, pred, "a choice")
     mark = len(graph)
-    given = [side(*operands) for side in (then, otherwise)]
-    whats = [f"what {describe(side)} returns" for side in (then, otherwise)]
+    given = [side() for side in sides]
     nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
     nest = nests[0].joined(nests[1])
     first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
     require_lengths(graph, first, second, "the sides of a choice")
     with OnePlace(graph):
-        region, captured = close(
-            graph, [], [*first, *second], capture=lambda i: i < mark or graph.nodes[i][0] is INPUT
-        )  # inputs of rows are made when they are first read, which may be in a branch
+        region, captured = close(graph, [], [*first, *second], capture=lambda i: i < mark)
         made = graph.add(choice_op(region, len(first)), chosen, *captured)
-        results = [pick(graph, made, j, graph.type(i)) for j, i in enumerate(first)]
+        results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
     return nest.wrap(graph, results)
 
 
@@ -356,9 +359,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         if end - first == 1:
             return branches[first](*operands)
         middle = (first + end) // 2
-        return cond(
-            at >= middle - 0.5, lambda: among(middle, end), lambda: among(first, middle)
-        )  # fmt: skip
+        sides = [lambda: among(middle, end), lambda: among(first, middle)]
+        whats = [f"what branch {n} returns" for n in (middle, first)]
+        return _chosen(at >= middle - 0.5, sides, whats)
 
     return among(0, len(branches))
 
@@ -366,12 +369,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 # --- what they are given --------------------------------------------------------------------------
 
 
-def _condition(graph: Graph, value: Any, f: Any) -> int:
+def _condition(graph: Graph, value: Any, what: str) -> int:
     """The node of what says whether to go on, or which side to take."""
     if isinstance(value, np.ndarray) and not value.ndim:
         value = value.item()
     if not isinstance(value, (Expr, bool, int, float, np.number, np.bool_)):
-        raise TraceError(located(f"{describe(f)}: a condition is needed, not {value!r}"))
+        raise TraceError(located(f"{what}: a condition is needed, not {value!r}"))
     return operand(graph, value, "b")
 
 

@@ -42,8 +42,11 @@ class Rows:
         found, tree = flatten(xs, _array) if xs is not None else ([], None)
         counts = {len(a) for a in found} | ({count} if count is not None else set[int]())
         if len(counts) != 1:
-            known = " and ".join(map(str, sorted(counts))) or "nobody knows how many"
-            raise InputError(located(f"a scan over {known} rows: one number of steps is needed"))
+            known = " and ".join(map(str, sorted(counts)))
+            wrong = f"a scan takes {known} steps at once" if counts else "nothing says how many"
+            raise InputError(
+                located(f"{wrong}: arrays xs of one length say how many steps there are, or length")
+            )
         return cls(tuple(found), tree, counts.pop())
 
     def in_memory(self, graph: Graph) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import symgrad as sg
 from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
 from symgrad.expr.blocks import Blocks
-from symgrad.expr.control import cond, fori_loop, scan, while_loop
+from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.node import INPUT
 from symgrad.expr.region import Loop, regions
@@ -464,6 +464,28 @@ def test_an_expression_of_another_trace() -> None:
 
 def test_the_sides_of_a_choice_give_the_same_kind() -> None:
     assert "needs 2 parts" in message(lambda v: cond(v[0] > 0, lambda: (v[0], v[1]), lambda: v[0]))
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "said"),
+    [
+        (lambda v: scan(lambda c, x: (c, c), v[0], (np.ones(3), np.ones(4))), InputError,
+         "a scan takes 3 and 4 steps at once"),
+        (lambda v: scan(lambda c, x: (c, c), v[0], np.ones(3), length=2), InputError,
+         "a scan takes 2 and 3 steps"),
+        (lambda v: scan(lambda c, x: (c, c), v[0]), InputError, "nothing says how many"),
+        (lambda v: scan(lambda c, x: (c, c), v[0], v[1]), InputError, "x1 is none"),
+        (lambda v: scan(lambda c, x: c, v[0], v), TraceError, "the next carry and a y, not c"),
+        (lambda v: switch(v[0], []), InputError, "at least one branch"),
+        (lambda v: switch(v[0], [lambda: v[0], cast("Any", 3)]), InputTypeError, "not 3"),
+        (lambda v: switch(v[0], [lambda: v[0], lambda: v[1], lambda: (v[0], 1.0)]), TraceError,
+         "what branch 1 returns needs 2 parts"),
+        (lambda v: cond(v > 1.0, lambda: v[0], lambda: v[1]), TraceError, "a condition is needed"),
+        (lambda v: while_loop(lambda c: "x", lambda c: c, v[0]), TraceError, "not 'x'"),
+    ],
+)  # fmt: skip
+def test_misuse_of_scans_and_choices(f: Any, error: type[Exception], said: str) -> None:
+    assert said in message(f, error)
 
 
 def test_lines_of_a_body_are_known_in_its_region() -> None:
