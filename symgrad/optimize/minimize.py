@@ -53,6 +53,10 @@ FEW: Final = 8
 PACE: Final = 0.05
 """Seconds between two such looks, about: more and more steps are done for that."""
 
+MOST_GROWTH: Final = 64.0
+"""How many times as many steps come before a look as before the last one, at most: each look takes
+as long as many steps of a GPU."""
+
 TOLD: Final = 2**18
 """Numbers of starts up to which the best so far is looked up for a report."""
 
@@ -273,7 +277,7 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int | None) -> It
         active = done < steps and states.active()  # which waits for the steps
         if chunk is None:
             took = time.perf_counter() - start
-            piece = max(1, int(count * min(4.0, PACE / max(took, 1e-9))))
+            piece = max(1, int(count * min(MOST_GROWTH, PACE / max(took, 1e-9))))
         yield done
 
 
