@@ -16,6 +16,15 @@ LEAST_TURNS: Final = 8
 CANDIDATES: Final = 8
 """Periods of each kind that are looked at, those first by which most may be saved."""
 
+WORDS: Final = (1, 16, 256)
+"""Tokens in a row that come again: single ones where each is a line's own, and longer words."""
+
+MULTIPLES: Final = 4
+"""Periods that may be a turn: what looks the same may be of other numbers by turns."""
+
+MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number of no pattern."""
+
 REACH: Final = 8
 """Turns, at most, from which on a value is not carried to a later one."""
 
@@ -79,18 +88,24 @@ def stretches(events: Events) -> list[Stretch]:
 
 
 def _periods(tokens: Ints) -> list[int]:
-    """Distances at which tokens come again, or as many of one behind another."""
-    starts = np.flatnonzero(np.diff(tokens, prepend=-1))
-    lengths = np.diff(starts, append=len(tokens))
-    runs = tokens[starts] * (len(tokens) + 1) + lengths
-    found = [*_distances(tokens, np.arange(len(tokens))), *_distances(runs, starts)]
-    return list(dict.fromkeys(found))
+    """Distances at which words of some tokens come again, those first that most events may have.
+
+    Words are found by a hash; periods are looked at closely later.
+    """
+    found: dict[int, None] = {}
+    words, length = tokens.astype(np.uint64), 1
+    for wanted in WORDS:
+        while length < wanted and len(words) > length:
+            words = words[:-length] * MULTIPLIER + words[length:]
+            length *= 2
+        found |= dict.fromkeys(_distances(words))
+    return list(found)
 
 
-def _distances(tokens: Ints, places: Ints) -> list[int]:
-    """How far it is from tokens to the next that are equal, those first that most events have."""
-    order = np.argsort(tokens, kind="stable")
-    gaps = np.diff(places[order])[np.diff(tokens[order]) == 0]
+def _distances(words: np.ndarray[Any, Any]) -> list[int]:
+    """How far it is from words to the next that are equal, those first that most events have."""
+    order = np.argsort(words, kind="stable")
+    gaps = np.diff(order)[words[order][1:] == words[order][:-1]]
     counts = np.bincount(gaps) if len(gaps) else np.zeros(1, np.int64)
     likely = np.flatnonzero(counts >= LEAST_TURNS - 1)
     weights = counts[likely] * likely
@@ -101,8 +116,9 @@ def _of_period(tokens: Ints, period: int) -> Iterator[Stretch]:
     same = np.concatenate([[False], tokens[period:] == tokens[:-period], [False]])
     edges = np.flatnonzero(np.diff(same))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        if end - start >= (LEAST_TURNS - 1) * period:
-            yield Stretch(start, end + period, period)
+        for times in range(1, MULTIPLES + 1):
+            if end - start >= (LEAST_TURNS - 1) * times * period:
+                yield Stretch(start, end + period, times * period)
 
 
 # --- what each event takes ------------------------------------------------------------------------

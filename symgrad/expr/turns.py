@@ -87,7 +87,7 @@ def turns_of(graph: Graph, events: Events, first: Ints, stretch: Stretch) -> Tur
     """The turns of a stretch that nothing but carries binds together; None if there are few."""
     links = Links(graph, events, stretch)
     start, count = links.turns()
-    found = Turns(stretch.start + start, tuple(_columns(links, start, count)))
+    found = Turns(stretch.start + start, tuple(columns_of(links, start, count)))
     while found.count >= LEAST_TURNS:
         late = _last_taken(found, first)
         if late < 0:
@@ -98,7 +98,8 @@ def turns_of(graph: Graph, events: Events, first: Ints, stretch: Stretch) -> Tur
     return None
 
 
-def _columns(links: Links, start: int, count: int) -> Iterator[Column]:
+def columns_of(links: Links, start: int, count: int) -> Iterator[Column]:
+    """So many turns of a stretch, from one of its events on."""
     period = links.stretch.period
     for c in range(period):
         q = (start + c) % period

@@ -172,6 +172,22 @@ def several_elements(v: Any) -> Any:
 
 
 @program
+def of_any_dimension(v: Any) -> Any:
+    """Each line is done for all elements, and for two slopes: no line comes once a turn."""
+
+    def slope(s: tuple[Any, ...]) -> tuple[Any, ...]:
+        return v[0] * s[0] - v[1] * s[0] * s[1], 0.3 * s[0] * s[1] - 0.4 * s[1]
+
+    def moved(s: tuple[Any, ...], k: tuple[Any, ...], by: float) -> tuple[Any, ...]:
+        return tuple(x + by * dx for x, dx in zip(s, k, strict=True))
+
+    s = v[2], v[3]
+    for _ in range(150):
+        s = moved(s, slope(moved(s, slope(s), 0.005)), 0.01)
+    return s[0] * s[1]
+
+
+@program
 def choices(v: Any) -> Any:
     a, x, b, _ = v
     most = x

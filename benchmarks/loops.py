@@ -1,0 +1,197 @@
+"""Loops with their gradients beside JAX's scan: ODEs, steady and from a function to the result.
+
+Each work is written once, for both: a step of a method, and how often it is done. symgrad gets it
+as a loop of its own, ``sg.fori_loop``, and as Python's ``for``, which it rolls; JAX gets it as
+``lax.scan``, differentiated in reverse, in reverse with checkpoints, and forward. JAX's best is
+what bars compare with.
+
+    python benchmarks/loops.py [--rounds 10] [--device cpu]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from measure import bar, interleaved, report
+
+os.environ.setdefault("SYMGRAD_CACHE", "")  # code on disk would make every first call but one quick
+
+import symgrad as sg
+
+Call = Callable[[], Any]
+
+
+@dataclass
+class Work:
+    """A loss of the state after some steps, for many points; ``step(v, state)`` is one of them."""
+
+    name: str
+    start: Callable[[Any], tuple[Any, ...]]
+    step: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+    loss: Callable[[tuple[Any, ...]], Any]
+    turns: int
+    points: np.ndarray
+    least: float
+    """How many times JAX's best time there has to be in ours."""
+
+    def looped(self, v: Any) -> Any:
+        """The loss by a loop."""
+        return self.loss(
+            sg.fori_loop(0, self.turns, lambda _, state: self.step(v, state), self.start(v))
+        )
+
+    def written(self, v: Any) -> Any:
+        """The loss by Python's loop."""
+        state = self.start(v)
+        for _ in range(self.turns):
+            state = self.step(v, state)
+        return self.loss(state)
+
+    def scanned(self, v: Any, jax: Any, checkpoint: bool = False) -> Any:
+        """The loss by JAX's loop."""
+
+        def body(state: Any, _: Any) -> Any:
+            return self.step(v, state), None
+
+        step = jax.checkpoint(body) if checkpoint else body
+        return self.loss(jax.lax.scan(step, self.start(v), None, length=self.turns)[0])
+
+
+def runge_kutta(
+    slope: Callable[[tuple[Any, ...]], tuple[Any, ...]], s: tuple[Any, ...], h: float
+) -> Any:
+    """A step of the classical method of Runge and Kutta."""
+
+    def moved(k: tuple[Any, ...], by: float) -> tuple[Any, ...]:
+        return tuple(x + by * dx for x, dx in zip(s, k, strict=True))
+
+    a = slope(s)
+    b = slope(moved(a, h / 2))
+    c = slope(moved(b, h / 2))
+    d = slope(moved(c, h))
+    return tuple(
+        x + h / 6 * (p + 2 * q + 2 * r + t)
+        for x, p, q, r, t in zip(s, a, b, c, d, strict=True)
+    )  # fmt: skip
+
+
+def lotka_volterra(v: Any, s: tuple[Any, ...]) -> Any:
+    """A step of predators and prey."""
+
+    def slope(s: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, y = s
+        return v[0] * x - v[1] * x * y, v[3] * x * y - v[2] * y
+
+    return runge_kutta(slope, s, 0.01)
+
+
+def decay(v: Any, s: tuple[Any, ...]) -> Any:
+    """A step of an equation that each element has for itself."""
+    return runge_kutta(lambda s: (v[0] - s[0] * s[0] * s[0],), s, 0.01)
+
+
+def works() -> list[Work]:
+    """What is measured."""
+    draw = np.random.default_rng(0)
+    usual = np.array([1.1, 0.4, 0.4, 0.1, 2.0, 1.0])
+    problems = (usual * draw.uniform(0.9, 1.1, (2000, 6))).astype(np.float32)
+
+    def distance(s: tuple[Any, ...]) -> Any:
+        return (s[0] - 1) ** 2 + (s[1] - 1) ** 2
+
+    def ends(v: Any) -> tuple[Any, ...]:
+        return v[4], v[5]
+
+    return [
+        Work("RK4, 2,000 problems x 1,000 steps", ends, lotka_volterra, distance, 1000, problems,
+             25),
+        Work("RK4, 10,000 elements x 100 steps, float64", lambda v: (v[1],), decay,
+             lambda s: s[0] * s[0], 100, draw.uniform(0.2, 1.2, (10_000, 2)), 1),
+    ]  # fmt: skip
+
+
+def of_jax(work: Work) -> dict[str, Call]:
+    """The modes of JAX, compiled; each blocks until it is done."""
+    jax = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", work.points.dtype == np.float64)
+    x = jax.numpy.asarray(work.points)
+
+    def reverse(checkpoint: bool) -> Any:
+        return jax.value_and_grad(lambda v: work.scanned(v, jax, checkpoint))
+
+    def forward(v: Any) -> Any:
+        return work.scanned(v, jax), jax.jacfwd(lambda v: work.scanned(v, jax))(v)
+
+    modes = {"JAX": reverse(False), "JAX, checkpoints": reverse(True), "JAX, forward": forward}
+    compiled = {name: jax.jit(jax.vmap(mode)) for name, mode in modes.items()}
+    return {name: (lambda f=f: jax.block_until_ready(f(x))) for name, f in compiled.items()}
+
+
+def measured(
+    work: Work, device: Any, rounds: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows and bars of one work."""
+    dtype: Any = str(work.points.dtype)
+    first: dict[str, float] = {}
+    calls: dict[str, Call] = {}
+    lines = 0
+    for name, f in (("symgrad", work.looped), ("symgrad, Python's for", work.written)):
+        start = time.perf_counter()
+        kernel = sg.fused_forward_backward(work.points.shape[1], f, device=device, dtype=dtype)
+        kernel.run(work.points)
+        first[name] = time.perf_counter() - start
+        calls[name] = lambda kernel=kernel: kernel.run(work.points)
+        lines = len(kernel.wgsl.splitlines())
+    try:
+        peers = of_jax(work)
+    except ImportError:
+        print("JAX is not installed")
+        peers = {}
+    for name, call in peers.items():
+        start = time.perf_counter()
+        call()
+        first[name] = time.perf_counter() - start
+    found = interleaved(calls | peers, rounds)
+    rows = [
+        {"work": work.name, "way": name, "first s": round(first[name], 3), "ms": s.wall * 1e3}
+        for name, s in found.items()
+    ]
+    bars = [
+        bar(f"{work.name}: seconds to the first result, from a loop", first["symgrad"], 0.3),
+        bar(f"{work.name}: from Python's for", first["symgrad, Python's for"], 0.6),
+        bar(f"{work.name}: lines of source", lines, 150),
+    ] if work.turns == 1000 else []  # fmt: skip
+    if peers:
+        ratio = min(found[name].wall for name in peers) / found["symgrad"].wall
+        bars.append(bar(f"{work.name}: JAX's best over ours", ratio, work.least, at_least=True))
+        quickest = min(first[name] for name in peers) / first["symgrad"]
+        bars.append(bar(f"{work.name}: JAX's quickest first result", quickest, 1, at_least=True))
+    return rows, bars
+
+
+def main() -> None:
+    """Measure all works, each in turns with JAX."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    sg.fused_forward_backward(1, lambda v: v[0] * v[0], device=options.device).run([1.0])  # imports
+    rows: list[dict[str, Any]] = []
+    bars: list[dict[str, Any]] = []
+    for work in works():
+        if options.device == "cpu" or work.points.dtype == np.float32:
+            more = measured(work, options.device, options.rounds)
+            rows += more[0]
+            bars += more[1]
+    report("loops" if options.device == "cpu" else "loops_gpu", rows, bars)
+
+
+if __name__ == "__main__":
+    main()
