@@ -31,7 +31,7 @@ class Uses:
     """How often what a kernel does needs each of its values; a node that nobody needs is missing.
 
     ``elsewhere`` are those that are needed in another scope than the one where they are computed,
-    and ``again`` the ends of loops, which every turn asks for.
+    and the ends of loops, which every turn asks for.
     """
 
     kernel: Kernel

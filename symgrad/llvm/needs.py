@@ -19,7 +19,6 @@ from symgrad.kernel.language import (
     Store,
     everything,
     operands,
-    results_of,
     scopes_of,
 )
 from symgrad.kernel.uniform import varying
@@ -85,11 +84,8 @@ class Needs:
             return statement.index, statement.value
         found = [*operands(self.kernel, statement)]
         if isinstance(statement, For):
-            found += (
-                statement.yields
-                if statement.test is None
-                else ([*statement.yields, statement.test])
-            )
+            found += statement.yields
+            found += [] if statement.test is None else [statement.test]
         elif isinstance(statement, If):
             found += (a for yields in statement.yields for a in yields)
         return found
@@ -216,8 +212,3 @@ class Needs:
         asked = many and (self.uses[k.count] or self.uses[k.groups])
         numbers = ["count", "groups"] if asked else []
         return [f"i32 %{name}" for name in (*numbers, *k.arguments.values())]
-
-
-def produced(item: Item) -> Sequence[int]:
-    """The values that are known behind an item."""
-    return (item,) if isinstance(item, int) else results_of(item)

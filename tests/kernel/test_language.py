@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import pytest
+from strategies import random_graph
 
 from symgrad.expr import ops
 from symgrad.kernel.language import (
@@ -38,6 +39,31 @@ def names(k: Kernel, scope: Scope) -> list[str]:
 def only(scope: Scope, kind: type[T]) -> T:
     (found,) = (item for item in scope.items if isinstance(item, kind))
     return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_added_in_one_go_are_those_added_one_by_one(seed: int) -> None:
+    drawn = random_graph(seed, size=60).graph
+    order = list(range(len(drawn)))
+    alone, together = kernel(), kernel()
+    leaves = [
+        {i: k.value(drawn.type(i)) for i in order if not drawn.nodes[i][0].arity}
+        for k in (alone, together)
+    ]
+    found, known = (dict(some) for some in leaves)
+    for i in order:
+        op = drawn.nodes[i][0]
+        if op.arity:
+            found[i] = alone.add(op, *[found[a] for a in drawn.args(i)])
+    together.graph.sources = drawn.sources
+    for _ in range(2):  # what is there is not added again
+        together.extend(drawn, order, known, range(len(drawn.sources)))
+    assert known == found and together.main.items == alone.main.items
+    assert together.graph.nodes == alone.graph.nodes
+    assert [together.graph.place_of(known[i]) for i in order if drawn.nodes[i][0].arity] == [
+        drawn.place_of(i) for i in order if drawn.nodes[i][0].arity
+    ]
+    assert {together.home[i] for i in known.values()} == {together.main}
 
 
 def test_equal_nodes_are_one() -> None:
