@@ -18,7 +18,7 @@ from symgrad.expr.counter import bound, word
 from symgrad.expr.expression import Expr, operand
 from symgrad.expr.in_python import counted, repeated, scanned
 from symgrad.expr.misuse import located
-from symgrad.expr.node import HOLES, Graph, Handle, reachable
+from symgrad.expr.node import HOLES, INPUT, Graph, Handle, reachable
 from symgrad.expr.open_loop import OpenLoop, Turns, nan_where, require_lengths
 from symgrad.expr.place import OnePlace, describe, resolve_places
 from symgrad.expr.region import choice_op, close, pick
@@ -325,7 +325,9 @@ def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str])
     first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
     require_lengths(graph, first, second, "the sides of a choice")
     with OnePlace(graph):
-        region, captured = close(graph, [], [*first, *second], capture=lambda i: i < mark)
+        region, captured = close(
+            graph, [], [*first, *second], capture=lambda i: i < mark or graph.nodes[i][0] is INPUT
+        )  # inputs of rows are made when they are first read, which may be in a branch
         made = graph.add(choice_op(region, len(first)), chosen, *captured)
         results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
     return nest.wrap(graph, results)
