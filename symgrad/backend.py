@@ -33,9 +33,9 @@ LARGEST_CACHED: Final = 2**12
 """Nodes of the largest computation whose program for the CPU is cached."""
 
 
-STRAIGHT_LINE: Final = 5
-"""Variables up to which the linear systems of least squares are straight-line code on the CPU: it
-is as quick there, and three to six times as slow with 10 to 30."""
+STRAIGHT_LINE: Final = 7
+"""Variables up to which the linear systems of least squares are straight-line code on the CPU: with
+6 it is 1.1 times as fast, with 8 as much slower, with 20 twice and with 30 three times."""
 
 STRAIGHT_LINE_GPU: Final = 12
 """The same on a GPU, where nothing is faster up to there. Its length grows with their cube, though:
