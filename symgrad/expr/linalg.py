@@ -19,6 +19,7 @@ from symgrad.expr.matrices import (
     MOST_ROWS,
     elements,
     graph_of,
+    is_given,
     is_small,
     of_matrices,
     sides,
@@ -203,11 +204,11 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
-    lower = np.tril(matrix)
     if is_small(matrix):
         return unrolled.factor(matrix.tolist())
-    n, graph = len(matrix), graph_of(lower)
-    return np.tril(elements(dense.lower_factor(stored(graph, lower), n), n, n))
+    n, graph = len(matrix), graph_of(np.tril(matrix))
+    read = matrix if is_given(matrix) else np.tril(matrix)
+    return np.tril(elements(dense.lower_factor(stored(graph, read), n), n, n))
 
 
 class Eigen(NamedTuple):

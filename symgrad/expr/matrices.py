@@ -11,7 +11,7 @@ from symgrad.errors import TraceError
 from symgrad.expr.array import array, holds_expressions, plain
 from symgrad.expr.arrays import GET, length
 from symgrad.expr.misuse import located
-from symgrad.expr.node import WORD, Graph, Handle
+from symgrad.expr.node import INPUT, WORD, Graph, Handle
 from symgrad.expr.place import OnePlace
 from symgrad.expr.versions import Array, array_of
 
@@ -75,6 +75,11 @@ def is_small(matrix: np.ndarray) -> bool:
     """Whether it is written out: if it is small, mostly zeros, or all numbers."""
     there = sum(isinstance(e, Handle) or e != 0 for e in matrix.flat)
     return there <= MOST_WRITTEN
+
+
+def is_given(matrix: np.ndarray) -> bool:
+    """Whether it is of inputs alone, which cost nothing to read where they stand in a row."""
+    return all(isinstance(e, Handle) and e.graph.nodes[e.id][0] is INPUT for e in matrix.flat)
 
 
 def graph_of(*matrices: np.ndarray) -> Graph:
