@@ -27,6 +27,7 @@ SMALL = {
     "11_bundle_adjustment.py": ("--cameras", "12", "--points", "200"),
     "12_hares_and_lynx.py": ("--curves", "50"),
     "13_kalman_filter.py": ("--side", "40"),
+    "14_a_million_chains.py": ("--chains", "4000"),
 }
 """The arguments that make an example quick."""
 
