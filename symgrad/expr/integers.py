@@ -45,14 +45,20 @@ def _operator(
 
 
 def _of_bits(op: Callable[[Any, Any], Any], shown: str) -> Callable[[Any, Any], Any]:
-    """An operator that real numbers do not have."""
+    """An operator that real numbers do not have, but counters of loops."""
 
     def refused(_: Any, other: Any) -> Any:
         raise TraceError(
             located(f"{shown} is for integers, not {other!r}: cast it by sg.int32 or sg.uint32")
         )
 
-    return _operator(op, refused)
+    integers = _operator(op, refused)
+
+    def method(self: Word, other: Any) -> Any:
+        counter = isinstance(other, Expr) and other.type == "f"
+        return integers(self, type(self)(self.graph, other.counter().id) if counter else other)
+
+    return method
 
 
 def _reflected(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

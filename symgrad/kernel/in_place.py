@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from symgrad.expr.arrays import FRESH, WRITES
+from symgrad.expr.arrays import FRESH, WRITES, ArrayOp
 from symgrad.expr.node import ARRAYS, STRUCTURED, Graph
 from symgrad.expr.region import Choice, Loop, Pick
 
@@ -93,7 +93,8 @@ def in_place(
     kept = {r for r in roots if graph.type(r) in ARRAYS}
     needed = _needed(graph, roots, known)
     nodes = graph.nodes
-    if not any(op.result in STRUCTURED for op in {nodes[i][0] for i in needed}):
+    found = {nodes[i][0] for i in needed}
+    if not any(op.result in STRUCTURED or isinstance(op, ArrayOp) for op in found):
         return Order(needed, frozenset(), is_straight=True)
     return _Ordering(graph, needed, writers, lambda a: a in kept or frozen(a)).run()
 
