@@ -216,6 +216,16 @@ class Target(Protocol):
         ...
 
     @property
+    def together(self) -> int:
+        """How many rows stand one behind the other in a turn of a loop over them."""
+        ...
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the host has turned arrays: the numbers of neighbouring points are neighbours."""
+        ...
+
+    @property
     def carried(self) -> int:
         """The numbers that a loop carries as values, at most: more stand in an array."""
         ...

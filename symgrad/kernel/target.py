@@ -43,6 +43,8 @@ class InStep:
     whole: bool = True
     block: int = 8
     carried: int = 160
+    together: int = 1
+    by_columns: bool = False
     wide: str = "d"
     in_step: bool = True
     team: int = 1
@@ -113,6 +115,8 @@ class InGroups:
     whole: bool = False
     block: int = 16
     carried: int = 1024
+    together: int = 4
+    alone: bool = False
     wide: str = "ff"
     in_step: bool = False
     grid: bool = False
@@ -121,8 +125,13 @@ class InGroups:
 
     @property
     def team(self) -> int:
-        """A group: see `Target`."""
-        return self.width
+        """A group, unless every invocation works ``alone``: see `Target`."""
+        return 1 if self.alone else self.width
+
+    @property
+    def by_columns(self) -> bool:
+        """Where an invocation works alone: see `Target`."""
+        return self.alone
 
     def point(self, k: Kernel) -> int:
         """The invocation's point, or past the end the last one again: see `Target`."""

@@ -92,8 +92,10 @@ class Task:
     @cached_property
     def gathers(self) -> bool:
         """Whether that is done as results are gathered, and not in a stage of its own."""
-        alone = self.by_gpu and self.blind and not self.problem.columns
-        return alone and len(self.final.update.graph) <= GATHERED
+        if not (self.by_gpu and self.blind) or self.problem.columns:
+            return False
+        final = self.final.update
+        return not final.is_structured and len(final.graph) <= GATHERED
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Gpu:
             weakref.WeakValueDictionary()
         )
         self._tools: Once[Callable[[Gpu], Any], Any] = Once(16)
-        self._params: Once[int, Any] = Once(256)
+        self._params: Once[tuple[int, ...], Any] = Once(256)
         self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._forget_bindings()
         self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
@@ -259,22 +259,28 @@ class Gpu:
 
     # Work
 
-    def bind(self, count: int, arrays: Sequence[Range], readable: int = 1) -> Any:
+    def bind(
+        self, count: int, arrays: Sequence[Range], readable: int = 1, arguments: Sequence[int] = ()
+    ) -> Any:
         """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
 
-        The first ``readable`` arrays are only read. It is kept, since the pool hands out the same
-        buffers again and again.
+        The first ``readable`` arrays are only read; the block ends with the kernel's ``arguments``.
+        It is kept, since the pool hands out the same buffers again and again.
         """
-        key = count, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
+        numbers = count, *arguments
+        key = numbers, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
         found = self._bindings.get(key)
         if found is None:
             if len(self._bindings) >= KEPT_BINDINGS:
                 self._forget_bindings()
-            found = self._bindings[key] = self._make_bindings(count, arrays, readable)
+            found = self._bindings[key] = self._make_bindings(numbers, arrays, readable)
         return found
 
-    def _make_bindings(self, count: int, arrays: Sequence[Range], readable: int) -> Any:
-        ranges = [(self._params.get(count, lambda: self._make_params(count)), 0, 16), *arrays]
+    def _make_bindings(
+        self, numbers: tuple[int, ...], arrays: Sequence[Range], readable: int
+    ) -> Any:
+        params = self._params.get(numbers, lambda: self._make_params(*numbers))
+        ranges = [(params, 0, 12 + 4 * len(numbers)), *arrays]
         entries = [
             {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
             for binding, (buffer, start, nbytes) in enumerate(ranges)
@@ -286,10 +292,10 @@ class Gpu:
         """Start anew, because a bind group keeps its buffers, and their ids may come again."""
         self._bindings: dict[tuple[Any, ...], Any] = {}
 
-    def _make_params(self, count: int) -> Any:
-        """The uniform block (count, zero, infinity, nan)."""
-        buffer = self.buffer(16, "UNIFORM|COPY_DST")
-        block = np.array([count, 0, 0x7F800000, 0x7FC00000], np.uint32)
+    def _make_params(self, count: int, *arguments: int) -> Any:
+        """The uniform block (count, zero, infinity, nan), and a kernel's arguments."""
+        block = np.array([count, 0, 0x7F800000, 0x7FC00000, *arguments], np.uint32)
+        buffer = self.buffer(block.nbytes, "UNIFORM|COPY_DST")
         self.write(buffer, 0, block)
         return buffer
 

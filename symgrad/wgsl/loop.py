@@ -17,16 +17,25 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.node import reachable
-from symgrad.expr.region import require_straight
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
+from symgrad.kernel.stats import operations
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
+from symgrad.wgsl.dispatch import require_turns
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.iterate import BLOCK, PROGRESS, TOTALS, WORKGROUP, Form, emit_iteration
+from symgrad.wgsl.iterate import (
+    BLOCK,
+    PROGRESS,
+    TOTALS,
+    WORKGROUP,
+    Form,
+    emit_iteration,
+    turns_of,
+)
 from symgrad.wgsl.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.memory import Storage
 
@@ -123,31 +132,41 @@ class Loop:
     """
 
     def __init__(self, gpu: Gpu, iteration: Iteration, math: str = "accurate") -> None:
-        for part in (iteration.update, *([iteration.rows] if iteration.rows else [])):
-            ends = [i for o in part.outputs for i in o.nodes]
-            require_straight(part.graph, ends, f"{iteration.update.name}, steps inside a kernel")
         self.gpu, self.iteration = gpu, iteration
         self.seconds = 0.0
         """How long it took to compile what has been run so far."""
         self._math = math
         self._update, self._row = _weights(iteration)
         self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
+        self._looped, self._looped_row = _turns_of_loops(iteration)
+        self._sources: dict[Form, tuple[str, int]] = {}
         self._pipelines: dict[Form, Any] = {}
         self._lock = threading.Lock()
         self._progress = gpu.storage(4 * PROGRESS)
         self._rows: int | None = None
         """The rows that the progress words say, once they say any."""
+        self._room: Storage | None = None
         self._staging = gpu.staging()
         self._speed = CAREFUL / SECONDS
         self.source(Form(False))
+        require_turns(gpu, self._turns(Form(False), 0))
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
+        return self._made(form)[0]
+
+    def _made(self, form: Form) -> tuple[str, int]:
+        """The WGSL of a form, and how many numbers of scratch memory an invocation needs."""
         iteration, style = self.iteration, Style(self._math)
-        with watch.stage("emit"):
-            if iteration.matrix:
-                return with_matrix(iteration, functions(self._math), style)
-            return emit_iteration(iteration, functions(self._math), form, style)
+        if form not in self._sources:
+            with watch.stage("emit"):
+                if iteration.matrix:
+                    made = with_matrix(iteration, functions(self._math), style), 0
+                else:
+                    printed = emit_iteration(iteration, functions(self._math), form, style)
+                    made = printed.modules[0], printed.slots
+            self._sources[form] = made
+        return self._sources[form]
 
     # data -----------------------------------------------------------------------------------------
 
@@ -321,7 +340,8 @@ class Loop:
             return turns(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
         mine = -(-rows // WORKGROUP) if form.workgroup else rows
         sums = WORKGROUP // 4 if form.workgroup and rows else 0
-        return 1 + mine + -(-mine // BLOCK) + sums
+        looped = self._looped + mine * self._looped_row
+        return 1 + mine + -(-mine // BLOCK) + sums + looped
 
     def _most(self, form: Form, rows: int) -> int:
         """The most steps of a dispatch."""
@@ -336,9 +356,24 @@ class Loop:
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
         progress = (self._progress.buffer, 0, 4 * PROGRESS)
-        bindings = gpu.bind(steps, [chunk.own, shared, states, progress], 2)
+        arrays = [chunk.own, shared, states, progress]
+        if self.iteration.matrix:
+            bindings = gpu.bind(steps, arrays, 2)
+        else:
+            arrays += self._scratch(data.form, chunk.count)
+            bindings = gpu.bind(chunk.count, arrays, 2, (steps, data.sizes.rows))
         groups = -(-chunk.count // data.form.lanes)
         return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+
+    def _scratch(self, form: Form, count: int) -> list[Range]:
+        """Memory for the arrays of loops, if it is needed."""
+        _, slots = self._made(form)
+        if not slots:
+            return []
+        nbytes = 4 * slots * -(-count // WORKGROUP) * WORKGROUP * (WORKGROUP // form.lanes)
+        if self._room is None or self._room.nbytes < nbytes:
+            self._room = self.gpu.storage(nbytes)
+        return [(self._room.buffer, 0, nbytes)]
 
     def _begin(self, rows: int) -> None:
         """Tell the next dispatch how many rows there are, and that nothing is done yet."""
@@ -364,9 +399,19 @@ class Loop:
         """The compiled kernel of a form."""
         if form not in self._pipelines:
             start = time.perf_counter()
-            self._pipelines[form] = self.gpu.pipeline(self.source(form), 2, 2)
+            source, slots = self._made(form)
+            self._pipelines[form] = self.gpu.pipeline(source, 2 + bool(slots), 2)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
+
+
+def _turns_of_loops(iteration: Iteration) -> tuple[int, int]:
+    """The turns of loops in a step, and at each row."""
+    update, rows = (
+        turns_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
+        for part in (iteration.update, iteration.rows)
+    )
+    return update, rows
 
 
 def _ranges(
@@ -397,4 +442,6 @@ def _weight(computation: Computation) -> int:
     """About the operations of a computation."""
     graph = computation.graph
     roots = [i for o in computation.outputs for i in o.nodes]
+    if computation.is_structured:
+        return 1 + operations(graph, roots)
     return 1 + sum(graph.nodes[i][0].cost for i in reachable(graph, roots))

@@ -118,7 +118,8 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
 
 def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
-    yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
+    more = "".join(f", {name}: u32" for name in kernel.arguments.values())
+    yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
     bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)

@@ -130,6 +130,7 @@ class Body(Writer):
         here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
         here |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
         here |= {kernel.groups: "groups.x"}
+        here |= {i: f"params.{name}" for i, name in kernel.arguments.items()}
         here |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
         self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
         self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self._numbers()}

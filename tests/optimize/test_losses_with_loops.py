@@ -10,8 +10,8 @@ import pytest
 
 import symgrad as sg
 
-DEVICES = ["cpu"]
-DTYPES = [(d, "float32") for d in DEVICES] + [("cpu", "float64")]
+GPUS = [d for d in sg.devices() if d.is_gpu]
+DTYPES = [(d, "float32") for d in GPUS] + [("cpu", "float32"), ("cpu", "float64")]
 TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
 Loop = Callable[[int, Callable[[Any, Any], Any], Any], Any]
 

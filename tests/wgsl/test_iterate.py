@@ -316,13 +316,13 @@ def test_threads_take_turns(gpu: Gpu) -> None:
 
 def source(iteration: Iteration, form: Form) -> str:
     functions = running.functions("accurate")
-    return emitting.emit_iteration(iteration, functions, form)
+    return emitting.emit_iteration(iteration, functions, form).modules[0]
 
 
 def test_an_order_that_changes_places() -> None:
     made = Iteration(computation(lambda s: [s[1], s[0], s[2]], 3), 3)
     text = source(made, INVOCATION)
-    assert "let next0 = s1;" in text and "s0 = next0;" in text
+    assert "let next_x0 = x1;" in text and "x0 = next_x0;" in text
 
 
 def test_places_are_changed(gpu: Gpu) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, paused_gc
-from symgrad.kernel.language import Kernel, Target
+from symgrad.expr.node import INPUT, Graph, Op, paused_gc
+from symgrad.kernel.language import Buffer, Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import stages
+from symgrad.kernel.team import Team
+
+SUMS: Final = 48
+"""Sums that a team adds up at a time: with those of 64 invocations, its array has 12,480 bytes."""
 
 Load = Callable[[int], int]
 """The number at an index of a problem's own data."""
@@ -32,29 +37,80 @@ class _Program:
         self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
         self.states = k.buffer("states", "write")
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
-        self.problem, width = target.point(k), iteration.state
-        self.places = [k.offset(self.problem, width, c) for c in range(width)]
+        self.team, width = Team(k), iteration.state
+        self.exists, self.problem = self._problem()
+        self.places = [self._place(c) for c in range(width)]
         self.own_number = self._own() if iteration.own else None
-        self.in_values() if iteration.state <= target.carried else self.in_memory()
+        self.in_values() if width <= target.carried else self.in_memory()
+
+    def _problem(self) -> tuple[int | None, int]:
+        """Whether there is a problem, if there may be none, and which: the last one again, then."""
+        k, number = self.kernel, self.team.number
+        if self.target.whole:
+            return None, number
+        last = k.add(ops.word_sub, k.count, k.word(1))
+        problem = k.add(ops.word_min, number, last)
+        k.names[problem] = "problem"
+        return k.add(ops.word_lt, number, k.count), problem
+
+    def _place(self, c: int) -> int:
+        """Where the c-th number of the problem's state is."""
+        k, width = self.kernel, self.iteration.state
+        if self.target.by_columns:
+            return k.add(ops.word_add, k.add(ops.word_mul, k.count, k.word(c)), self.problem)
+        return k.offset(self.problem, width, c)
 
     def in_values(self) -> None:
         """The steps of a state whose numbers are carried as values."""
-        k = self.kernel
+        k, names = self.kernel, self.iteration.update.graph.names
         first = [k.load(self.states, place) for place in self.places]
 
-        def test(_: int, state: Sequence[int]) -> int:
-            return self.going(state[-1])
+        def step(n: int, state: Sequence[int]) -> Sequence[int]:
+            k.names |= {n: "step", **dict(zip(state, names, strict=False))}
+            return self.step(state)
 
-        last, _ = k.loop(k.word(0), self.steps, first, lambda _, s: self.step(s), test=test)
-        for place, value in zip(self.places, last, strict=True):
-            k.store(self.states, place, value)
+        def test(_: int, state: Sequence[int]) -> int:
+            return self._goes_on(state[-1])
+
+        last, done = k.loop(k.word(0), self.steps, first, step, test=test)
+        if self.exists is None:
+            self._store(last)
+        else:
+            self._report(self.exists, last, done)
+
+    def _store(self, state: Sequence[int]) -> None:
+        for place, value in zip(self.places, state, strict=True):
+            self.kernel.store(self.states, place, value)
+
+    def _report(self, exists: int, state: Sequence[int], done: int) -> None:
+        """Store the states there are; the progress: steps done, and problems that go on."""
+        k = self.kernel
+        progress = k.buffer("progress", "write", "u", atomic=True)
+        active = k.add(ops.word_where, self._is_active(state[-1]), k.word(1), k.word(0))
+        if not self.team.alone:
+            self.team.wait()
+            self.team.first(lambda: k.when(exists, lambda: self._store(state)))
+            self.team.first(lambda: k.when(exists, lambda: _count(k, progress, (done, active))))
+            return
+        counted, width = k.buffer("counted", "group", "u", 2 * (k.target.width + 1)), k.target.width
+        for n, found in enumerate((done, active)):
+            mine = k.add(ops.word_where, exists, found, k.word(0))
+            k.store(counted, k.add(ops.word_add, k.word(n * (width + 1)), k.local), mine)
+        k.barrier()
+        k.when(exists, lambda: self._store(state))
+
+        def report() -> None:
+            total = _line(k, counted, k.local, width, ops.word_add)
+            k.store(progress, k.local, total, add=True)
+
+        k.when(k.add(ops.word_lt, k.local, k.word(2)), report)
 
     def in_memory(self) -> None:
         """The steps of a state whose numbers are too many for that: they stay where they are."""
         k = self.kernel
 
         def test(_: int, __: Sequence[int]) -> int:
-            return self.going(k.load(self.states, self.places[-1]))
+            return self._is_active(k.load(self.states, self.places[-1]))
 
         def step(_: int, __: Sequence[int]) -> Sequence[int]:
             now = [k.load(self.states, place) for place in self.places]
@@ -65,9 +121,18 @@ class _Program:
 
         k.loop(k.word(0), self.steps, (), step, test=test)
 
-    def going(self, flag: int) -> int:
-        """Whether a problem goes on."""
+    def _is_active(self, flag: int) -> int:
         return self.kernel.add(ops.ne, flag, self.kernel.constant(0.0))
+
+    def _goes_on(self, flag: int) -> int:
+        """Whether a problem goes on: all of a team agree."""
+        k, active = self.kernel, self._is_active(flag)
+        if self.exists is not None:
+            active = k.add(ops.logical_and, active, self.exists)
+        if self.team.alone:
+            return active
+        word = k.add(ops.word_where, active, k.word(1), k.word(0))
+        return k.add(ops.word_lt, k.word(0), self.team.agreed("going", lambda: word))
 
     def step(self, state: Sequence[int]) -> list[int]:
         """The next state."""
@@ -103,31 +168,101 @@ class _Program:
 
     def over_rows(self, at: Callable[[int], Sequence[int]], count: int) -> list[int]:
         """The sums of so many values over the rows, by stretches, whose sums are added up wide."""
-        k, target = self.kernel, self.target
-        nothing, size = k.constant(0.0), k.word(target.block)
+        k, target, team = self.kernel, self.target, self.team
+        nothing, size = [k.constant(0.0)] * count, target.block * team.size
 
         def stretch(n: int, totals: Sequence[int]) -> list[int]:
-            first = k.add(ops.word_mul, n, size)
-            end = k.add(ops.word_min, k.add(ops.word_add, first, size), self.rows)
-
-            def row(r: int, sums: Sequence[int]) -> list[int]:
-                return [k.add(ops.add, s, x) for s, x in zip(sums, at(r), strict=True)]
-
-            sums, _ = k.loop(first, end, [nothing] * count, row)
+            first = k.add(ops.word_mul, n, k.word(size))
+            sums = self._stretch(at, first, nothing) if team.alone else self._share(
+                at, first, nothing)  # fmt: skip
             wide = zip(target.grouped(totals), sums, strict=True)
             return [part for total, x in wide for part in target.wide_add(k, total, x)]
 
-        stretches = k.add(
-            ops.word_div, k.add(ops.word_add, self.rows, k.word(target.block - 1)), size
-        )
+        up = k.add(ops.word_add, self.rows, k.word(size - 1))
+        stretches = k.add(ops.word_div, up, k.word(size))
         totals, _ = k.loop(k.word(0), stretches, target.wide_zero(k) * count, stretch)
-        return [target.narrow(k, total) for total in target.grouped(totals)]
+        found = [target.narrow(k, total) for total in target.grouped(totals)]
+        return found if team.alone else self._gathered(found)
+
+    def _stretch(
+        self, at: Callable[[int], Sequence[int]], first: int, sums: Sequence[int]
+    ) -> list[int]:
+        """The sums over rows one behind the other."""
+        k, target = self.kernel, self.target
+        end = k.add(ops.word_min, k.add(ops.word_add, first, k.word(target.block)), self.rows)
+
+        def row(r: int, sums: Sequence[int]) -> list[int]:
+            k.names[r] = "row"
+            return [k.add(ops.add, s, x) for s, x in zip(sums, at(r), strict=True)]
+
+        if target.together > 1:
+            first, sums = self._together(at, first, end, sums)
+        return k.loop(first, end, sums, row)[0]
+
+    def _share(
+        self, at: Callable[[int], Sequence[int]], first: int, sums: Sequence[int]
+    ) -> list[int]:
+        """The sums over an invocation's rows of those that its team shares."""
+        k, team = self.kernel, self.team
+        left = k.add(ops.word_sub, k.add(ops.word_sub, self.rows, first), team.member)
+        up = k.add(ops.word_add, left, k.word(team.size - 1))
+        mine = k.add(ops.word_div, up, k.word(team.size))
+        turns = k.add(ops.word_min, mine, k.word(self.target.block))
+
+        def turn(t: int, sums: Sequence[int]) -> list[int]:
+            behind = k.add(ops.word_add, k.add(ops.word_mul, t, k.word(team.size)), team.member)
+            row = k.add(ops.word_add, first, behind)
+            return [k.add(ops.add, s, x) for s, x in zip(sums, at(row), strict=True)]
+
+        return k.loop(k.word(0), turns, sums, turn)[0]
+
+    def _gathered(self, sums: Sequence[int]) -> list[int]:
+        """The sums of all of a team, added up: as many at a time as its array holds."""
+        k, team, length = self.kernel, self.team, self.team.size + 1
+        tile = team.array("tile", min(SUMS, len(sums)) * length)
+        totals = team.array("totals", len(sums))
+        for start in range(0, len(sums), SUMS):
+            some = sums[start : start + SUMS]
+            for place, x in enumerate(some):
+                k.store(tile, k.add(ops.word_add, k.word(place * length), team.member), x)
+            team.wait()
+
+            def add(start: int = start) -> None:
+                place = k.add(ops.word_add, team.member, k.word(start))
+                k.store(totals, place, _line(k, tile, team.member, team.size, ops.add))
+
+            k.when(k.add(ops.word_lt, team.member, k.word(len(some))), add)
+            team.wait()
+        return [k.load(totals, k.word(c)) for c in range(len(sums))]
+
+    def _together(
+        self, at: Callable[[int], Sequence[int]], first: int, end: int, sums: Sequence[int]
+    ) -> tuple[int, list[int]]:
+        """Rows by fours, as long as there are so many; the next row, and the sums."""
+        k, many = self.kernel, self.target.together
+
+        def some(n: int, sums: Sequence[int]) -> Sequence[int]:
+            row = k.add(ops.word_add, first, k.add(ops.word_mul, n, k.word(many)))
+            for j in range(many):
+                mine = at(k.add(ops.word_add, row, k.word(j)))
+                sums = [k.add(ops.add, s, x) for s, x in zip(sums, mine, strict=True)]
+            return sums
+
+        turns = k.add(ops.word_div, k.add(ops.word_sub, end, first), k.word(many))
+        found, _ = k.loop(k.word(0), turns, sums, some)
+        return k.add(ops.word_add, first, k.add(ops.word_mul, turns, k.word(many))), found
 
     def _own(self) -> Load:
         """What reads a problem's own data, once they stand as neighbours read them."""
         k = self.kernel
+        if self.target.by_columns:
+            return lambda i: k.load(
+                self.own, k.add(ops.word_add, k.add(ops.word_mul, i, k.count), self.problem)
+            )
         size = k.add(ops.word_mul, self.rows, k.word(self.iteration.own))
         start = k.add(ops.word_mul, self.problem, size)
+        if not self.team.alone:
+            return lambda i: k.load(self.own, k.add(ops.word_add, start, i))
         turned = k.buffer("turned", "own", open_ended=True)
 
         def copy(i: int, _: Sequence[int]) -> Sequence[int]:
@@ -136,6 +271,26 @@ class _Program:
 
         k.loop(k.word(0), size, (), copy)
         return lambda i: k.load(turned, i)
+
+
+def _count(k: Kernel, into: Buffer, found: Sequence[int]) -> None:
+    """Add words to those of a buffer."""
+    for n, x in enumerate(found):
+        k.store(into, k.word(n), x, add=True)
+
+
+def _line(k: Kernel, tile: Buffer, line: int, size: int, add: Op) -> int:
+    """The sum of so many numbers of a group, in four parts; lines are one longer."""
+    start = k.add(ops.word_mul, line, k.word(size + 1))
+
+    def turn(t: int, four: Sequence[int]) -> list[int]:
+        first = k.add(ops.word_add, start, k.add(ops.word_mul, t, k.word(4)))
+        parts = [k.load(tile, k.add(ops.word_add, first, k.word(j))) for j in range(4)]
+        return [k.add(add, s, x) for s, x in zip(four, parts, strict=True)]
+
+    nothing = k.word(0) if tile.kind == "u" else k.constant(0.0)
+    (a, b, c, d), _ = k.loop(k.word(0), k.word(size // 4), [nothing] * 4, turn)
+    return k.add(add, k.add(add, a, b), k.add(add, c, d))
 
 
 def _inputs(graph: Graph, values: Sequence[int], first: int = 0) -> dict[int, int]:

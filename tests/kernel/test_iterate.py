@@ -1,0 +1,78 @@
+"""The program of iterations, by the interpreter of the language: in step, alone and in teams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from iterations import countdown, fit, rosenbrock, rosenbrock_starts
+
+from symgrad.kernel.execute import execute
+from symgrad.kernel.interpret import iterate
+from symgrad.kernel.language import Target
+from symgrad.kernel.plan import Iteration
+from symgrad.kernel.programs.iterate import iterate_program
+from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.verify import verify
+
+TARGETS = [
+    InStep(4),
+    InStep(4, carried=0),
+    InGroups(8, grid=True, alone=True),
+    InGroups(8, grid=True, alone=True, together=1),
+    InGroups(8, grid=True),
+]
+NAMES = ["in step", "in memory", "alone", "row by row", "teams"]
+targets = pytest.mark.parametrize("target", TARGETS, ids=NAMES)
+
+
+def run(
+    iteration: Iteration, target: Any, state: np.ndarray, steps: int, shared: Any = None,
+    own: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The states after these steps, and what the program says of its progress."""
+    kernel, count = iterate_program(iteration, target), len(state)
+    verify(kernel)
+    groups = count if target.team > 1 else -(-count // target.width)
+    rows = next((a.shape[-2] for a in (shared, own) if a is not None), 0)
+    states = np.array(state.T if target.by_columns else state, float, order="C")
+    mine = np.zeros(1) if own is None else np.moveaxis(own, 0, -1) if target.by_columns else own
+    arrays = {
+        "states": states, "own": np.ascontiguousarray(mine), "progress": np.zeros(2, np.uint32),
+        "shared": np.zeros(1) if shared is None else shared,
+    }  # fmt: skip
+    if any(not b.size and b.space == "own" for b in kernel.buffers):
+        arrays["turned"] = np.zeros(rows * iteration.own * groups * target.width)
+    execute(kernel, arrays, count, groups, arguments={"steps": steps, "rows": rows})
+    return states.T if target.by_columns else states, arrays["progress"]
+
+
+@targets
+def test_steps_until_the_flag_is_0(target: Target) -> None:
+    left = np.array([0, 3, 50, 7, 7, 1, 12, 2, 9, 40, 5, 6])
+    state = np.stack([np.zeros(12), left], axis=1).astype(float)
+    for steps in (0, 1, 10):
+        done = np.minimum(left, steps)
+        found, progress = run(countdown(), target, state, steps)
+        np.testing.assert_array_equal(found, np.stack([done, left - done], axis=1))
+        if not target.whole:
+            assert progress.tolist() == [done.sum(), (left > steps).sum()]
+
+
+@targets
+def test_a_state_of_some_numbers(target: Target) -> None:
+    made, state = rosenbrock("float64"), rosenbrock_starts(20)
+    np.testing.assert_allclose(run(made, target, state, 30)[0], iterate(made, state, 30))
+
+
+@targets
+@pytest.mark.parametrize("data", ["shared", "own", "both"])
+@pytest.mark.parametrize("rows", [0, 1, 5, 70])
+def test_sums_over_rows(rows: int, data: str, target: Target) -> None:
+    made = fit(4, max(rows, 1), data, "float64")
+    shared = None if made.shared is None else made.shared[:rows]
+    own = None if made.own is None else made.own[:, :rows]
+    found, _ = run(made.iteration, target, made.state, 5, shared, own)
+    want = iterate(made.iteration, made.state, 5, shared, own)
+    np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
