@@ -73,9 +73,10 @@ def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]
             return
         if free[stretch.start : stretch.stop].all():
             turns = turns_of(graph, events, first, stretch)
-            if turns is not None and turns.saved >= _least(graph, turns):
+            if turns is not None:
                 free[turns.start : turns.start + turns.events] = False
-                yield turns, turns.made(first)
+                if turns.saved >= _least(graph, turns):
+                    yield turns, turns.made(first)
 
 
 def _least(graph: Graph, turns: Turns) -> int:
