@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from symgrad.expr.arrays import WRITES
 from symgrad.expr.node import Graph, inputs_of
 from symgrad.expr.region import close
 from symgrad.expr.repeats import Ints, events_of, stretches
@@ -75,13 +76,15 @@ def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]
             turns = turns_of(graph, events, first, stretch)
             if turns is not None:
                 free[turns.start : turns.start + turns.events] = False
-                if turns.saved >= _least(graph, turns):
+                if _is_worth_it(graph, turns):
                     yield turns, turns.made(first)
 
 
-def _least(graph: Graph, turns: Turns) -> int:
-    """The operations that a loop has to save."""
-    return LEAST_READING if inputs_in_a_row(graph, turns) else LEAST_SAVED
+def _is_worth_it(graph: Graph, turns: Turns) -> bool:
+    """Whether a loop saves enough; tables, which are written number by number, cost nothing."""
+    if all(graph.nodes[int(c.results[0])][0] in WRITES for c in turns.columns):
+        return False
+    return turns.saved >= (LEAST_READING if inputs_in_a_row(graph, turns) else LEAST_SAVED)
 
 
 class _Rolling:

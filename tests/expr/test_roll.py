@@ -162,6 +162,15 @@ def table(v: Any) -> Any:
 
 
 @program
+def long_table(v: Any) -> Any:
+    """What puts the table together is as long as a loop, and no loop."""
+    z, step, _, _ = v
+    for k in range(2500):
+        z = z * (0.99 - 1e-3 * (k % 3)) + 0.01 * step
+    return z
+
+
+@program
 def several_elements(v: Any) -> Any:
     """A period that no single line shows: all elements come from the same ones."""
     matrix = np.arange(16).reshape(4, 4) / 20
