@@ -63,6 +63,10 @@ class Scalar(Handle):
     __slots__ = ()
     type: ClassVar[str]
 
+    def __getstate__(self) -> Any:
+        resolve_places(self.graph)  # a pickle holds lines of text, but no code
+        return None, {"graph": self.graph, "id": self.id}
+
     def as_float(self) -> Expr:
         """As a real number."""
         raise NotImplementedError
@@ -92,10 +96,6 @@ class Expr(Scalar):
 
     __slots__ = ()
     type: ClassVar[str] = "f"
-
-    def __getstate__(self) -> Any:
-        resolve_places(self.graph)  # a pickle holds lines of text, but no code
-        return None, {"graph": self.graph, "id": self.id}
 
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)``, or what the operation is composed of."""

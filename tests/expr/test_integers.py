@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -248,3 +249,11 @@ def test_integers_are_indices() -> None:
     )
     at = [[1.0, 2.0, 3.0, k] for k in (0.0, 1.0, -1.0, 7.0)]
     np.testing.assert_array_equal(kernel.run(at), [[1, 2, 3, 3], [1, 2, 1, 3]])
+
+
+def test_integers_and_eigenpairs_pickle() -> None:
+    x, y = sg.symbols("x y")
+    whole = pickle.loads(pickle.dumps(sg.int32(x) * 3))
+    assert sg.evaluate(whole, {"x": -2.0}) == -6.0
+    value = pickle.loads(pickle.dumps(sg.linalg.eigvalsh(sg.array([[x, y], [y, x]]))[1]))
+    assert sg.evaluate(value, {"x": 2.0, "y": 0.5}) == pytest.approx(2.5)
