@@ -322,7 +322,8 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
         f"{what}: {name} cannot be part of it yet, as it can of kernels of points and of sums over "
-        "rows of data that look nothing up; Python's for writes the turns out, and sg.where "
+        "rows of data that look nothing up; Python's for, with roll=False, writes the turns "
+        "out, and sg.where "
         "computes both sides" + (f"\n  at {place}" if place else "")
     )
 
