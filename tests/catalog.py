@@ -98,6 +98,23 @@ def runge_kutta(v: Any) -> Any:
     return (end["x"] - 1) ** 2 + (end["y"] - 1) ** 2
 
 
+def walk(v: Any) -> Any:
+    """Random steps, and integers of all kinds."""
+    own = sg.random.key(sg.int32(v[0] * 100) % 7)
+
+    def step(k: Any, x: Any) -> Any:
+        drawn = sg.random.normal(sg.random.fold_in(own, k))
+        return x + v[1] * drawn * (k >> 1 & 3)
+
+    return sg.fori_loop(0, 40, step, v[0])
+
+
+def eigenvalues(v: Any) -> Any:
+    """The squares of two eigenvalues, weighted."""
+    values = sg.linalg.eigvalsh(sg.array([[v[0], v[1]], [v[1], v[2]]]))
+    return values[0] ** 2 + 2.0 * values[1] ** 2
+
+
 def losses() -> list[Case]:
     """Losses and gradients."""
     kernels: list[tuple[str, int, Callable[[Any], Any], np.ndarray]] = [
@@ -128,7 +145,16 @@ def losses() -> list[Case]:
 def loops() -> list[Case]:
     """Losses and gradients of what turns."""
     make = partial(sg.fused_forward_backward, 6, runge_kutta, names="abcdxy")
-    return [Case("loop of Runge and Kutta", make, uniform(6, low=0.5), has_loops=True)]
+    return [
+        Case("loop of Runge and Kutta", make, uniform(6, low=0.5), has_loops=True),
+        Case(
+            "random walk", partial(sg.fused_forward_backward, 2, walk), uniform(2), has_loops=True
+        ),
+        Case(
+            "eigenvalues", partial(sg.fused_forward_backward, 3, eigenvalues),
+            uniform(3), has_loops=True,
+        ),
+    ]  # fmt: skip
 
 
 def others() -> list[Case]:
