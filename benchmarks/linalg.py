@@ -147,7 +147,7 @@ def chains(count: int, n: int) -> dict[str, Call]:
 
 def main() -> None:
     """Measure, compare the results, and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=100_000)
     parser.add_argument("--chains", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)

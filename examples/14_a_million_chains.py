@@ -74,7 +74,7 @@ def draw(ends: np.ndarray, output: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--chains", type=int, default=1_000_000)
     parser.add_argument("--device", default=None)
     parser.add_argument("--output", type=Path, default=Path("chains.png"))

@@ -18,7 +18,8 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.node import CONST, Graph, bits_float, paused_gc, reachable
+from symgrad.expr.node import CONST, Graph, bits_float, paused_gc
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import has_regions, regions
 from symgrad.expr.roll import rolled
 from symgrad.expr.simplify import Level, simplify

@@ -16,7 +16,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph, Op, reachable
+from symgrad.expr.node import INPUT, Graph, Op
+from symgrad.expr.reach import reachable
 
 ULPS: Final = 4.0
 """The error that an operation may have, in the normal range."""

@@ -14,7 +14,8 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Op, inputs_of, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.rebuild import Copy, rebuild
 
 Choose = Callable[[int], int]

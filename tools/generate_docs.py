@@ -21,10 +21,11 @@ from symgrad.expr.differentiate import vjp
 from symgrad.expr.expression import WRAP
 from symgrad.expr.law import Law, Pattern, show
 from symgrad.expr.laws import LAWS
-from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op, reachable
+from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op
 from symgrad.expr.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal
+from symgrad.expr.reach import reachable
 from symgrad.expr.scipy_calls import SCIPY
 from symgrad.expr.show import text
 from symgrad.expr.trace import trace

@@ -15,7 +15,8 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, inputs_of, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.rebuild import Copy, rebuild
 from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
 from symgrad.expr.verbs import evaluate

@@ -27,7 +27,8 @@ from symgrad.expr.cotangents import (
 from symgrad.expr.count_modes import Linear, eliminated, linear, sweeps, variable_vertex
 from symgrad.expr.differentiate import Weights, linearized, pushed, vjp
 from symgrad.expr.excerpt import excerpt
-from symgrad.expr.node import CONST, Graph, Op, reachable
+from symgrad.expr.node import CONST, Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.simplify import simplify
 
 Mode = Literal["auto", "forward", "reverse", "mixed"]

@@ -18,9 +18,10 @@ from symgrad.expr.counter import bound, word
 from symgrad.expr.expression import Expr, operand
 from symgrad.expr.in_python import counted, repeated, scanned
 from symgrad.expr.misuse import located
-from symgrad.expr.node import HOLES, INPUT, Graph, Handle, reachable
+from symgrad.expr.node import HOLES, INPUT, Graph, Handle
 from symgrad.expr.open_loop import OpenLoop, Turns, nan_where, require_lengths
 from symgrad.expr.place import OnePlace, describe, resolve_places
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import choice_op, close, pick
 from symgrad.expr.stacks import Kept, Rows, paired
 from symgrad.expr.tree import apart

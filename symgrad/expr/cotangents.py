@@ -15,8 +15,9 @@ from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
 from symgrad.expr.arrays import GET
 from symgrad.expr.expression import WRAP, Expr, lift
-from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
+from symgrad.expr.node import CONST, Graph, Handle, Masked, float_bits, real_number
 from symgrad.expr.place import resolve_places
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Pick
 
 _ONE = (CONST, float_bits(1.0))

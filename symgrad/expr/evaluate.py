@@ -10,17 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.arrays import ADD_AT, FRESH, WRITES, write
-from symgrad.expr.node import (
-    ARRAYS,
-    CONST,
-    TRUTH,
-    WORD,
-    Graph,
-    Node,
-    Op,
-    float_bits,
-    reachable,
-)
+from symgrad.expr.node import ARRAYS, CONST, TRUTH, WORD, Graph, Node, Op, float_bits
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Choice, Loop, Pick, Region
 
 Array = Any

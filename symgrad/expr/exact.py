@@ -18,8 +18,9 @@ import mpmath
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.arrays import FRESH, ZEROS
-from symgrad.expr.node import CONST, TRUTH, Graph, Node, Op, bits_float, reachable
+from symgrad.expr.node import CONST, TRUTH, Graph, Node, Op, bits_float
 from symgrad.expr.ops import TABLE
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Choice, Loop, Pick, Region
 
 mp: Final[Any] = mpmath

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from symgrad.expr import ops
 from symgrad.expr.fuse import copied
-from symgrad.expr.node import TRUTH, WORD, Graph, reachable
+from symgrad.expr.node import TRUTH, WORD, Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import (
     TURNS,
     Choice,

@@ -12,7 +12,8 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.interval import ANY, BELOW_ZERO, POSITIVE, Interval, join
-from symgrad.expr.node import CONST, WORD, Graph, Op, reachable
+from symgrad.expr.node import CONST, WORD, Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Choice, Loop, Pick
 
 _TINY: Final = 2.0**-126

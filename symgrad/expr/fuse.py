@@ -10,7 +10,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from symgrad.expr.arrays import size_of
-from symgrad.expr.node import Graph, flags, inputs_of, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import flags, inputs_of, reachable
 from symgrad.expr.rebuild import Copy, outline, rebuild
 from symgrad.expr.region import (
     TURNS,

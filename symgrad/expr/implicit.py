@@ -19,8 +19,9 @@ from symgrad.expr.differentiate import deriving, vjp
 from symgrad.expr.expression import Expr, lift
 from symgrad.expr.fuse import copied
 from symgrad.expr.misuse import located
-from symgrad.expr.node import Graph, Handle, Op, reachable, real_number
+from symgrad.expr.node import Graph, Handle, Op, real_number
 from symgrad.expr.place import OnePlace, describe
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Region, close, hole
 from symgrad.expr.tree import flatten
 

@@ -16,8 +16,9 @@ from symgrad.expr.compensate import compensated
 from symgrad.expr.counter import Counter, ceiling, largest, limit, whole, word
 from symgrad.expr.expression import Expr
 from symgrad.expr.misuse import located
-from symgrad.expr.node import WORD, Graph, reachable
+from symgrad.expr.node import WORD, Graph
 from symgrad.expr.place import OnePlace
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import choice_op, close, hole, loop_op, pick
 
 _runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()

@@ -14,7 +14,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph, leaf
-from symgrad.expr.node import CONST, INPUT, Graph, inputs_of, reachable
+from symgrad.expr.node import CONST, INPUT, Graph
+from symgrad.expr.reach import inputs_of, reachable
 
 DIGITS: Final = 24
 """Significant bits of a float32."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from symgrad.expr.node import ANY_INPUT, Graph, Node, inputs_of
+from symgrad.expr.node import ANY_INPUT, Graph, Node
+from symgrad.expr.reach import inputs_of
 
 Make = Callable[..., int]
 """``make(op, *arguments)``, of ids in the new graph, is the id there of what stands for a node."""

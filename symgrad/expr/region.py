@@ -10,8 +10,9 @@ from weakref import WeakSet, WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.arrays import size_of
-from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op, flags, heads, reachable
+from symgrad.expr.node import HOLES, INPUTS, STRUCTURED, Graph, Op
 from symgrad.expr.place import Place, resolve_places
+from symgrad.expr.reach import flags, heads, reachable
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.node import Graph, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import reachable
 
 LEAST_TURNS: Final = 8
 """Turns that a loop has at least."""

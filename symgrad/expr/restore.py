@@ -13,7 +13,8 @@ from typing import Protocol
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import EMPTIES, PUTS, READS, WRITES, length
-from symgrad.expr.node import ARRAYS, INPUTS, WORD, Graph, reachable
+from symgrad.expr.node import ARRAYS, INPUTS, WORD, Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Choice, Loop, Pick, close, hole, loop_op, pick
 from symgrad.expr.sweep import Regions, Seed, Sweep, like
 

@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr.arrays import WRITES
-from symgrad.expr.node import Graph, inputs_of
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of
 from symgrad.expr.region import close
 from symgrad.expr.repeats import Ints, events_of, stretches
 from symgrad.expr.rolled_loop import Use, inputs_in_a_row, rolled_loop

@@ -9,7 +9,8 @@ from typing import Final
 
 from symgrad.expr.arrays import EMPTIES, PUTS, READS, size_of
 from symgrad.expr.compensate import compensated
-from symgrad.expr.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph, heads, reachable
+from symgrad.expr.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph
+from symgrad.expr.reach import heads, reachable
 from symgrad.expr.region import close, hole, loop_op, pick
 from symgrad.expr.sequences import Sequences
 from symgrad.expr.turns import Column, Slot, Turns

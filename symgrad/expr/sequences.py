@@ -9,7 +9,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import EMPTY, GET, PUT
-from symgrad.expr.node import CONST, INPUT, WORD, Graph, inputs_of
+from symgrad.expr.node import CONST, INPUT, WORD, Graph
+from symgrad.expr.reach import inputs_of
 
 EXACT: Final = 2.0**24
 """Below it whole numbers are float32 numbers."""

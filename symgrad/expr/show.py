@@ -8,18 +8,10 @@ from functools import cache
 from typing import Final
 
 from symgrad.expr.arrays import FRESH, READS
-from symgrad.expr.node import (
-    CONST,
-    INTEGER,
-    TRUTH,
-    WORD,
-    Graph,
-    Handle,
-    Op,
-    reachable,
-)  # fmt: skip
+from symgrad.expr.node import CONST, INTEGER, TRUTH, WORD, Graph, Handle, Op
 from symgrad.expr.ops import word_float
 from symgrad.expr.place import resolve_places
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Pick, Regional, name_of, regions
 from symgrad.expr.statements import (
     LOGIC,

@@ -17,7 +17,8 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.evaluate import FOLDED, constant_node, evaluate_graph
 from symgrad.expr.fuse import copied
-from symgrad.expr.node import TRUTH, WORD, Graph, inputs_of, reachable
+from symgrad.expr.node import TRUTH, WORD, Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.region import (
     TURNS,
     Choice,

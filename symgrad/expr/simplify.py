@@ -20,15 +20,8 @@ from symgrad.expr.fuse import fused
 from symgrad.expr.law import Guard, Law, Pattern
 from symgrad.expr.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.match import Matcher, matchers
-from symgrad.expr.node import (
-    INPUT,
-    INTEGER,
-    TRUTH,
-    Graph,
-    Node,
-    Op,
-    reachable,
-)
+from symgrad.expr.node import INPUT, INTEGER, TRUTH, Graph, Node, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.region import Pick, Region, has_regions
 from symgrad.expr.shrink import Shrinking, Simplify

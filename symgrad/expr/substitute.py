@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from symgrad.expr.node import Graph, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import Copy, rebuild
 
 

@@ -21,7 +21,8 @@ from symgrad.expr.exact import EXACT, real_or_nan
 from symgrad.expr.exact import evaluate_exactly as evaluate_exactly
 from symgrad.expr.expression import Expr
 from symgrad.expr.from_sympy import from_sympy as from_sympy
-from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float, reachable, users
+from symgrad.expr.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float
+from symgrad.expr.reach import reachable, users
 from symgrad.expr.region import require_straight
 
 sp: Final[Any] = sympy

@@ -18,7 +18,8 @@ from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.integers import Word, refuse_integer
 from symgrad.expr.misuse import located
-from symgrad.expr.node import INPUT, Graph, Handle, leaves, reachable
+from symgrad.expr.node import INPUT, Graph, Handle
+from symgrad.expr.reach import leaves, reachable
 from symgrad.expr.region import regions
 from symgrad.expr.tree import Tree, flatten
 

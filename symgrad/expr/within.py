@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from symgrad.expr.node import Graph, Op, inputs_of, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.rebuild import outline, rebuild
 from symgrad.expr.region import Choice, Loop, Region, Regional, choice_op, has_regions, loop_op
 

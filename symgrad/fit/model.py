@@ -15,7 +15,7 @@ from symgrad.errors import InputError, SymgradError
 from symgrad.expr.accumulate import Mode
 from symgrad.expr.differentiate import deriving
 from symgrad.expr.expression import lift
-from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.verbs import jacobian
 from symgrad.front.deriving import gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian

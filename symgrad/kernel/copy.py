@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from symgrad.kernel.language import (
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import (
     Barrier,
     Fill,
     For,
     If,
-    Kernel,
     Load,
     Statement,
     Store,
-    operands,
     results_of,
     scopes_of,
 )

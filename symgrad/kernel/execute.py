@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.evaluate import leaf
-from symgrad.kernel.language import (
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import (
     VALUES,
     Barrier,
     Buffer,
     Fill,
     For,
     If,
-    Kernel,
     Load,
     Read,
     Scope,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import inputs_of
+from symgrad.expr.reach import inputs_of
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 
 

@@ -6,18 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from symgrad.expr.node import CONST, Graph
-from symgrad.kernel.language import (
-    Barrier,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Load,
-    Read,
-    Scope,
-    Statement,
-    Store,
-)
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Barrier, Fill, For, If, Load, Read, Scope, Statement, Store
 
 
 def listing(kernel: Kernel) -> str:

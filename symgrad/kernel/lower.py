@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
-from symgrad.expr.node import ARRAYS, Graph, heads
+from symgrad.expr.node import ARRAYS, Graph
+from symgrad.expr.reach import heads
 from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.views import View, element
 
 Value = int | Buffer | View

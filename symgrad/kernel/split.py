@@ -14,16 +14,8 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.copy import Copy, needs
-from symgrad.kernel.language import (
-    Buffer,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Read,
-    Statement,
-    results_of,
-)
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer, Fill, For, If, Read, Statement, results_of
 from symgrad.kernel.uses import Uses
 
 TURNS: Final = 60_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, Op, reachable
+from symgrad.expr.node import INPUT, Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import Ids, outline, rebuild
 from symgrad.kernel.plan import Output, Reduction
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.arrays import EMPTIES
-from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Loop, Pick, Regional, regions
 from symgrad.kernel.plan import Output
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Buffer, Kernel, lane_sum, narrow, wide_add, wide_lane_sum, widen
+from symgrad.kernel.language import Kernel, narrow, wide_add, widen
+from symgrad.kernel.statements import Buffer, lane_sum, wide_lane_sum
 from symgrad.kernel.summing import Summing
 
 TOGETHER: Final = 16

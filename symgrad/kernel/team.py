@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 
 
 class Team:

@@ -6,16 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from symgrad.kernel.language import (
-    For,
-    If,
-    Kernel,
-    Load,
-    Statement,
-    everything,
-    lane_sum,
-    wide_lane_sum,
-)
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import For, If, Load, Statement, everything, lane_sum, wide_lane_sum
 
 _SAME: Final = (lane_sum, wide_lane_sum)
 """What is the same for a group, whatever it is made of."""

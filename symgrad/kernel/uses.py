@@ -10,17 +10,10 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import WORD
-from symgrad.kernel.language import (
-    For,
-    If,
-    Kernel,
-    Load,
-    Scope,
-    Statement,
-    operands,
-    scopes_of,
-)
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.schedule import bind
+from symgrad.kernel.statements import For, If, Load, Scope, Statement, scopes_of
 
 _LINEAR: Final = frozenset((ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt))
 """What an index is made of, and what asks about it."""

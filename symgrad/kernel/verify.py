@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from symgrad.expr.node import WORD, Op
-from symgrad.kernel.language import (
+from symgrad.kernel.accesses import accesses, operands
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.quads import quad_of
+from symgrad.kernel.statements import (
     VALUES,
     Barrier,
     Buffer,
     Fill,
     For,
     If,
-    Kernel,
     Load,
     Scope,
     Statement,
     Store,
-    accesses,
     lane_sum,
-    operands,
     results_of,
 )
-from symgrad.kernel.quads import quad_of
 from symgrad.kernel.uniform import diverges, varying
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.arrays import FRESH, PUT, ZEROS, length
-from symgrad.expr.node import CONST, INPUT, WORD, Graph, heads, reachable
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.expr.node import CONST, INPUT, WORD, Graph
+from symgrad.expr.reach import heads, reachable
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,17 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.kernel.language import (
-    BOUND,
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Scope,
-    Store,
-    results_of,
-    scopes_of,
-)
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import BOUND, Buffer, For, If, Scope, Store, results_of, scopes_of
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.instruction import Shape

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from symgrad.expr.node import Op, inputs_of, paused_gc, reachable
+from symgrad.expr.node import Op, paused_gc
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.body import Body, Source, module, write_parts
 from symgrad.llvm.instruction import Shape

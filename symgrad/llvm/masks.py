@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from symgrad.kernel.language import Barrier, Fill, For, If, Load, Scope, Statement, Store
+from symgrad.kernel.statements import Barrier, Fill, For, If, Load, Scope, Statement, Store
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.arrangement import Part
 from symgrad.llvm.blocks import Blocks, OpenLoop

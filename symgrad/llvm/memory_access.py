@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from symgrad.expr.node import WORD
-from symgrad.kernel.language import Buffer, Fill, Load, Scope, Store
+from symgrad.kernel.statements import Buffer, Fill, Load, Scope, Store
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.indices import LINEAR

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from symgrad.expr.node import WORD
-from symgrad.kernel.language import (
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import (
     Buffer,
     Fill,
     For,
     If,
-    Kernel,
     Load,
     Scope,
     Statement,
     Store,
     everything,
-    operands,
     scopes_of,
 )
 from symgrad.kernel.uniform import varying

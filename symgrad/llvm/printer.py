@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from symgrad.expr.node import Op, paused_gc
-from symgrad.kernel.language import For, Kernel
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import For
 from symgrad.llvm.arrangement import Arrangement, Part
 from symgrad.llvm.body import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.definitions import INLINED, closure, definitions

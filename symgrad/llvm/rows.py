@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from symgrad.kernel.language import Buffer, For, Kernel, Load, Scope, Store, scopes_of
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer, For, Load, Scope, Store, scopes_of
 from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Needs

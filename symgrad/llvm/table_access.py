@@ -8,7 +8,8 @@ from typing import Any
 
 from symgrad.expr import ops
 from symgrad.expr.node import WORD
-from symgrad.kernel.language import Buffer, Read, Scope, Store, scopes_of, widen
+from symgrad.kernel.language import widen
+from symgrad.kernel.statements import Buffer, Read, Scope, Store, scopes_of
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.memory_access import Memory
 from symgrad.llvm.skeletons import tiles, transpose

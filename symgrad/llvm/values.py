@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from symgrad.expr.node import Node, Op
-from symgrad.kernel.language import Read, lane_sum, narrow, wide_add, wide_lane_sum, wide_mul, widen
+from symgrad.kernel.language import narrow, wide_add, widen
+from symgrad.kernel.statements import Read, lane_sum, wide_lane_sum, wide_mul
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.instruction import Shape, Writer, constant
 from symgrad.llvm.skeletons import Lines

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, Graph, Op, bits_float, float_bits, reachable
+from symgrad.expr.node import CONST, Graph, Op, bits_float, float_bits
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import outline, rebuild
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}

@@ -17,7 +17,8 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.facts import Facts
-from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
+from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import outline, rebuild
 from symgrad.mathlib.vanishing import Vanishing
 

@@ -13,7 +13,8 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.expression import WRAP, Expr
 from symgrad.expr.integer_powers import is_product, power_chain, power_product
-from symgrad.expr.node import Graph, Node, Op, inputs_of, reachable
+from symgrad.expr.node import Graph, Node, Op
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import Definition, Rewriter, simplify
 from symgrad.expr.within import in_regions
 from symgrad.mathlib import (

@@ -19,7 +19,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.expression import WRAP, Expr
-from symgrad.expr.node import Graph, Op, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.mathlib.bits import polynomial
 
 Pair = tuple[Any, Any]

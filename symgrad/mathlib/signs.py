@@ -10,7 +10,8 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, Graph, Op, reachable
+from symgrad.expr.node import CONST, Graph, Op
+from symgrad.expr.reach import reachable
 from symgrad.expr.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)

@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.array import array
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.rebuild import Copy, rebuild
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method

@@ -14,8 +14,9 @@ from symgrad.expr import differentiate, ops
 from symgrad.expr.accumulate import Mode, Sought, accumulated
 from symgrad.expr.expression import Expr
 from symgrad.expr.gather import Gather, RowTrace, trace_row
-from symgrad.expr.node import INPUT, reachable
+from symgrad.expr.node import INPUT
 from symgrad.expr.place import describe
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import require_straight
 from symgrad.expr.trace import require_slope
 from symgrad.expr.tree import Tree, tree_of

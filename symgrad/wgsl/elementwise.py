@@ -17,7 +17,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import TraceError
-from symgrad.expr.node import inputs_of, reachable
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel.layout import MAX_WORKGROUPS

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.kernel.language import Buffer
+from symgrad.kernel.statements import Buffer
 from symgrad.wgsl.expression import PRODUCT, TYPES, Text, wrapped
 
 PRIVATE: Final = 64

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.node import Op
-from symgrad.kernel.language import (
-    BOUND,
-    Buffer,
-    Kernel,
-    accesses,
-)
+from symgrad.kernel.accesses import accesses
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.uses import Uses
 from symgrad.mathlib.define import Function

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.node import Graph
-from symgrad.kernel.language import (
-    Buffer,
-    Kernel,
-    Load,
-    Scope,
-    Statement,
-    Store,
-    accesses,
-    scopes_of,
-)
+from symgrad.kernel.accesses import accesses
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.quads import Quad, quad_of
+from symgrad.kernel.statements import Buffer, Load, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 
 COMPONENTS: Final = "xyzw"

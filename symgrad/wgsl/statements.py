@@ -11,21 +11,21 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.node import WORD, Op
 from symgrad.kernel import plan
-from symgrad.kernel.language import (
+from symgrad.kernel.accesses import accesses
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.quads import Quad
+from symgrad.kernel.statements import (
     Barrier,
     Buffer,
     Fill,
     For,
     If,
-    Kernel,
     Load,
     Read,
     Scope,
     Statement,
     Store,
-    accesses,
 )
-from symgrad.kernel.quads import Quad
 from symgrad.kernel.uses import Uses
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text

@@ -15,9 +15,10 @@ from symgrad.expr.along import balanced
 from symgrad.expr.array import ExprArray, array
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Handle, reachable
+from symgrad.expr.node import Graph, Handle
 from symgrad.expr.numpy_calls import UFUNCS
 from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
+from symgrad.expr.reach import reachable
 from symgrad.expr.trace import trace
 from symgrad.expr.variables import var
 

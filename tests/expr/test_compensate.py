@@ -12,7 +12,7 @@ from symgrad.expr.compensate import LEAST_TURNS
 from symgrad.expr.control import fori_loop
 from symgrad.expr.differentiate import vjp
 from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import inputs_of
+from symgrad.expr.reach import inputs_of
 from symgrad.expr.region import Loop
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace

@@ -19,7 +19,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import differentiate, functions, ops, verbs
 from symgrad.expr.differentiate import balanced_sum, jvp, vjp
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INPUT, INTEGER, Graph, inputs_of, reachable
+from symgrad.expr.node import CONST, INPUT, INTEGER, Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.expr.variables import symbols

@@ -19,17 +19,8 @@ from strategies import Drawn, graphs, values
 from symgrad.errors import SymgradError
 from symgrad.expr import functions, ops, verbs
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import (
-    CONST,
-    LEAVES,
-    Graph,
-    Op,
-    bits_float,
-    float_bits,
-    leaves,
-    reachable,
-    users,
-)
+from symgrad.expr.node import CONST, LEAVES, Graph, Op, bits_float, float_bits
+from symgrad.expr.reach import leaves, reachable, users
 from symgrad.expr.trace import trace
 from symgrad.expr.verify import verify
 

@@ -14,7 +14,8 @@ from symgrad.expr import ops
 from symgrad.expr.arrays import GET, PUT
 from symgrad.expr.control import cond, fori_loop, while_loop
 from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import Graph, Op, inputs_of, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.rebuild import outline, rebuild
 from symgrad.expr.region import Choice, Loop, regions
 from symgrad.expr.simplify import Level, simplify

@@ -15,7 +15,8 @@ from strategies import ARITHMETIC, EDGES, OPS, Drawn, bits, graphs, points, rand
 from symgrad.expr import differentiate, functions, ops
 from symgrad.expr import simplify as module
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INPUT, Graph, reachable
+from symgrad.expr.node import CONST, INPUT, Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.simplify import Rewriter, laws_for, simplify
 from symgrad.expr.trace import trace
 from symgrad.expr.verify import verify

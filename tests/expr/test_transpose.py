@@ -18,7 +18,8 @@ from symgrad.expr.arrays import ADD_AT, EMPTY, ZEROS
 from symgrad.expr.control import fori_loop, while_loop
 from symgrad.expr.differentiate import jvp, vjp
 from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import Graph, Op, inputs_of
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import inputs_of
 from symgrad.expr.region import Loop, regions
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace

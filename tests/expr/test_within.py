@@ -10,7 +10,8 @@ from symgrad.expr import ops
 from symgrad.expr.control import cond, fori_loop
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.functions import cos, sin
-from symgrad.expr.node import Graph, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.region import Regional, regions
 from symgrad.expr.trace import Trace, trace
 from symgrad.expr.verify import verify

@@ -8,18 +8,9 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import ops
-from symgrad.kernel.language import (
-    Fill,
-    For,
-    If,
-    Kernel,
-    Load,
-    Scope,
-    Store,
-    operands,
-    results_of,
-    scopes_of,
-)
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Fill, For, If, Load, Scope, Store, results_of, scopes_of
 from symgrad.kernel.target import InGroups, InStep
 
 T = TypeVar("T")

@@ -15,9 +15,10 @@ from symgrad.expr.place import Place
 from symgrad.expr.region import TURNS, choice_op, close, hole, loop_op, pick
 from symgrad.expr.verify import verify as verify_graph
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import For, If, Kernel, Target
+from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.statements import For, If
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 

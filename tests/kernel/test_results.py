@@ -9,8 +9,8 @@ import pytest
 
 import symgrad as sg
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Store
 from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.statements import Store
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 

@@ -13,7 +13,8 @@ from strategies import bits, points, random_graph, values
 
 from symgrad.expr import differentiate, functions
 from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph, reachable
+from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.reach import reachable
 from symgrad.expr.simplify import simplify
 from symgrad.expr.trace import trace
 from symgrad.kernel import cut

@@ -11,10 +11,11 @@ from programs import random_program
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import For, Kernel
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.statements import For
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
 

@@ -9,7 +9,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import differentiate, ops
-from symgrad.expr.node import reachable
+from symgrad.expr.reach import reachable
 from symgrad.expr.trace import trace
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Output, Reduction

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.kernel.language import For, If, Kernel, lane_sum
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import For, If, lane_sum
 from symgrad.kernel.target import InStep
 from symgrad.kernel.uniform import diverges, varying
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.language import (
-    Buffer,
-    Fill,
-    For,
-    If,
-    Kernel,
-    Load,
-    Scope,
-    Store,
-    lane_sum,
-)
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer, Fill, For, If, Load, Scope, Store, lane_sum
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import faults, verify
 

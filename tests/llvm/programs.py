@@ -10,7 +10,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InStep
 from symgrad.llvm.device import compile_source
 from symgrad.llvm.dispatch import definitions_for

@@ -11,7 +11,8 @@ from strategies import bits, copied, points, random_graph, values
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph, inputs_of, reachable
+from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import lone_products, uses_of
 

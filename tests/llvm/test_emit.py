@@ -12,7 +12,8 @@ from strategies import random_graph
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, inputs_of
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of
 from symgrad.expr.simplify import simplify
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import body as emitting

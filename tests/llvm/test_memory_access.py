@@ -12,9 +12,10 @@ from symgrad.expr import ops
 from symgrad.expr.expression import Expr
 from symgrad.expr.node import Graph
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel, lane_sum, narrow, wide_add, widen
+from symgrad.kernel.language import Kernel, narrow, wide_add, widen
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.statements import lane_sum
 from symgrad.kernel.target import InStep
 from symgrad.llvm.arrangement import UNROLLED
 from symgrad.llvm.device import host

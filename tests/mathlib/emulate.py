@@ -14,7 +14,8 @@ import numpy as np
 from symgrad.expr import ops, verbs
 from symgrad.expr.evaluate import leaf
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph, inputs_of, reachable
+from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import Rewriter, simplify
 from symgrad.mathlib.define import inlined, primitive
 

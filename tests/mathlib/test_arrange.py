@@ -14,7 +14,8 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, inputs_of, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.mathlib.arrange import in_turns, merge_constants
 from symgrad.mathlib.define import Math
 

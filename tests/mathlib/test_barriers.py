@@ -13,7 +13,8 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, inputs_of, reachable
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.define import Math, functions
 from symgrad.mathlib.vanishing import Vanishing

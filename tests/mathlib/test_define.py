@@ -14,7 +14,8 @@ from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
 from symgrad.expr.integer_powers import is_split
-from symgrad.expr.node import Graph, Op, inputs_of, reachable
+from symgrad.expr.node import Graph, Op
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import simplify
 from symgrad.mathlib import exponential
 from symgrad.mathlib.define import Function, Functions, functions, inlined

@@ -11,7 +11,8 @@ import pytest
 from symgrad.expr import reference
 from symgrad.expr.evaluate import evaluate_graph
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, inputs_of
+from symgrad.expr.node import Graph
+from symgrad.expr.reach import inputs_of
 
 from .cases import EDGES, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, primitives, with_derivatives

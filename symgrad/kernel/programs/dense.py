@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Buffer, Kernel, Target
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.statements import Buffer
 
 
 def triangle_program(target: Target) -> Kernel:

@@ -7,10 +7,11 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import INPUT, Graph, Op, paused_gc
-from symgrad.kernel.language import Buffer, Kernel, Target
+from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import stages
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
 
 SUMS: Final = 48

@@ -11,8 +11,8 @@ from itertools import product
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Buffer
 from symgrad.kernel.programs.solve import half, place
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
 
 ROWS: Final = 64

@@ -9,8 +9,9 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.arrays import GET
 from symgrad.expr.node import WORD, Graph
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.views import View, element
 
 SHORTEST: Final = 8

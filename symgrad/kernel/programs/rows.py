@@ -9,12 +9,13 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.node import INPUT, paused_gc
-from symgrad.kernel.language import Kernel, wide_mul, widen
+from symgrad.kernel.language import Kernel, widen
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
 from symgrad.kernel.programs.lookup import Lines
 from symgrad.kernel.stage import stages
+from symgrad.kernel.statements import wide_mul
 from symgrad.kernel.summing import SummingTarget
 
 FEWEST: Final = 4

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Buffer, Kernel
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
 
 ACROSS: Final = 8

@@ -13,7 +13,8 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.evaluate import evaluate_graph, leaf
 from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph, inputs_of, reachable
+from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.reach import inputs_of, reachable
 from symgrad.expr.simplify import Definition, Rewriter, simplify
 from symgrad.mathlib.double.all import FORMULAS
 

@@ -1,0 +1,46 @@
+"""What items of a scope read and write: numbers by their nodes, and buffers by index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import (
+    Buffer,
+    Fill,
+    For,
+    If,
+    Load,
+    Read,
+    Statement,
+    Store,
+)
+
+
+def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:
+    """The values that an item needs where it stands: not those that its scopes need."""
+    match item:
+        case int():
+            return kernel.graph.args(item)
+        case For(lo=lo, hi=hi, inits=inits):
+            return lo, hi, *inits
+        case If(condition=condition):
+            return (condition,)
+        case Load(index=index):
+            return (index,)
+        case Store(index=index, value=value):
+            return index, value
+        case _:
+            return ()
+
+
+def accesses(kernel: Kernel, item: int | Statement) -> Iterator[tuple[Buffer, int | None]]:
+    """The buffer that an item reads or writes, and the index; None for all of it."""
+    if isinstance(item, int):
+        op, *args = kernel.graph.nodes[item]
+        if isinstance(op, Read):
+            yield op.buffer, args[0]
+    elif isinstance(item, Load | Store):
+        yield item.buffer, item.index
+    elif isinstance(item, Fill):
+        yield item.buffer, None

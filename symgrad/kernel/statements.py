@@ -1,0 +1,216 @@
+"""What a kernel is made of: buffers, scopes, and the statements in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from symgrad.expr.node import Node, Op
+
+Space = Literal["read", "write", "own", "group"]
+"""Whose memory a buffer is: the host's, only read or also written; an invocation's; a group's."""
+
+
+BOUND: Final = ("read", "write")
+"""The spaces of the host's buffers, which are arguments of a kernel."""
+
+
+KINDS: Final = "fdbiu"
+"""The types of values: the kernel's floats, wide floats for sums, truths, integers and words."""
+
+
+def _given(*_: Any) -> Any:
+    raise AssertionError("a value of the kernel language is given by its statement")
+
+
+VALUES: Final = {
+    kind: Op(name=f"value_{kind}", signature=f"->{kind}", reference=_given) for kind in KINDS
+}
+"""Leaves ``(op, number)``: parameters of scopes, results of statements, what an invocation is."""
+
+
+lane_sum: Final = Op(
+    name="lane_sum", signature="f->f", reference=_given, meaning="the sum over a group in step"
+)
+
+
+wide_lane_sum: Final = Op(
+    name="wide_lane_sum", signature="d->d", reference=_given, meaning="the same of wide floats"
+)
+
+
+wide_mul: Final = Op(
+    name="wide_mul", signature="dd->d", reference=np.multiply, meaning="a * b of wide floats"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Read(Op):
+    """The number at an index of a buffer that nobody writes to: a node like any other.
+
+    It may be computed earlier than it is needed, so the index is in bounds wherever it is known.
+    """
+
+    buffer: Buffer
+
+
+@dataclass(eq=False)
+class Buffer:
+    """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
+
+    Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
+    numbers of one q together. Of one that is ``atomic``, several invocations add to the same
+    numbers at the same time. Behind one that is ``padded`` is room for a vector, which may be read,
+    and have zeros added to it. ``data`` are the numbers of one that is read, if the kernel knows
+    them, and not the host.
+    """
+
+    name: str
+    space: Space
+    kind: str = "f"
+    size: int = 0
+    quads: bool = False
+    atomic: bool = False
+    padded: bool = False
+    data: tuple[float, ...] | None = field(default=None, repr=False)
+    read: Read = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        name, signature = f"read_{self.name}", f"u->{self.kind}"
+        self.read = Read(name=name, signature=signature, reference=_given, buffer=self)
+
+
+@dataclass(eq=False)
+class Scope:
+    """What is done one after the other: ids of nodes to compute, and statements.
+
+    A ``branch`` is a side of an `If`, which no value leaves: it may not be computed elsewhere.
+    """
+
+    parent: Scope | None = None
+    branch: bool = False
+    items: list[int | Statement] = field(default_factory=list)
+    index: dict[Node, int] = field(default_factory=dict)
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.depth = self.parent.depth + 1 if self.parent else 0
+
+    def enclosing(self) -> Iterator[Scope]:
+        """The scope itself, and those around it, from within."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+@dataclass(eq=False)
+class For:
+    """``scope`` for k = lo, lo + 1, .., hi - 1, or ``down`` from hi - 1; no turn where hi <= lo.
+
+    ``params`` are the carries at the start of a turn, first ``inits`` and then what the turn before
+    ``yields``; ``results`` are what the last one yields. A loop that goes up may have a ``test``,
+    known before the item number ``test_at`` of the scope: it ends where that does not hold.
+    ``count`` is the k at which the loop ended: lo and the turns taken, ``most`` at most; ``some``
+    says that lo < hi.
+    """
+
+    scope: Scope
+    k: int
+    lo: int
+    hi: int
+    down: bool
+    params: list[int]
+    inits: list[int]
+    yields: list[int]
+    results: list[int]
+    count: int
+    test: int | None = None
+    test_at: int = 0
+    most: int | None = None
+    some: bool = False
+
+
+@dataclass(eq=False)
+class If:
+    """One of two sides; ``results`` are what the side that is taken yields."""
+
+    condition: int
+    sides: tuple[Scope, Scope]
+    yields: tuple[list[int], list[int]]
+    results: list[int]
+
+
+@dataclass(eq=False)
+class Load:
+    """``result = buffer[index]`` of a buffer that somebody writes to.
+
+    Where it is ``agreed``, all invocations of a group read the same number, and wait for each other
+    before that and behind it.
+    """
+
+    result: int
+    buffer: Buffer
+    index: int
+    agreed: bool = False
+
+
+@dataclass(eq=False)
+class Store:
+    """``buffer[index] = value``, or with ``add``, ``+=``."""
+
+    buffer: Buffer
+    index: int
+    value: int
+    add: bool = False
+
+
+@dataclass(eq=False)
+class Fill:
+    """Zeros in all of a buffer of an invocation's own."""
+
+    buffer: Buffer
+
+
+@dataclass(eq=False)
+class Barrier:
+    """All invocations of a group wait here for each other, and see what each has stored."""
+
+
+Statement = For | If | Load | Store | Fill | Barrier
+
+
+def scopes_of(item: int | Statement) -> Sequence[Scope]:
+    """The scopes of a statement."""
+    if isinstance(item, For):
+        return (item.scope,)
+    return item.sides if isinstance(item, If) else ()
+
+
+def everything(items: Iterable[int | Statement]) -> list[int | Statement]:
+    """Items and all that is within them, as they are written."""
+    found: list[int | Statement] = []
+    for item in items:
+        found.append(item)
+        if not isinstance(item, int):
+            for scope in scopes_of(item):
+                found += everything(scope.items)
+    return found
+
+
+def results_of(item: int | Statement) -> Sequence[int]:
+    """The values that are known behind an item."""
+    match item:
+        case int():
+            return (item,)
+        case For(results=results, count=count):
+            return *results, count
+        case If(results=results):
+            return results
+        case Load(result=result):
+            return (result,)
+        case _:
+            return ()
