@@ -55,7 +55,7 @@ def test_show_prints_the_kernel_of_a_function_in_this_folder(folder: Path) -> No
     done = shell("show", "losses:rosenbrock", "2", folder=folder)
     assert done.returncode == 0
     assert done.stdout.startswith("// rosenbrock: loss and gradient\n")
-    assert "@compute @workgroup_size(64)" in done.stdout
+    assert "@compute @workgroup_size(256)" in done.stdout
     assert done.stdout.endswith("}\n")
 
 
