@@ -243,6 +243,7 @@ INTERRUPTED = """
 import os, signal, threading
 import numpy as np
 import symgrad as sg
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 starts = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
 loss = lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2
 sg.minimize_from(loss, 2, starts, sg.Adam(1e-7), 10, device="cpu")
