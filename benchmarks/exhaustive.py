@@ -25,11 +25,12 @@ from measure import report, save
 from pairs import pairs
 
 import symgrad as sg
-from symgrad.expr import ops, reference
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.simplify import simplify
+from symgrad.expr import ops
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.references import reference
 from symgrad.mathlib.define import Math, primitive
 from symgrad.pipeline import DTypeName
 

@@ -26,15 +26,10 @@ from symgrad.errors import (
     TraceError,
     UnsupportedError,
 )
-from symgrad.expr import functions, numpy_calls
-from symgrad.expr.array import ExprArray, TracedArray, array
-from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.functions import *
-from symgrad.expr.numpy_choices import interp, table
-from symgrad.expr.show import dot, latex, text
-from symgrad.expr.special import betaln, log_softmax, logsumexp, polygamma, softmax
-from symgrad.expr.variables import symbols, var
-from symgrad.expr.verbs import (
+from symgrad.expr.calls import numpy_calls
+from symgrad.expr.calls.numpy_choices import interp, table
+from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax
+from symgrad.expr.calls.verbs import (
     Jacobian,
     count_ops,
     evaluate,
@@ -45,14 +40,21 @@ from symgrad.expr.verbs import (
     jvp,
     vjp,
 )
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import ExprArray, TracedArray, array
+from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.handles.functions import *
+from symgrad.expr.handles.variables import symbols, var
+from symgrad.expr.meaning.show import dot, latex, text
 
 if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
-    from symgrad.expr import linalg, random
-    from symgrad.expr.casts import int32, uint32
-    from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
-    from symgrad.expr.implicit import custom_root, fixed_point
-    from symgrad.expr.sympy_bridge import from_sympy, to_sympy
+    from symgrad.expr.calls import random
+    from symgrad.expr.calls.sympy_bridge import from_sympy, to_sympy
+    from symgrad.expr.handles.casts import int32, uint32
+    from symgrad.expr.linear import linalg
+    from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
+    from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
     from symgrad.fit.scipy_minimize import minimize
@@ -204,11 +206,12 @@ _LATER = {
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",
-    "symgrad.expr": "linalg random",
-    "symgrad.expr.casts": "int32 uint32",
-    "symgrad.expr.control": "cond fori_loop scan switch while_loop",
-    "symgrad.expr.implicit": "custom_root fixed_point",
-    "symgrad.expr.sympy_bridge": "from_sympy to_sympy",
+    "symgrad.expr.calls": "random",
+    "symgrad.expr.linear": "linalg",
+    "symgrad.expr.handles.casts": "int32 uint32",
+    "symgrad.expr.loops.control": "cond fori_loop scan switch while_loop",
+    "symgrad.expr.loops.implicit": "custom_root fixed_point",
+    "symgrad.expr.calls.sympy_bridge": "from_sympy to_sympy",
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
     "fused_least_squares",

@@ -18,14 +18,14 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.node import CONST, Graph, bits_float, paused_gc
-from symgrad.expr.reach import reachable
-from symgrad.expr.region import has_regions, regions
-from symgrad.expr.roll import rolled
-from symgrad.expr.simplify import Level, simplify
-from symgrad.expr.strips import Checkpoint, length_of_strips, require_checkpoint
-from symgrad.expr.trace import Trace, trace
-from symgrad.expr.within import in_regions
+from symgrad.expr.derivatives.strips import Checkpoint, length_of_strips, require_checkpoint
+from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import has_regions, regions
+from symgrad.expr.graph.within import in_regions
+from symgrad.expr.laws.simplify import Level, simplify
+from symgrad.expr.tracing.roll import rolled
+from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
 from symgrad.kernel.layout import Layout
 from symgrad.kernel.plan import Computation, Output, Plan
@@ -58,7 +58,7 @@ class Options:
     roll: bool = True
     """Whether what Python loops have written out becomes loops."""
     checkpoint: Checkpoint = "auto"
-    """What loops keep for reverse mode: see `symgrad.expr.strips`."""
+    """What loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
 
     @property
     def rounding(self) -> float:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph, Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.meaning.evaluate import leaf
 
 ULPS: Final = 4.0
 """The error that an operation may have, in the normal range."""

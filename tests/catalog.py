@@ -15,7 +15,7 @@ from strategies import CALLABLE, copied, random_graph
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.node import LEAVES, Op
+from symgrad.expr.graph.node import LEAVES, Op
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 from programs import Numbers
 
 import symgrad as sg
-from symgrad.expr.control import cond, fori_loop, scan, while_loop
-from symgrad.expr.node import Handle
-from symgrad.expr.versions import array_of, zeros
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles.versions import array_of, zeros
+from symgrad.expr.loops.control import cond, fori_loop, scan, while_loop
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import symgrad as sg
-from symgrad.expr.array import array
+from symgrad.expr.handles.array import array
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration
 from symgrad.optimize.layout import Layout, layout_of

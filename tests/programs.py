@@ -16,10 +16,10 @@ import numpy as np
 from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
-from symgrad.expr.control import Tracing, cond, fori_loop, scan, switch, while_loop
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, Handle, Op
-from symgrad.expr.versions import Array, array_of
+from symgrad.expr.graph.node import Graph, Handle, Op
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.versions import Array, array_of
+from symgrad.expr.loops.control import Tracing, cond, fori_loop, scan, switch, while_loop
 
 TAME: Final = (
     ops.add, ops.sub, ops.mul, ops.sin, ops.cos, ops.tanh, ops.sigmoid, ops.atan, ops.neg,

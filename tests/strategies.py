@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.rebuild import Copy, rebuild
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import Copy, rebuild
+from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.meaning.evaluate import evaluate_graph
 
 Choose = Callable[[int], int]
 """``choose(m)`` is one of 0, 1, .., m - 1."""

@@ -16,7 +16,7 @@ ROW = re.search(r"```python\n(.*?)```", (ROOT / "docs/adding.md").read_text("utf
 NEEDED = """
 import numpy as np
 
-from symgrad.expr import interval
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.hyperbolic import sinh, tanh
 
 """

@@ -43,7 +43,7 @@ NEW = """New.
 
 GENERATED = [
     "docs/ops.md", "docs/numpy.md", "docs/laws.md", "docs/by_hand.md", "docs/benchmarks.md",
-    "symgrad/expr/functions.py",
+    "symgrad/expr/handles/functions.py",
 ]  # fmt: skip
 
 

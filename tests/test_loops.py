@@ -9,8 +9,8 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError, TraceError, UnsupportedError
-from symgrad.expr.control import cond
-from symgrad.expr.region import require_straight
+from symgrad.expr.graph.region import require_straight
+from symgrad.expr.loops.control import cond
 
 
 def powers(turns: int) -> Any:

@@ -12,14 +12,14 @@ from programs import Kinds, Numbers, called, points, program, random_program
 from strategies import OPS, Drawn
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.exact import evaluate_exactly
-from symgrad.expr.facts import Facts
-from symgrad.expr.node import HOLES
-from symgrad.expr.region import Choice, Loop, regions
-from symgrad.expr.show import REPR, dot, latex, text
-from symgrad.expr.simplify import simplify
-from symgrad.expr.verify import verify
+from symgrad.expr.graph.node import HOLES
+from symgrad.expr.graph.region import Choice, Loop, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.laws.facts import Facts
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.meaning.exact import evaluate_exactly
+from symgrad.expr.meaning.show import REPR, dot, latex, text
 
 SEEDS = range(60)
 

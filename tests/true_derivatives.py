@@ -16,7 +16,7 @@ from mpmath import mp, mpf
 from strategies import types
 
 from symgrad.expr import ops
-from symgrad.expr.node import LEAVES, Op
+from symgrad.expr.graph.node import LEAVES, Op
 
 Point = tuple[float, ...]
 

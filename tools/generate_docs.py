@@ -17,23 +17,23 @@ from typing import Any
 import numpy as np
 from handwritten import BY_HAND, Loss
 
-from symgrad.expr.differentiate import vjp
-from symgrad.expr.expression import WRAP
-from symgrad.expr.law import Law, Pattern, show
-from symgrad.expr.laws import LAWS
-from symgrad.expr.node import INPUT, Graph, Handle, Masked, Op
-from symgrad.expr.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
+from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
+from symgrad.expr.calls.scipy_calls import SCIPY
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.handles.expression import WRAP
+from symgrad.expr.laws.laws import LAWS
+from symgrad.expr.meaning.show import text
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal
-from symgrad.expr.reach import reachable
-from symgrad.expr.scipy_calls import SCIPY
-from symgrad.expr.show import text
-from symgrad.expr.trace import trace
+from symgrad.expr.ops.law import Law, Pattern, show
+from symgrad.expr.tracing.trace import trace
 from symgrad.mathlib.define import functions, inlined
 from symgrad.pipeline import Options, simplified
 
 ROOT = Path(__file__).parents[1]
-FUNCTIONS_FILE = "symgrad/expr/functions.py"
+FUNCTIONS_FILE = "symgrad/expr/handles/functions.py"
 BENCHMARKS = ROOT / "benchmarks"
 NOTE = "<!-- Written by tools/generate_docs.py: change the table it names, and run it again. -->"
 BEGIN = "# Written by tools/generate_docs.py from the rows that are public:\n"
@@ -71,7 +71,7 @@ float32 bits for every input, ±0, infinities and NaN included, and are always u
 are true of real numbers but may change rounding, a signed zero or the domain: they are used where
 their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
 operation stand in its row of [the op table](../symgrad/expr/ops), those between operations in
-[laws.py](../symgrad/expr/laws.py).
+[laws.py](../symgrad/expr/laws/laws.py).
 
 """
 

@@ -13,13 +13,13 @@ import sympy as sp
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.array import array
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.rebuild import Copy, rebuild
-from symgrad.expr.sympy_bridge import compile_sympy, to_sympy
-from symgrad.expr.verbs import evaluate
+from symgrad.expr.calls.sympy_bridge import compile_sympy, to_sympy
+from symgrad.expr.calls.verbs import evaluate
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import Copy, rebuild
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.expression import Expr
 from symgrad.front.fused import fused_forward_backward
 from symgrad.front.kernels import Kernel
 from symgrad.pipeline import DTypeName, dtype_name

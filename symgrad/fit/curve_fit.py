@@ -9,8 +9,8 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError, warn
-from symgrad.expr.accumulate import Mode, require_mode
-from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.derivatives.accumulate import Mode, require_mode
+from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.levenberg import Measure, averaged, minimum
 from symgrad.fit.model import Rows, Shape
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole

@@ -9,11 +9,11 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, SymgradError, TraceError
-from symgrad.expr.accumulate import Mode
-from symgrad.expr.place import describe
-from symgrad.expr.randomness import EVERY_STEP, frozen_for
-from symgrad.expr.trace import trace
-from symgrad.expr.tree import tree_of
+from symgrad.expr.derivatives.accumulate import Mode
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import trace
 from symgrad.fit.curves import Curves, curves_of
 from symgrad.optimize.arguments import (
     as_given,

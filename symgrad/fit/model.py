@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr.accumulate import Mode
-from symgrad.expr.differentiate import deriving
-from symgrad.expr.expression import lift
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.verbs import jacobian
+from symgrad.expr.calls.verbs import jacobian
+from symgrad.expr.derivatives.accumulate import Mode
+from symgrad.expr.derivatives.differentiate import deriving
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.handles.expression import lift
 from symgrad.front.deriving import gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared

@@ -10,8 +10,8 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputTypeError
-from symgrad.expr.randomness import EVERY_STEP, frozen_for
-from symgrad.expr.tree import Tree
+from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.nesting import nesting_of
 from symgrad.front.deriving import gradient_kernel, options_of
 from symgrad.front.fused_second import hessian_kernel

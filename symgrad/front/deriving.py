@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, TraceError
-from symgrad.expr import differentiate
-from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.array import array
-from symgrad.expr.expression import lift
-from symgrad.expr.place import describe
-from symgrad.expr.simplify import Level
-from symgrad.expr.strips import Checkpoint
-from symgrad.expr.trace import Trace, scalar, variables
-from symgrad.expr.tree import Sizes, Tree
-from symgrad.expr.verbs import jacobian
+from symgrad.expr.calls.verbs import jacobian
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.expression import lift
+from symgrad.expr.handles.tree import Sizes, Tree
+from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracing.trace import Trace, scalar, variables
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.points import Inputs
 from symgrad.mathlib.define import Math

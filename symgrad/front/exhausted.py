@@ -8,8 +8,8 @@ import numpy as np
 
 from symgrad.errors import ExhaustedError, ExhaustedWarning, InputError, warn
 from symgrad.expr import ops
-from symgrad.expr.differentiate import deriving
-from symgrad.expr.exhausted import exhausted
+from symgrad.expr.derivatives.differentiate import deriving
+from symgrad.expr.laws.exhausted import exhausted
 from symgrad.kernel.plan import Computation, Output
 from symgrad.pipeline import Options, simplified
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError
-from symgrad.expr.node import Handle
-from symgrad.expr.randomness import EVERY_CALL, frozen_for
-from symgrad.expr.simplify import Level
-from symgrad.expr.strips import Checkpoint
-from symgrad.expr.tree import Block, flatten
+from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles.tree import Block, flatten
+from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
 from symgrad.front.deriving import gradient_kernel, options_of
 from symgrad.front.kernels import shared
 from symgrad.mathlib.define import Math

@@ -10,12 +10,12 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
-from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.randomness import EVERY_CALL, frozen_for
-from symgrad.expr.simplify import Level
-from symgrad.expr.strips import Checkpoint
-from symgrad.expr.trace import Trace
-from symgrad.expr.tree import Sizes
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.handles.tree import Sizes
+from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
+from symgrad.expr.tracing.trace import Trace
 from symgrad.front.deriving import (
     gradient_kernel,
     kernel_of,

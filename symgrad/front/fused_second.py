@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Unpack, overload
 
-from symgrad.expr import differentiate
-from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.simplify import Level
-from symgrad.expr.strips import Checkpoint
-from symgrad.expr.trace import Trace, require_feasible, scalar
-from symgrad.expr.tree import Sizes
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.handles.tree import Sizes
+from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracing.trace import Trace, require_feasible, scalar
 from symgrad.front.deriving import (
     Maker,
     dense,

@@ -13,9 +13,9 @@ from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.expression import Expr
-from symgrad.expr.show import formula
-from symgrad.expr.tree import Tree
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.tree import Tree
+from symgrad.expr.meaning.show import formula
 from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.front.points import Inputs
 from symgrad.front.running import Running

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD, Op
+from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.language import Kernel
 
 ALL: Final = (0, 2**32 - 1)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from symgrad.expr.node import INPUT, Graph
+from symgrad.expr.graph.node import INPUT, Graph
 
 LOOK_AHEAD: Final = 4_096
 """Statements that are looked at together, at first, to find where a piece ends."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.evaluate import leaf
+from symgrad.expr.meaning.evaluate import leaf
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
     VALUES,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from symgrad.expr.arrays import FRESH, WRITES, ArrayOp
-from symgrad.expr.node import ARRAYS, STRUCTURED, Graph
-from symgrad.expr.region import Choice, Loop, Pick
+from symgrad.expr.graph.arrays import FRESH, WRITES, ArrayOp
+from symgrad.expr.graph.node import ARRAYS, STRUCTURED, Graph
+from symgrad.expr.graph.region import Choice, Loop, Pick
 
 
 @dataclass(frozen=True)

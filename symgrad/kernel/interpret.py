@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.reach import inputs_of
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 
 

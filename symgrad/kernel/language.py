@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, TRUTH, WORD, Graph, Node, Op, float_bits
+from symgrad.expr.graph.node import CONST, TRUTH, WORD, Graph, Node, Op, float_bits
 from symgrad.kernel.statements import (
     BOUND,
     VALUES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from symgrad.expr.node import CONST, Graph
+from symgrad.expr.graph.node import CONST, Graph
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Barrier, Fill, For, If, Load, Read, Scope, Statement, Store
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
-from symgrad.expr.node import ARRAYS, Graph
-from symgrad.expr.reach import heads
-from symgrad.expr.region import TURNS, Choice, Loop, Pick, Region
+from symgrad.expr.graph.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
+from symgrad.expr.graph.node import ARRAYS, Graph
+from symgrad.expr.graph.reach import heads
+from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
 from symgrad.kernel.language import Kernel

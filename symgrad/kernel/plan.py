@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from symgrad.expr.node import INPUT, STRUCTURED, Graph
-from symgrad.expr.reach import heads, reachable
+from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph
+from symgrad.expr.graph.reach import heads, reachable
 from symgrad.kernel.layout import WORKGROUP, Layout, invocations
 
 

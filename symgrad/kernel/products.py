@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
 from symgrad.kernel.plan import Reduction
 
 MOST_TERMS: Final = 16

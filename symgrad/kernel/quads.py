@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD, Graph
+from symgrad.expr.graph.node import WORD, Graph
 
 
 class Quad(NamedTuple):

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.cut import Cutter, Limits, sums
 from symgrad.kernel.plan import Output, Piece, Plan, Store
 

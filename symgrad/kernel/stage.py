@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, Op
-from symgrad.expr.reach import reachable
-from symgrad.expr.rebuild import Ids, outline, rebuild
+from symgrad.expr.graph.node import INPUT, Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.rebuild import Ids, outline, rebuild
 from symgrad.kernel.plan import Output, Reduction
 
 _ORDINARY: Final = 2.0**-60

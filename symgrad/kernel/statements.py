@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from symgrad.expr.node import Node, Op
+from symgrad.expr.graph.node import Node, Op
 
 Space = Literal["read", "write", "own", "group"]
 """Whose memory a buffer is: the host's, only read or also written; an invocation's; a group's."""

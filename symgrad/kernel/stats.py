@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.expr.arrays import EMPTIES
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import reachable
-from symgrad.expr.region import Loop, Pick, Regional, regions
+from symgrad.expr.graph.arrays import EMPTIES
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import Loop, Pick, Regional, regions
 from symgrad.kernel.plan import Output
 
 BLANK: Final = frozenset(EMPTIES.values())

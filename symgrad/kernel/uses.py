@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD
+from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.schedule import bind

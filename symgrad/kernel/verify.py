@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from symgrad.expr.node import WORD, Op
+from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.quads import quad_of

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import FRESH, PUT, ZEROS, length
-from symgrad.expr.node import CONST, INPUT, WORD, Graph
-from symgrad.expr.reach import heads, reachable
+from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
+from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph
+from symgrad.expr.graph.reach import heads, reachable
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer
 

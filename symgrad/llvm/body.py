@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from symgrad.expr.node import INPUT, Op
+from symgrad.expr.graph.node import INPUT, Op
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.definitions import INLINED, closure, definitions
 from symgrad.llvm.instruction import Shape, Writer, lone_products, uses_of

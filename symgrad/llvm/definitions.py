@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import isfinite
 
-from symgrad.expr.node import Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.reach import reachable
 from symgrad.llvm.instruction import Shape, Writer, called, lone_products, single, uses_of
 from symgrad.mathlib.define import Function
 

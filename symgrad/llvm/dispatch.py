@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from symgrad.expr.node import Op, paused_gc
-from symgrad.expr.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Op, paused_gc
+from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.body import Body, Source, module, write_parts
 from symgrad.llvm.instruction import Shape

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD
+from symgrad.expr.graph.node import WORD
 from symgrad.kernel.language import Kernel
 
 LINEAR: Final = frozenset({ops.word_add, ops.word_sub, ops.word_mul})

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
+from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
 from symgrad.mathlib.define import name_of
 
 NAMES: Final = {"float32": "float", "float64": "double"}

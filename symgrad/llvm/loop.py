@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.node import Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration

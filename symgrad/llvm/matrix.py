@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.programs.normal import COUNT, normal_program

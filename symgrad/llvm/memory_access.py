@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from symgrad.expr.node import WORD
+from symgrad.expr.graph.node import WORD
 from symgrad.kernel.statements import Buffer, Fill, Load, Scope, Store
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.emit import columns_loop

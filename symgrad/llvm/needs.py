@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
-from symgrad.expr.node import WORD
+from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from symgrad.expr.node import Op, paused_gc
+from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import For
 from symgrad.llvm.arrangement import Arrangement, Part

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD
+from symgrad.expr.graph.node import WORD
 from symgrad.kernel.language import widen
 from symgrad.kernel.statements import Buffer, Read, Scope, Store, scopes_of
 from symgrad.llvm.instruction import Shape

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
 
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.region import Loop
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.region import Loop
 from symgrad.llvm.device import host
 
 OPERATION: Final = 4e-10

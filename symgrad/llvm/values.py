@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from symgrad.expr.node import Node, Op
+from symgrad.expr.graph.node import Node, Op
 from symgrad.kernel.language import narrow, wide_add, widen
 from symgrad.kernel.statements import Read, lane_sum, wide_lane_sum, wide_mul
 from symgrad.llvm.arrangement import Arrangement

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, Graph, Op, bits_float, float_bits
-from symgrad.expr.reach import reachable
-from symgrad.expr.rebuild import outline, rebuild
+from symgrad.expr.graph.node import CONST, Graph, Op, bits_float, float_bits
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.rebuild import outline, rebuild
 
 TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 """What each is of the angle and the quarter turns of its argument."""

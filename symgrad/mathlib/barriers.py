@@ -15,11 +15,11 @@ from math import nan
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.facts import Facts
-from symgrad.expr.node import CONST, INPUT, Graph, Handle, Node, Op
-from symgrad.expr.reach import reachable
-from symgrad.expr.rebuild import outline, rebuild
+from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.rebuild import outline, rebuild
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.facts import Facts
 from symgrad.mathlib.vanishing import Vanishing
 
 Rule = Callable[..., Iterable[int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.bessel import I0E_SERIES, I1E_SERIES, shifted
 from symgrad.mathlib.bits import keep_nan, polynomial
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
 
 Coefficients = tuple[float, ...]

@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.integers import Word
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.integers import Word
 from symgrad.mathlib.bits import MAGIC, leading, polynomial, whole
 
 EXP: Final = (0.49999934, 0.1666666, 0.04167755, 0.0083246995, 0.0013478664, 0.00026575543)

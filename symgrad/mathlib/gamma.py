@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.gamma import zeta_sum
 from symgrad.mathlib.bits import keep_nan, polynomial
 

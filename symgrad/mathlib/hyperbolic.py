@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, keep_tiny, polynomial
 
 SINH: Final = (0.16666667, 0.00833335, 0.0001983616, 2.8169513e-06)

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.expression import WRAP, Expr
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.handles.expression import WRAP, Expr
 from symgrad.mathlib.bits import polynomial
 
 Pair = tuple[Any, Any]

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, Graph, Op
-from symgrad.expr.reach import reachable
-from symgrad.expr.rebuild import outline, rebuild
+from symgrad.expr.graph.node import CONST, Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)
 

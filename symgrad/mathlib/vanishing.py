@@ -13,8 +13,8 @@ from operator import or_
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.facts import Facts
-from symgrad.expr.node import CONST, INPUT, Graph, Op
+from symgrad.expr.graph.node import CONST, INPUT, Graph, Op
+from symgrad.expr.laws.facts import Facts
 
 DEPTH: Final = 8
 """Operations below a value that are looked at; of what lies deeper nothing is concluded."""

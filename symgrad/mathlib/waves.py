@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial, quotient
 
 SINC: Final = (

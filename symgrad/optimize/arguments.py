@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.tree import Tree
+from symgrad.expr.handles.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.values.collapse import warn_if_collapsed
 from symgrad.values.parameters import rows_of

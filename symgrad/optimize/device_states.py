@@ -17,10 +17,10 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceMemoryError
-from symgrad.expr import functions
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph, paused_gc
-from symgrad.expr.trace import trace
+from symgrad.expr.graph.node import INPUT, Graph, paused_gc
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.plan import Computation, Iteration, Output
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions as definitions

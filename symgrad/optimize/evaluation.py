@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr import functions
-from symgrad.expr.accumulate import Mode
-from symgrad.expr.array import array
-from symgrad.expr.differentiate import deriving
-from symgrad.expr.expression import Condition, Expr, lift
-from symgrad.expr.integers import Word, refuse_integer
-from symgrad.expr.node import Graph
-from symgrad.expr.place import describe
-from symgrad.expr.trace import refuse_condition
-from symgrad.expr.verbs import Jacobian, grad, hessian, jacobian
+from symgrad.expr.calls.verbs import Jacobian, grad, hessian, jacobian
+from symgrad.expr.derivatives.accumulate import Mode
+from symgrad.expr.derivatives.differentiate import deriving
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.expression import Condition, Expr, lift
+from symgrad.expr.handles.integers import Word, refuse_integer
+from symgrad.expr.tracing.trace import refuse_condition
 from symgrad.optimize.method import array_of
 
 

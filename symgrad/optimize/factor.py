@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr import functions
-from symgrad.expr.array import array
-from symgrad.expr.node import Handle
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
 from symgrad.optimize.method import largest
 
 PIVOT_ROUNDINGS: Final = 4.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
-from symgrad.expr.trace import require_feasible
+from symgrad.expr.tracing.trace import require_feasible
 from symgrad.optimize.method import Method, array_of
 
 COUNT, LIMIT, LOSS, STATUS, FLAG = -5, -4, -3, -2, -1

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr import functions
-from symgrad.expr.array import array
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
 from symgrad.optimize.arguments import whole
 from symgrad.optimize.line_search import DESCENT_PARTS, STEEPEST, Ahead, Descent, Judged, stacked
 from symgrad.optimize.method import Evaluation, Memory, choose

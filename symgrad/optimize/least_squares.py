@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr import functions
-from symgrad.expr.array import array
-from symgrad.expr.expression import Condition
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.expression import Condition
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import (
     Evaluation,

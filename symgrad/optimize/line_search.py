@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symgrad.expr import functions
-from symgrad.expr.array import array
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
 from symgrad.optimize.method import (
     Evaluation,
     Memory,

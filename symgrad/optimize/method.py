@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr import functions, ops
-from symgrad.expr.along import balanced
-from symgrad.expr.array import ExprArray, array
-from symgrad.expr.expression import Condition, Expr
+from symgrad.expr import ops
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.along import balanced
+from symgrad.expr.handles.array import ExprArray, array
+from symgrad.expr.handles.expression import Condition, Expr
 
 Memory = tuple[Any, ...]
 """What a method keeps from step to step: numbers and arrays, as expressions where it is traced."""

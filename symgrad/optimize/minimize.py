@@ -12,9 +12,9 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.accumulate import Mode, require_mode
-from symgrad.expr.randomness import EVERY_STEP, frozen_for
-from symgrad.expr.tree import Sizes, Tree
+from symgrad.expr.derivatives.accumulate import Mode, require_mode
+from symgrad.expr.handles.tree import Sizes, Tree
+from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.kernel.plan import Iteration
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.array import array
-from symgrad.expr.expression import Expr
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.rebuild import Copy, rebuild
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import Copy, rebuild
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.expression import Expr
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method
 from symgrad.optimize.minimize import minimize_from

@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.expr import functions
-from symgrad.expr.array import array
-from symgrad.expr.differentiate import deriving
-from symgrad.expr.node import paused_gc
-from symgrad.expr.trace import trace
+from symgrad.expr.derivatives.differentiate import deriving
+from symgrad.expr.graph.node import paused_gc
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted

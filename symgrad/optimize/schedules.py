@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import functions
+from symgrad.expr.handles import functions
 from symgrad.optimize.method import Rate, rate_at
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.tree import Tree
+from symgrad.expr.handles.tree import Tree
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Data

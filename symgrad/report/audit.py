@@ -11,12 +11,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.place import Place
-from symgrad.expr.precision import DIGITS, KINDS, Comparison, compare, effect, incoming, kinds
-from symgrad.expr.show import summary
-from symgrad.expr.simplify import Level, simplify
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import Place
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import Level, simplify
+from symgrad.expr.meaning.precision import (
+    DIGITS,
+    KINDS,
+    Comparison,
+    compare,
+    effect,
+    incoming,
+    kinds,
+)
+from symgrad.expr.meaning.show import summary
 from symgrad.report.progress import Asked, reporting
 from symgrad.values.results import Array, Result, Sparse
 

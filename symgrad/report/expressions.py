@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.region import require_straight
-from symgrad.expr.simplify import Level, simplify
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.region import require_straight
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.report.audit import Audit, audit
 from symgrad.report.progress import Asked
 

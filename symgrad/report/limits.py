@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.expr.trace import Trace
+from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.stats import flops
 from symgrad.pipeline import Derivation, DTypeName, Options, Shaders, Wanted, build
 from symgrad.targets import Device

@@ -18,8 +18,8 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError
-from symgrad.expr.node import INPUT, paused_gc
-from symgrad.expr.tree import tree_of
+from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.expr.handles.tree import tree_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import arranged

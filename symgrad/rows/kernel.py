@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
-from symgrad.expr.node import paused_gc
+from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, TraceError
-from symgrad.expr import differentiate, ops
-from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.expression import Expr
-from symgrad.expr.gather import Gather, RowTrace, trace_row
-from symgrad.expr.node import INPUT
-from symgrad.expr.place import describe
-from symgrad.expr.reach import reachable
-from symgrad.expr.region import require_straight
-from symgrad.expr.trace import require_slope
-from symgrad.expr.tree import Tree, tree_of
+from symgrad.expr import ops
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.graph.node import INPUT
+from symgrad.expr.graph.place import describe
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import require_straight
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.tree import Tree, tree_of
+from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
+from symgrad.expr.tracing.trace import require_slope
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.pipeline import Clock, Options, require_options, simplified, size

@@ -13,12 +13,13 @@ from functools import partial
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr import differentiate, ops
-from symgrad.expr.accumulate import Mode, Sought, accumulated
-from symgrad.expr.gather import Gather, RowTrace
-from symgrad.expr.place import describe
-from symgrad.expr.trace import require_slope
-from symgrad.expr.tree import Block, Tree, tree_of
+from symgrad.expr import ops
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles.tree import Block, Tree, tree_of
+from symgrad.expr.tracing.gather import Gather, RowTrace
+from symgrad.expr.tracing.trace import require_slope
 from symgrad.pipeline import size
 from symgrad.rows.loss import Request, contributions, trace_request, weight_column
 from symgrad.values.results import Array, Result, Scalar, derivatives, nested_result

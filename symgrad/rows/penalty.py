@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.tree import flatten
+from symgrad.expr.handles.tree import flatten
 
 
 @dataclass(frozen=True)

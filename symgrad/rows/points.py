@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symgrad.expr.gather import Gather
+from symgrad.expr.tracing.gather import Gather
 from symgrad.rows.loss import Traced
 
 

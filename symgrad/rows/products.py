@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import TraceError
-from symgrad.expr.expression import Expr
-from symgrad.expr.gather import Gather, RowTrace
-from symgrad.expr.place import describe
-from symgrad.expr.tree import Block
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.tree import Block
+from symgrad.expr.tracing.gather import Gather, RowTrace
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.stage import arranged
 from symgrad.optimize.robust import robust

@@ -11,8 +11,8 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import TraceError
-from symgrad.expr.show import formula
-from symgrad.expr.tree import Tree
+from symgrad.expr.handles.tree import Tree
+from symgrad.expr.meaning.show import formula
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.mathlib.define import functions
 from symgrad.report.show_kernel import html

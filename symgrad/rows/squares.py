@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.node import paused_gc
-from symgrad.expr.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.graph.node import paused_gc
+from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked
 from symgrad.rows.fit import Target, Task, limits_of, scale_of_residuals

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.gather import Gather
+from symgrad.expr.tracing.gather import Gather
 from symgrad.pipeline import Clock
 from symgrad.report.progress import Asked
 from symgrad.rows.kernel import DataKernel, Totals

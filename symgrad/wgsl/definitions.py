@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from symgrad.expr.node import INPUT, Graph, Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, Op
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.schedule import bind
 from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render

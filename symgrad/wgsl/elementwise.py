@@ -17,9 +17,9 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import TraceError
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.schedule import bind
 from symgrad.mathlib.define import functions, inlined, lower

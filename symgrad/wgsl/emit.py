@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
-from symgrad.expr.facts import Facts
-from symgrad.expr.node import INPUT, Graph, Op
-from symgrad.expr.place import Place
+from symgrad.expr.graph.node import INPUT, Graph, Op
+from symgrad.expr.graph.place import Place
+from symgrad.expr.laws.facts import Facts
 from symgrad.kernel.plan import Piece, Plan
 from symgrad.mathlib.define import Function
 from symgrad.mathlib.quotient import LARGE

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INTEGER, TRUTH, WORD, Graph, Node, Op
+from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Node, Op
 
 PRIMARY, UNARY, PRODUCT, SUM, LOOSE = 8, 7, 6, 5, 0
 """How tightly an expression holds together; LOOSE ones are always put in parentheses."""

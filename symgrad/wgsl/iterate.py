@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.errors import InputError
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import reachable
-from symgrad.expr.region import Loop, Regional
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.programs.iterate import SUMS, iterate_program
 from symgrad.kernel.target import InGroups

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from symgrad.errors import InputError
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.plan import Iteration, Matrix
 from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.programs.products import BLOCK, ROWS, UNROLLED, blocks, room, shares

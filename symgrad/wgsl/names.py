@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
 
 _OURS: Final = re.compile(r"^(s\d+|held_\d+_\d+|part_\d+)$")
 _NUMBERED: Final = re.compile(r"^(t\d+|sg_.*)$")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.quads import Quad, quad_of

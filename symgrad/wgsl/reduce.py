@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL

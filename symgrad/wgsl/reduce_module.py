@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.node import Graph, Op
+from symgrad.expr.graph.node import Graph, Op
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.definitions import Library

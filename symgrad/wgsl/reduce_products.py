@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, products_of
 from symgrad.mathlib.define import Function

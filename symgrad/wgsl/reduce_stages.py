@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from symgrad.expr.node import INPUT, Op
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import INPUT, Op
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer

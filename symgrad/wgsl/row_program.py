@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.split import TURNS
 from symgrad.kernel.summing import Summing

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.plan import Computation, Piece, Plan
 from symgrad.wgsl.names import printable

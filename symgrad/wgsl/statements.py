@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import WORD, Op
+from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel import plan
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel

@@ -16,10 +16,10 @@ from strategies import ARITHMETIC, OPS, SMOOTH, Drawn, graphs, random_graph, val
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.expr import accumulate, count_modes
-from symgrad.expr.accumulate import Mode, Sought, accumulated, simplified_size
-from symgrad.expr.differentiate import jvp, vjp
-from symgrad.expr.verify import verify
+from symgrad.expr.derivatives import accumulate, count_modes
+from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated, simplified_size
+from symgrad.expr.derivatives.differentiate import jvp, vjp
+from symgrad.expr.graph.verify import verify
 
 PURE: tuple[Mode, ...] = ("reverse", "forward")
 MODES: tuple[Mode, ...] = (*PURE, "mixed")

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from symgrad.errors import SymgradError, TraceError
-from symgrad.expr import functions, verbs
-from symgrad.expr.along import balanced
-from symgrad.expr.array import ExprArray, array
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph, Handle
-from symgrad.expr.numpy_calls import UFUNCS
-from symgrad.expr.numpy_functions import FUNCTIONS, MOVES
-from symgrad.expr.reach import reachable
-from symgrad.expr.trace import trace
-from symgrad.expr.variables import var
+from symgrad.expr.calls import verbs
+from symgrad.expr.calls.numpy_calls import UFUNCS
+from symgrad.expr.calls.numpy_functions import FUNCTIONS, MOVES
+from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.along import balanced
+from symgrad.expr.handles.array import ExprArray, array
+from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.handles.variables import var
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import trace
 
 A = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]])
 V = np.array([0.5, 1.75, -0.625, 2.25, 3.0, -1.125])

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr.compensate import LEAST_TURNS
-from symgrad.expr.control import fori_loop
-from symgrad.expr.differentiate import vjp
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.reach import inputs_of
-from symgrad.expr.region import Loop
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
+from symgrad.expr.derivatives.compensate import LEAST_TURNS
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.region import Loop
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import trace
 
 TURNS = 5_000
 

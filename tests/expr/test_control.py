@@ -12,13 +12,13 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, TraceError
-from symgrad.expr.blocks import Blocks
-from symgrad.expr.control import cond, fori_loop, scan, switch, while_loop
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import INPUT
-from symgrad.expr.region import Loop, regions
-from symgrad.expr.trace import Trace, trace
-from symgrad.expr.verify import verify
+from symgrad.expr.graph.node import INPUT
+from symgrad.expr.graph.region import Loop, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles.blocks import Blocks
+from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import Trace, trace
 
 POINTS = np.array([[0.5, -1.25, 2.0, 0.75, 3.5], [1.0, 0.25, -2.0, 1.5, 0.0]])
 

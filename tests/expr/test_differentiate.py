@@ -16,15 +16,18 @@ from mpmath import mp, mpf
 from strategies import OPS, SMOOTH, Drawn, graphs, random_graph, values
 
 from symgrad.errors import TraceError
-from symgrad.expr import differentiate, functions, ops, verbs
-from symgrad.expr.differentiate import balanced_sum, jvp, vjp
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INPUT, INTEGER, Graph
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
-from symgrad.expr.variables import symbols
-from symgrad.expr.verify import verify
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.differentiate import balanced_sum, jvp, vjp
+from symgrad.expr.graph.node import CONST, INPUT, INTEGER, Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.variables import symbols
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.tracing.trace import trace
 
 ONCE = tuple(op for op in SMOOTH if op.name not in ("opaque", "fma"))
 

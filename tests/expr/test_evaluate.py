@@ -10,9 +10,9 @@ import pytest
 from strategies import OPS, random_graph, types
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph, fold, leaf
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INTEGER, TRUTH, WORD, Graph, Op, float_bits
+from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Op, float_bits
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.meaning.evaluate import evaluate_graph, fold, leaf
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -21,10 +21,12 @@ from symgrad.errors import (
     SymgradError,
     TraceError,
 )
-from symgrad.expr import functions, ops, verbs
-from symgrad.expr.expression import Condition, Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.trace import trace
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracing.trace import trace
 
 
 def variables(n: int = 2) -> list[Expr]:

@@ -13,12 +13,12 @@ from strategies import ARITHMETIC, EDGES, OPS, Drawn, graphs, points, random_gra
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.control import cond
-from symgrad.expr.expression import Expr
-from symgrad.expr.facts import Facts
-from symgrad.expr.node import Graph
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.facts import Facts
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.loops.control import cond
+from symgrad.expr.tracing.trace import trace
 
 
 def check(drawn: Drawn) -> None:

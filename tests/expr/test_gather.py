@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.gather import trace_row
-from symgrad.expr.tree import tree_of
+from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracing.gather import trace_row
 
 VALUES = np.arange(8.0).reshape(4, 2) + 1
 

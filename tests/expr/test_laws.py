@@ -16,14 +16,14 @@ from mpmath import mp, mpf
 from strategies import EDGES, bits
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import leaf
-from symgrad.expr.expression import Expr
-from symgrad.expr.facts import Facts
-from symgrad.expr.law import Law, Pattern
-from symgrad.expr.laws import LAWS
-from symgrad.expr.node import CONST, INPUT, Graph
-from symgrad.expr.simplify import simplify
-from symgrad.expr.verify import verify
+from symgrad.expr.graph.node import CONST, INPUT, Graph
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.facts import Facts
+from symgrad.expr.laws.laws import LAWS
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import leaf
+from symgrad.expr.ops.law import Law, Pattern
 
 EXACT: Final = [law for law in LAWS if law.strength == "exact"]
 REAL: Final = [law for law in LAWS if law.strength == "real"]

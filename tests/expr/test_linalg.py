@@ -11,11 +11,11 @@ import scipy.linalg
 
 import symgrad as sg
 from symgrad.errors import TraceError
-from symgrad.expr import matrices
-from symgrad.expr.arrays import PUT
-from symgrad.expr.node import WORD
-from symgrad.expr.region import has_regions
-from symgrad.expr.trace import trace
+from symgrad.expr.graph.arrays import PUT
+from symgrad.expr.graph.node import WORD
+from symgrad.expr.graph.region import has_regions
+from symgrad.expr.linear import matrices
+from symgrad.expr.tracing.trace import trace
 
 DRAW = np.random.default_rng(31)
 

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from strategies import Drawn, graphs, values
 
 from symgrad.errors import SymgradError
-from symgrad.expr import functions, ops, verbs
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, LEAVES, Graph, Op, bits_float, float_bits
-from symgrad.expr.reach import leaves, reachable, users
-from symgrad.expr.trace import trace
-from symgrad.expr.verify import verify
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import CONST, LEAVES, Graph, Op, bits_float, float_bits
+from symgrad.expr.graph.reach import leaves, reachable, users
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracing.trace import trace
 
 
 def test_equal_nodes_are_one() -> None:

@@ -12,9 +12,10 @@ from strategies import OPS, types
 
 import symgrad as sg
 from symgrad.errors import SymgradError
-from symgrad.expr import functions, ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, Op
+from symgrad.expr import ops
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Expr
 
 PUBLIC = [op for op in OPS if hasattr(functions, op.name)]
 

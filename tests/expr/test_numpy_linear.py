@@ -11,7 +11,7 @@ import pytest
 from expr.test_array import agree
 
 import symgrad as sg
-from symgrad.expr.trace import trace
+from symgrad.expr.tracing.trace import trace
 
 NUMPY: Any = np
 """NumPy without its annotations, which know of no expressions."""

@@ -13,9 +13,10 @@ from mpmath import mp, mpf
 from strategies import EDGES, bits, types
 from true_derivatives import DIFFERENTIABLE, smooth_points, true_derivative, variables_of
 
-from symgrad.expr import ops, verbs
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import LEAVES, Graph, Op
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import LEAVES, Graph, Op
+from symgrad.expr.handles.expression import Expr
 
 INF, NAN = math.inf, math.nan
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]

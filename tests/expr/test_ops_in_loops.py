@@ -15,11 +15,11 @@ import pytest
 from strategies import OPS, types
 
 from symgrad.expr import ops
-from symgrad.expr.control import fori_loop
-from symgrad.expr.differentiate import jvp, vjp
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import Op
-from symgrad.expr.trace import trace
+from symgrad.expr.derivatives.differentiate import jvp, vjp
+from symgrad.expr.graph.node import Op
+from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import trace
 
 TURNS, STEP = 5, 0.25
 ROWS = [op for op in OPS if not op.parameters]

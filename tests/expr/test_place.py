@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr import functions
-from symgrad.expr.node import Graph
-from symgrad.expr.place import Place, resolve_places
-from symgrad.expr.trace import trace
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import Place, resolve_places
+from symgrad.expr.handles import functions
+from symgrad.expr.tracing.trace import trace
 
 
 def helper(x: Any) -> Any:

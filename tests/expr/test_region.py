@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import ADD_AT, EMPTY, GET, PUT, ZEROS, length
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import HOLES, INPUTS, WORD, Graph
-from symgrad.expr.region import (
+from symgrad.expr.graph.arrays import ADD_AT, EMPTY, GET, PUT, ZEROS, length
+from symgrad.expr.graph.node import HOLES, INPUTS, WORD, Graph
+from symgrad.expr.graph.region import (
     TURNS,
     Choice,
     Loop,
@@ -25,8 +24,9 @@ from symgrad.expr.region import (
     pick,
     regions,
 )
-from symgrad.expr.simplify import simplify
-from symgrad.expr.verify import faults, verify
+from symgrad.expr.graph.verify import faults, verify
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph
 
 
 def word(graph: Graph, n: int) -> int:

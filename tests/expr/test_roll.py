@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.arrays import PUT
-from symgrad.expr.differentiate import vjp
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import CONST, WORD
-from symgrad.expr.region import Loop, regions
-from symgrad.expr.roll import rolled
-from symgrad.expr.trace import Trace, trace
-from symgrad.expr.verify import verify
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.graph.arrays import PUT
+from symgrad.expr.graph.node import CONST, WORD
+from symgrad.expr.graph.region import Loop, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.roll import rolled
+from symgrad.expr.tracing.trace import Trace, trace
 
 ROUNDING = 2.0**-51
 

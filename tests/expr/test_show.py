@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from symgrad.expr import functions as F
 from symgrad.expr import ops
-from symgrad.expr.control import cond, fori_loop, while_loop
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import LEAVES, Graph, Op
-from symgrad.expr.show import COUNTED, REPR, dot, latex, number, short_text, text
-from symgrad.expr.variables import var
+from symgrad.expr.graph.node import LEAVES, Graph, Op
+from symgrad.expr.handles import functions as F
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.variables import var
+from symgrad.expr.loops.control import cond, fori_loop, while_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.meaning.show import COUNTED, REPR, dot, latex, number, short_text, text
 
 HERE: Final = Path(__file__).name
 GRAPH: Final = Graph()  # its own: other tests may have made variables in another order

@@ -11,16 +11,16 @@ from looped import array
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.arrays import GET, PUT
-from symgrad.expr.control import cond, fori_loop, while_loop
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.rebuild import outline, rebuild
-from symgrad.expr.region import Choice, Loop, regions
-from symgrad.expr.simplify import Level, simplify
-from symgrad.expr.trace import trace
-from symgrad.expr.verify import verify
+from symgrad.expr.graph.arrays import GET, PUT
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import outline, rebuild
+from symgrad.expr.graph.region import Choice, Loop, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.laws.simplify import Level, simplify
+from symgrad.expr.loops.control import cond, fori_loop, while_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import trace
 
 POINTS = np.array([[0.5, -1.25, 2.0, 0.0], [1.0, 0.25, -2.0, 1.5]])
 

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from strategies import ARITHMETIC, EDGES, OPS, Drawn, bits, graphs, points, random_graph, values
 
-from symgrad.expr import differentiate, functions, ops
-from symgrad.expr import simplify as module
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INPUT, Graph
-from symgrad.expr.reach import reachable
-from symgrad.expr.simplify import Rewriter, laws_for, simplify
-from symgrad.expr.trace import trace
-from symgrad.expr.verify import verify
+from symgrad.expr import ops
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.graph.node import CONST, INPUT, Graph
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws import simplify as module
+from symgrad.expr.laws.simplify import Rewriter, laws_for, simplify
+from symgrad.expr.tracing.trace import trace
 from symgrad.mathlib.define import inlined
 
 

@@ -11,21 +11,21 @@ import pytest
 import sympy as sp
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr import functions as F
 from symgrad.expr import ops
-from symgrad.expr.differentiate import vjp
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.exact import EXACT, evaluate_exactly
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import LEAVES, Graph, Handle, Op
-from symgrad.expr.sympy_bridge import (
+from symgrad.expr.calls.sympy_bridge import (
     TO_SYMPY,
     compile_sympy,
     evaluate_sympy,
     from_sympy,
     to_sympy,
 )
-from symgrad.expr.variables import symbols, var
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.graph.node import LEAVES, Graph, Handle, Op
+from symgrad.expr.handles import functions as F
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.variables import symbols, var
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.meaning.exact import EXACT, evaluate_exactly
 
 INF, NAN = math.inf, math.nan
 BITS: Final = {

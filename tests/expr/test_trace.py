@@ -19,13 +19,13 @@ from symgrad.errors import (
     SymgradError,
     TraceError,
 )
-from symgrad.expr import functions
-from symgrad.expr.array import ExprArray
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import CONST, INPUT
-from symgrad.expr.place import describe
-from symgrad.expr.trace import scalar, trace
-from symgrad.expr.tree import Tree
+from symgrad.expr.graph.node import CONST, INPUT
+from symgrad.expr.graph.place import describe
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import ExprArray
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracing.trace import scalar, trace
 
 ROOT = Path(__file__).parents[2]
 Pair = namedtuple("Pair", "a b")
@@ -254,8 +254,8 @@ def test_constants_that_are_no_floats() -> None:
 
 PROGRAM = """
 import numpy as np
-from symgrad.expr import functions as sg
-from symgrad.expr import differentiate
+from symgrad.expr.handles import functions as sg
+from symgrad.expr.derivatives import differentiate
 from symgrad.pipeline import Derivation, Options, Shaders, Wanted, build
 from symgrad.values.results import Array, Scalar
 

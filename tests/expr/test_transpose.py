@@ -12,18 +12,19 @@ from programs import Kinds, points, random_program
 
 import symgrad as sg
 from symgrad.errors import DifferentiationError
-from symgrad.expr import ops, turn
-from symgrad.expr.accumulate import Sought, accumulated
-from symgrad.expr.arrays import ADD_AT, EMPTY, ZEROS
-from symgrad.expr.control import fori_loop, while_loop
-from symgrad.expr.differentiate import jvp, vjp
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import Graph, Op
-from symgrad.expr.reach import inputs_of
-from symgrad.expr.region import Loop, regions
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
-from symgrad.expr.verify import verify
+from symgrad.expr import ops
+from symgrad.expr.derivatives import turn
+from symgrad.expr.derivatives.accumulate import Sought, accumulated
+from symgrad.expr.derivatives.differentiate import jvp, vjp
+from symgrad.expr.graph.arrays import ADD_AT, EMPTY, ZEROS
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.region import Loop, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.loops.control import fori_loop, while_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import trace
 
 EVERYTHING = 10**9
 """Numbers that are kept where no loop is to run in strips."""

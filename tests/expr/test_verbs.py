@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from symgrad.errors import ForeignExpressionError, InputError, SymgradError, TraceError
-from symgrad.expr import functions, ops, verbs
-from symgrad.expr.array import ExprArray
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.variables import symbols, var
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import ExprArray
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.variables import symbols, var
 
 
 def variables(n: int) -> list[Expr]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.node import CONST, INPUT, Graph, float_bits
-from symgrad.expr.verify import verify
+from symgrad.expr.graph.node import CONST, INPUT, Graph, float_bits
+from symgrad.expr.graph.verify import verify
 
 
 def sound() -> Graph:

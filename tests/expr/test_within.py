@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.control import cond, fori_loop
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.functions import cos, sin
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import reachable
-from symgrad.expr.region import Regional, regions
-from symgrad.expr.trace import Trace, trace
-from symgrad.expr.verify import verify
-from symgrad.expr.versions import zeros
-from symgrad.expr.within import in_regions
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import Regional, regions
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.graph.within import in_regions
+from symgrad.expr.handles.functions import cos, sin
+from symgrad.expr.handles.versions import zeros
+from symgrad.expr.loops.control import cond, fori_loop
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import lower
 from symgrad.pipeline import Options, simplified

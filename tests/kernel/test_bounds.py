@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Kernel

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matrices import Waves
 
-from symgrad.expr import functions
-from symgrad.expr.trace import trace
+from symgrad.expr.handles import functions
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import _solution, compute, iterate, reduce_rows
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 

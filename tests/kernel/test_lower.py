@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import ADD_AT, EMPTY, EMPTY_W, GET, GET_W, PUT, PUT_W, ZEROS, length
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.node import ARRAYS, WORD, Graph
-from symgrad.expr.place import Place
-from symgrad.expr.region import TURNS, choice_op, close, hole, loop_op, pick
-from symgrad.expr.verify import verify as verify_graph
+from symgrad.expr.graph.arrays import ADD_AT, EMPTY, EMPTY_W, GET, GET_W, PUT, PUT_W, ZEROS, length
+from symgrad.expr.graph.node import ARRAYS, WORD, Graph
+from symgrad.expr.graph.place import Place
+from symgrad.expr.graph.region import TURNS, choice_op, close, hole, loop_op, pick
+from symgrad.expr.graph.verify import verify as verify_graph
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.plan import Computation, Output

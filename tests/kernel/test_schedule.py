@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from strategies import bits, points, random_graph, values
 
-from symgrad.expr import differentiate, functions
-from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.reach import reachable
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.graph.node import INPUT, Graph
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.handles import functions
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import leaf
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import cut
 from symgrad.kernel import schedule as module
 from symgrad.kernel.cut import Limits

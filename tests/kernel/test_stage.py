@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr import differentiate, ops
-from symgrad.expr.reach import reachable
-from symgrad.expr.trace import trace
+from symgrad.expr import ops
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.stage import hoisted, stages

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
 from symgrad.kernel.plan import Computation, Output
 from symgrad.llvm.body import Source
 from symgrad.llvm.device import compile_source

@@ -10,9 +10,9 @@ from strategies import bits, copied, points, random_graph, values
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.evaluate import leaf
-from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.reach import inputs_of, reachable
+from symgrad.expr.graph.node import INPUT, Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.meaning.evaluate import leaf
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import lone_products, uses_of
 

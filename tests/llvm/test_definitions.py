@@ -7,8 +7,8 @@ import pytest
 from mathlib.double.cases import BOUNDS, NAMES, errors_of, grid
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
 from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.instruction import Shape

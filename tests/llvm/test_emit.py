@@ -10,11 +10,11 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import inputs_of
-from symgrad.expr.simplify import simplify
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation
 from symgrad.llvm import body as emitting
 from symgrad.llvm.body import Body, write_parts

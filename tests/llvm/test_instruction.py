@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph, Op
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.handles.expression import Expr
 from symgrad.llvm import body
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape, constant, steps_of

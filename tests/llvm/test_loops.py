@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.control import cond, fori_loop, scan, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, scan, while_loop
 from symgrad.llvm.device import host
 from symgrad.llvm.threads import weight_of
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Kernel, narrow, wide_add, widen
 from symgrad.kernel.plan import Computation

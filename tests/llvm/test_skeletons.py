@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.device import host
 from symgrad.llvm.emit import UNROLLED

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel.test_stage import reduction
 
-from symgrad.expr.node import CONST
+from symgrad.expr.graph.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Reduction

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr import ops, verbs
-from symgrad.expr.evaluate import leaf
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.simplify import Rewriter, simplify
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import INPUT, Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import Rewriter, simplify
+from symgrad.expr.meaning.evaluate import leaf
 from symgrad.mathlib.define import inlined, primitive
 
 Array = Any

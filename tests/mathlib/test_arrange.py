@@ -12,10 +12,10 @@ from mpmath import mp
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.mathlib.arrange import in_turns, merge_constants
 from symgrad.mathlib.define import Math
 

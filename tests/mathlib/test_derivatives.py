@@ -10,11 +10,12 @@ import pytest
 from mpmath import mp
 
 import symgrad as sg
-from symgrad.expr import ops, verbs
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.simplify import simplify
+from symgrad.expr import ops
+from symgrad.expr.calls import verbs
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.mathlib.define import primitive
 
 from .cases import BOUNDS, WORST_PAIRS, cancelling, grid, truth, ulps

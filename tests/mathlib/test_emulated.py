@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr import reference
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
-from symgrad.expr.reach import inputs_of
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.references import reference
 
 from .cases import EDGES, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, primitives, with_derivatives

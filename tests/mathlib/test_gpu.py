@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
 

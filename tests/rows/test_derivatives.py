@@ -25,9 +25,9 @@ from true_derivatives import (
 )
 
 import symgrad as sg
-from symgrad.expr.evaluate import evaluate_graph
-from symgrad.expr.expression import Expr, lift
-from symgrad.expr.node import Graph, Op
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.handles.expression import Expr, lift
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.pipeline import DTypeName
 
 HIGHEST: Final = 3

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from strategies import random_graph
 
-from symgrad.expr import differentiate, functions
-from symgrad.expr.node import Graph
-from symgrad.expr.place import Place
-from symgrad.expr.simplify import simplify
-from symgrad.expr.trace import trace
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import Place
+from symgrad.expr.handles import functions
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import schedule as scheduling
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.plan import Output, Plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
 from symgrad.wgsl.names import identifier, names_of_inputs, unique
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

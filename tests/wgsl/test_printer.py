@@ -17,7 +17,7 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
-from symgrad.expr.trace import trace
+from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.language import Kernel

@@ -15,8 +15,8 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, InputError
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import hoisted

@@ -11,8 +11,8 @@ from kernel.test_stage import reduction
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import Graph
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.products import NO_FACTOR

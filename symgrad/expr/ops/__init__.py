@@ -14,7 +14,7 @@ import copyreg
 from typing import Any, Final
 
 from symgrad.errors import PickleError
-from symgrad.expr.node import LEAVES, Op
+from symgrad.expr.graph.node import LEAVES, Op
 from symgrad.expr.ops.arithmetic import *
 from symgrad.expr.ops.comparison import *
 from symgrad.expr.ops.rounding import *

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import reference
-from symgrad.expr.node import Masked, Op
+from symgrad.expr.graph.node import Masked, Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.hyperbolic import logistic, tanh
 from symgrad.expr.ops.normal import bell, fading
+from symgrad.expr.references import reference
 
 relu = Op(
     name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",

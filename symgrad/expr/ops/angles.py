@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
+from symgrad.expr.references import reference
 
 quarters = Op(
     name="quarters", signature="f->f", reference=reference.quarters, cost=4,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.law import exact, finite, nonnegative, nonzero, real
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
+from symgrad.expr.ops.law import exact, finite, nonnegative, nonzero, real
+from symgrad.expr.references import reference
 
 add = Op(
     name="add", signature="ff->f", reference=np.add, meaning="a + b", commutative=True,

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from symgrad.expr import special_reference as reference
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs, sign, sqrt
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import special_reference as reference
+from symgrad.lazy import mpmath as _mp
 
 I0E_SERIES: Final = tuple((-0.5) ** k * math.comb(2 * k, k) / math.factorial(k) for k in range(30))
 """exp(-a) I_0(a), a power series in a."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.law import exact
-from symgrad.expr.node import Handle, Masked, Op
+from symgrad.expr.graph.node import Handle, Masked, Op
+from symgrad.expr.ops import interval
+from symgrad.expr.ops.law import exact
+from symgrad.expr.references import reference
 
 lt = Op(
     name="lt", signature="ff->b", reference=np.less, meaning="a < b",

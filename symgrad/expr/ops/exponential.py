@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.law import positive, real
-from symgrad.expr.node import Handle, Op
+from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import reciprocal
 from symgrad.expr.ops.comparison import at_nan, isfinite, where
 from symgrad.expr.ops.hyperbolic import sigmoid, tanh
+from symgrad.expr.ops.law import positive, real
+from symgrad.expr.references import reference
 
 LN2: Final = math.log(2.0)
 

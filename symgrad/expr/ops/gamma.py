@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr import special_reference as reference
-from symgrad.expr.integer_powers import power_chain
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.lazy import sympy as _sp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.rounding import round
 from symgrad.expr.ops.trigonometric import cos, sin
+from symgrad.expr.references import special_reference as reference
+from symgrad.expr.references.integer_powers import power_chain
+from symgrad.lazy import mpmath as _mp
+from symgrad.lazy import sympy as _sp
 
 _SHIFT: Final = 14
 """How many terms of a polygamma function's series are added up one by one; more for large orders"""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs, one_minus_square, reciprocal, sqrt
 from symgrad.expr.ops.comparison import at_nan, where
+from symgrad.expr.references import reference
 
 sinh = Op(
     name="sinh", signature="f->f", reference=np.sinh, meaning="the hyperbolic sine", cost=20,

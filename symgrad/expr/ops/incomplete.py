@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from symgrad.expr import incomplete_reference as reference
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.lazy import sympy as _sp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import incomplete_reference as reference
+from symgrad.lazy import mpmath as _mp
+from symgrad.lazy import sympy as _sp
 
 _BETA_POINTS: Final = (
     (0.5, 0.5, 0.25), (1.0, 1.0, 0.5), (2.5, 1.5, 0.75), (3.0, 7.0, 0.125),

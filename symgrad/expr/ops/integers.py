@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.references import reference
 
 uint32 = Op(
     name="uint32", signature="f->u", reference=reference.uint32, cost=8,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from symgrad.expr import special_reference as reference
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.lazy import sympy as _sp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs, reciprocal
 from symgrad.expr.ops.comparison import at_nan, isnan, where
 from symgrad.expr.ops.exponential import exp, expm1, log, log1p
+from symgrad.expr.references import special_reference as reference
+from symgrad.lazy import mpmath as _mp
+from symgrad.lazy import sympy as _sp
 
 
 def _share(x: Any, y: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from symgrad.expr import interval, reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import reference
 
 
 def fading(x: Any, y: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
+from symgrad.expr.references import reference
 
 POINTS = (
     (3.0, 4.0), (-0.5, 0.1), (1.0, 1.0), (-1.0, 1.0), (2.0, -2.0001), (1e-3, 10.0), (10.0, -1e-3),

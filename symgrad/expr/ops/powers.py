@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr import interval, reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import reciprocal, stop_gradient
 from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.exponential import log
+from symgrad.expr.references import reference
 
 integer_pow = Op(
     name="integer_pow", signature="fi->f", reference=reference.integer_power, cost=3,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.references import reference
 
 # --- bits and words -------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from symgrad.expr import special_reference as reference
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import special_reference as reference
+from symgrad.lazy import mpmath as _mp
 
 BEND: Final = (
     4.114047614906926, 4.5927708091643655, -0.575003247080336, -4.000513028960457,

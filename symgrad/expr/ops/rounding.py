@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import stop_gradient
 from symgrad.expr.ops.comparison import where
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from symgrad.expr import reference
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.references import reference
 
 scalb = Op(
     name="scalb", signature="ff->f", reference=reference.scalb, cost=3,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr import interval
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
+from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import one_minus_square, reciprocal, sqrt
 
 sin = Op(

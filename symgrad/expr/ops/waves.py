@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from symgrad.expr import special_reference as reference
-from symgrad.expr.lazy import mpmath as _mp
-from symgrad.expr.lazy import sympy as _sp
-from symgrad.expr.node import Op
+from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import special_reference as reference
+from symgrad.lazy import mpmath as _mp
+from symgrad.lazy import sympy as _sp
 
 _RATIO_SLOPE: Final = tuple(
     (-1) ** k * 2 * k * (2 * k + 2) / math.factorial(2 * k + 3) * math.pi ** (2 * k)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, Op, paused_gc
+from symgrad.expr.graph.node import INPUT, Graph, Op, paused_gc
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Iteration, Reduction

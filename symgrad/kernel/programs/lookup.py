@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT
+from symgrad.expr.graph.node import INPUT
 from symgrad.kernel.language import Kernel, Target, widen
 from symgrad.kernel.plan import Reduction
 

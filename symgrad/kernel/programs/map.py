@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.node import paused_gc
+from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import written
 from symgrad.kernel.plan import Computation

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, Graph, paused_gc
-from symgrad.expr.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, paused_gc
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Call, Iteration, Output

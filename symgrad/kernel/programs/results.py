@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.arrays import GET
-from symgrad.expr.node import WORD, Graph
+from symgrad.expr.graph.arrays import GET
+from symgrad.expr.graph.node import WORD, Graph
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value
 from symgrad.kernel.statements import Buffer

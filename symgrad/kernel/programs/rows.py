@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.node import INPUT, paused_gc
+from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.kernel.language import Kernel, widen
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Reduction

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.double.limits import keep_tiny, within
 from symgrad.mathlib.double.pair import Pair, fast_sum, square, two_sum

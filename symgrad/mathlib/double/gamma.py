@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.gamma import Fits, log_gamma, polygamma, psi
 
 LOG_GAMMA_1: Final = (

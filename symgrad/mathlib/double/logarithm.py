@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.expression import Expr
+from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.double.exponential import LN2
 from symgrad.mathlib.double.limits import keep_tiny

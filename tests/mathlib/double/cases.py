@@ -11,11 +11,11 @@ import mpmath as mp
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.evaluate import evaluate_graph, leaf
-from symgrad.expr.expression import Expr
-from symgrad.expr.node import INPUT, Graph
-from symgrad.expr.reach import inputs_of, reachable
-from symgrad.expr.simplify import Definition, Rewriter, simplify
+from symgrad.expr.graph.node import INPUT, Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
+from symgrad.expr.meaning.evaluate import evaluate_graph, leaf
 from symgrad.mathlib.double.all import FORMULAS
 
 from ..cases import BETA, CALM, GAMMA, amplitude, beta_arguments, gamma_arguments

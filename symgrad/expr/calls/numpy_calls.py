@@ -1,0 +1,404 @@
+"""NumPy's calls with expressions: what becomes of them, and that everything else is an error.
+
+NumPy hands its calls over through ``__array_ufunc__`` and ``__array_function__``. What is known to
+mean the same for expressions is mapped to the op table; everything else is an error, since NumPy's
+loops over objects would compare or convert expressions, or go wrong silently.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.calls.numpy_choices import clip, heaviside
+from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
+from symgrad.expr.calls.numpy_linear import vecdot
+from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY
+from symgrad.expr.calls.special import logsumexp
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Handle, real_number
+from symgrad.expr.graph.place import scipy_function
+from symgrad.expr.handles.along import (
+    accumulate,
+    add_elements,
+    matmul,
+    multiply_elements,
+    reduce,
+    subtract_elements,
+)
+from symgrad.expr.handles.array import (
+    ExprArray,
+    array,
+    holds_expressions,
+    map_elements,
+    plain,
+    unknown,
+)
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.integers import Word
+
+REMEDIES: Final = {
+    "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
+    "fft": "expressions are real; multiply by np.cos and np.sin of 2 pi k n / N, for the real and "
+    "the imaginary part",
+    "linalg.eig": "np.linalg.eigh has those of symmetric matrices",
+    "linalg.svd": "np.linalg.lstsq gives singular values, np.linalg.eigh(A.T @ A) their vectors",
+    "linalg.pinv": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
+    "linalg.qr": "np.linalg.cholesky(A.T @ A).T is its R",
+    "histogram": "which bin it is depends on values; sum sg.where of comparisons",
+    "bincount": "which bin it is depends on values; sum sg.where of comparisons",
+    "unique": "which elements are equal depends on values",
+    "nonzero": "which elements are not 0 depends on values; use sg.where",
+    "isclose": "compare with abs(a - b) <= tolerance",
+    "allclose": "compare with np.all(abs(a - b) <= tolerance)",
+}
+"""What to write instead, by how the name of NumPy's function begins."""
+
+NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
+"""What NumPy hands on for an argument that the user did not give."""
+
+UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
+    row.reference: row
+    for row in ops.TABLE.values()
+    if isinstance(row.reference, np.ufunc) and (row.partials or row.vjp or row.result == "b")
+    if "u" not in row.signature
+} | {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.power: operator.pow,
+    np.float_power: operator.pow,
+    np.floor_divide: operator.floordiv,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.absolute: operator.abs,
+    np.fabs: operator.abs,
+    np.positive: operator.pos,
+    np.reciprocal: ops.reciprocal,
+    np.square: lambda x: x * x,
+    np.rint: ops.round,
+    np.deg2rad: lambda x: x * (np.pi / 180),
+    np.radians: lambda x: x * (np.pi / 180),
+    np.rad2deg: lambda x: x * (180 / np.pi),
+    np.degrees: lambda x: x * (180 / np.pi),
+    np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_,
+    np.bitwise_xor: operator.xor,
+    np.invert: operator.invert,
+    np.left_shift: operator.lshift,
+    np.right_shift: operator.rshift,
+    np.conjugate: operator.pos,
+    np.heaviside: heaviside,
+    np.fmax: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b))),
+    np.fmin: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.minimum(a, b))),
+    np.logaddexp2: lambda a, b: (
+        ops.logaddexp(a * np.log(2.0), b * np.log(2.0)) * (1.0 / np.log(2.0))
+    ),
+    np.signbit: lambda x: ops.copysign(1.0, x) < 0.0,
+}
+
+SEVERAL: Final[dict[Any, tuple[Callable[..., Any], ...]]] = {
+    np.divmod: (operator.floordiv, operator.mod),
+    np.modf: (lambda x: x - ops.trunc(x), ops.trunc),
+}
+"""Ufuncs with several results."""
+
+STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    np.add: add_elements,
+    np.subtract: subtract_elements,
+    np.multiply: multiply_elements,
+}
+"""What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
+
+BITWISE: Final = {
+    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift,
+}  # fmt: skip
+"""Those that take truth values and integers only."""
+
+LOGICAL: Final = {np.logical_and, np.logical_or}
+"""Those that make a truth value of a single element too."""
+
+OWN: Final = {"logsumexp", "softmax", "log_softmax"}
+"""Python functions of scipy.special for which symgrad has its own."""
+
+WHOLE: Final[dict[str, Callable[..., Any]]] = {
+    "matmul": matmul,
+    "vecdot": vecdot,
+    "clip": clip,  # what the method v.clip calls
+    "real": lambda x: x,  # what .real is, as v.var calls it
+}
+"""What ufuncs of whole arrays are, by their names: NumPy does not export all of them."""
+
+REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    np.add: add_elements,
+    np.multiply: operator.mul,
+    np.maximum: ops.maximum,
+    np.minimum: ops.minimum,
+    np.logical_and: ops.logical_and,
+    np.logical_or: ops.logical_or,
+    np.logaddexp: ops.logaddexp,  # that accumulates; to reduce there is logsumexp
+}
+
+
+def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Any) -> Any:
+    """A NumPy ufunc, or one of its methods, on expressions."""
+    target = options.pop("out", None)
+    return _into(target, _result(ufunc, method, inputs, _given(ufunc, options)))
+
+
+def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the user gave, and that matter to expressions."""
+    given = {k: v for k, v in options.items() if v is not NOT_GIVEN and k != "dtype"}
+    if given.get("initial", 0) is None:
+        del given["initial"]
+    if given.pop("where", True) is not True:
+        raise TraceError(
+            located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions")
+        )
+    return given
+
+
+def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the ufunc, or its method, makes of expressions."""
+    function = METHODS[method](ufunc) if method in METHODS else None
+    called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    if function is None:
+        of_scipy = _is_scipys(ufunc)
+        home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", "")
+        raise TraceError(located(f"{home}.{called} is not defined for expressions{remedy}"))
+    return _bound(called, function, inputs, options)
+
+
+def _remedy(name: str) -> str:
+    """What to do about a ufunc of scipy.special that is not known."""
+    if name in INSTEAD:
+        return f": write {INSTEAD[name]}"
+    return (
+        f": those that are, are {', '.join(sorted(SCIPY))}; write another by these, or, of one "
+        "variable, as a table of its values, sg.table(values, low, high, kind='cubic')(x)"
+    )
+
+
+@functools.cache
+def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What calling the ufunc does to arrays of expressions."""
+    if ufunc.__name__ in WHOLE:
+        return WHOLE[ufunc.__name__]
+    if ufunc in SEVERAL:
+        return lambda *inputs, **_: tuple(map_elements(f, *inputs) for f in SEVERAL[ufunc])
+    if not _function(ufunc):
+        return None
+    apply, structural = functools.partial(_apply, ufunc), STRUCTURAL.get(ufunc)
+
+    def call(*inputs: Any, **_: Any) -> Any:
+        if structural is None or any(map(_is_number, inputs)):
+            return map_elements(apply, *inputs)
+        return map_elements(structural, *inputs)
+
+    return call
+
+
+def _outer_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What ``ufunc.outer`` does to two arrays of expressions."""
+
+    def outer(a: Any, b: Any) -> Any:
+        a, b = plain(a), plain(b)
+        apart = a.reshape(a.shape + (1,) * b.ndim)
+        return map_elements(functools.partial(_apply, ufunc), apart, b)
+
+    return outer if _function(ufunc) else None
+
+
+def _logaddexp_reduced(
+    a: Any, axis: Any = 0, keepdims: bool = False, initial: Any = -np.inf
+) -> Any:
+    """np.logaddexp.reduce: one logarithm of a sum of exponentials, not one for each element."""
+    total = logsumexp(a, axis, keepdims=keepdims) if np.size(a) else -np.inf
+    nothing = not isinstance(initial, Handle) and initial == -np.inf
+    return total if nothing else map_elements(ops.logaddexp, total, initial)
+
+
+def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What a ufunc of NumPy or SciPy is for expressions, if that is known."""
+    return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(ufunc.__name__)
+
+
+def _is_numpys(ufunc: np.ufunc) -> bool:
+    return ufunc in UFUNCS or getattr(np, ufunc.__name__, None) is ufunc
+
+
+def _is_scipys(ufunc: np.ufunc) -> bool:
+    homes = [sys.modules.get(name) for name in ("scipy.special", "scipy.special._ufuncs")]
+    return not _is_numpys(ufunc) and any(getattr(m, ufunc.__name__, 0) is ufunc for m in homes)
+
+
+def _is_number(a: Any) -> bool:
+    return not isinstance(a, Handle) and np.ndim(a) == 0
+
+
+def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
+    """The ufunc of one element of each argument; of numbers alone NumPy's, in double precision."""
+    function = _function(ufunc)
+    if function and any(isinstance(a, Handle) for a in arguments):
+        return function(*arguments)
+    values = arguments if ufunc in BITWISE else [np.float64(real_number(a)) for a in arguments]
+    with np.errstate(all="ignore"):
+        return np.asarray(ufunc(*values)).item()
+
+
+def _into(target: Any, result: Any) -> Any:
+    """Put the result where an in-place operation or ``out=`` wants it."""
+    if target is None:
+        return result
+    if target[0].dtype != object:
+        raise TraceError(
+            located("an array of numbers cannot hold expressions; begin with sg.array(a) instead")
+        )
+    target[0][...] = result
+    return target[0]
+
+
+def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function that is no ufunc, on expressions."""
+    if scipy_function() in OWN:
+        raise TraceError(located("SciPy computes with the values of expressions"))
+    if func in FUNCTIONS:
+        function = FUNCTIONS[func]
+        return _bound(func.__name__, function, args, _meant(function, kwargs))
+    if func in MOVES:
+        return _moved(func, args, kwargs)
+    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
+    remedy = f": {REMEDIES[family]}" if family else ""
+    raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
+
+
+def _moved(func: Any, args: Any, kwargs: Any) -> Any:
+    """What a function gives that moves elements, of whatever kind they are."""
+    part = _demote if func in JOINS else _part
+    given = {k: part(v) for k, v in kwargs.items()}
+    try:
+        return _as_expressions(func(*map(part, args), **given))
+    except (IndexError, TypeError) as error:
+        of_numbers = not any(map(holds_expressions, [*args[1:], *kwargs.values()]))
+        if of_numbers or isinstance(error, TraceError):
+            raise
+        what = f"which elements np.{func.__name__} moves"
+        raise TraceError(located(unknown(what))) from error
+
+
+def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that say something: None does where the default is something else."""
+    parameters = _signature(function).parameters
+    defaults = {k: p.default for k, p in parameters.items()}
+    return {
+        k: v for k, v in kwargs.items()
+        if v is not NOT_GIVEN and (v is not None or defaults.get(k) is not None and k in defaults)
+    }  # fmt: skip
+
+
+@functools.lru_cache(256)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What a function takes: finding it out takes as long as a small trace."""
+    return inspect.signature(function)
+
+
+def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The function of these arguments, if it has them."""
+    misfit = _misfit(function, len(args), tuple(kwargs))
+    if misfit:
+        raise TraceError(located(f"np.{name} of expressions: {misfit}"))
+    return function(*args, **kwargs)
+
+
+@functools.lru_cache(256)
+def _misfit(function: Callable[..., Any], count: int, names: Sequence[str]) -> str:
+    """Why a function does not take so many arguments, and others by these names; empty if it does.
+
+    Functions are traced again and again: to find it out takes as long as an operation.
+    """
+    try:
+        _signature(function).bind(*[None] * count, **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _demote(value: Any) -> Any:
+    """Arrays of expressions, and lists of them, as ordinary object arrays, and lists of these."""
+    if isinstance(value, (Handle, ExprArray)):
+        return plain(value)
+    return type(value)(map(_part, value)) if type(value) in (list, tuple) else value
+
+
+def _part(value: Any) -> Any:
+    """The same where a list of expressions is an array itself."""
+    is_array = type(value) in (list, tuple) and holds_expressions(value)
+    return plain(value) if is_array else _demote(value)
+
+
+def _as_expressions(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return array(value)
+    return (
+        type(value)([_as_expressions(v) for v in value]) if type(value) in (list, tuple) else value
+    )
+
+
+REDUCE: Final[dict[Any, Callable[..., Any]]] = {
+    ufunc: functools.partial(reduce, f, **{"initial": ufunc.identity} if ufunc in LOGICAL else {})
+    for ufunc, f in REDUCTIONS.items()
+} | {np.logaddexp: _logaddexp_reduced}
+"""What the method reduce of ufuncs does to arrays of expressions."""
+
+ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in REDUCTIONS.items()}
+"""What their method accumulate does."""
+
+METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {
+    "__call__": _call_of,
+    "outer": _outer_of,
+    "reduce": REDUCE.get,
+    "accumulate": ACCUMULATE.get,
+}
+"""What ufuncs and their methods do, if that is known."""
+
+
+# --- arrays and single expressions take part ------------------------------------------------------
+
+
+def _array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    return apply_ufunc(ufunc, method, inputs, options)
+
+
+def _array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    return apply_function(func, args, kwargs)
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *others: Any) -> Any:
+        return function(self, *others)
+
+    return method
+
+
+def install() -> None:
+    """Give NumPy's protocols to `ExprArray` and `Expr`.
+
+    They also get the methods that NumPy's loops over objects look for.
+    """
+    for kind in (ExprArray, Expr, Word):
+        kind.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
+        kind.__array_function__ = _array_function  # type: ignore[attr-defined]
+    for ufunc, function in UFUNCS.items():
+        for kind, method in ((Expr, function), (Word, function), (ExprArray, ufunc)):
+            if not hasattr(kind, ufunc.__name__):
+                setattr(kind, ufunc.__name__, _method(method))

@@ -1,0 +1,362 @@
+"""NumPy's functions that choose: by conditions, by order, by where a value lies in a table."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles.along import reduce
+from symgrad.expr.handles.array import array, call, holds_expressions, map_elements, plain
+
+INTERPOLATIONS: Final = ("linear", "cubic")
+"""How `table` interpolates."""
+
+
+# --- by conditions --------------------------------------------------------------------------------
+
+
+def where(condition: Any, *branches: Any) -> Any:
+    """np.where with both branches."""
+    if len(branches) != 2:
+        raise TraceError(located("np.where(condition) alone depends on values; give both branches"))
+    return call(ops.where, condition, *branches)
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """np.select: the choice of the first condition that holds."""
+    if len(condlist) != len(choicelist):
+        raise TraceError(located("np.select takes as many choices as conditions"))
+    pairs = list(zip(condlist, choicelist, strict=True))
+    return functools.reduce(lambda rest, pair: where(*pair, rest), reversed(pairs), default)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """np.piecewise: of conditions that hold together the last one counts."""
+    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    if not len(conditions) <= len(funclist) <= len(conditions) + 1:
+        raise TraceError(located("np.piecewise takes a function a condition, and one for the rest"))
+    values = [f(array(x)[()], *args, **kw) if callable(f) else f for f in funclist]
+    rest = values.pop() if len(values) > len(conditions) else 0.0
+    result: Any = map_elements(lambda _: 0.0, x) if np.ndim(x) else 0.0
+    result = rest if isinstance(rest, (Handle, np.ndarray)) else result + rest
+    for condition, value in zip(conditions, values, strict=True):
+        result = where(condition, value, result)
+    return result
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+    """np.choose by integers, or by expressions: those that are none of 0, 1, .. give NaN."""
+    options = list(choices)
+    if mode != "raise":
+        a = clip(a, 0, len(options) - 1) if mode == "clip" else call(ops.remainder, a, len(options))
+    elif not holds_expressions(a) and not np.isin(a, range(len(options))).all():
+        raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
+    conditions = [call(ops.eq, a, i) for i in range(len(options))]
+    return select(conditions, options, default=math.nan)
+
+
+def heaviside(x: Any, middle: Any) -> Any:
+    """np.heaviside of one element; its derivative is 0."""
+    middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))
+    step = call(ops.where, x < 0.0, 0.0, middle_or_nan)
+    return call(ops.where, x > 0.0, 1.0, step)
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """np.nan_to_num, infinities as float32's largest numbers if nothing else is said."""
+    largest = float(np.finfo(np.float32).max)
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    finite = call(ops.where, x > largest, high, call(ops.where, x < -largest, low, x))
+    return call(ops.where, call(ops.isnan, x), nan, finite)
+
+
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """np.clip; limits of None leave that side open."""
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    a = a if low is None else call(ops.maximum, a, low)
+    return a if high is None else call(ops.minimum, a, high)
+
+
+def any_of(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.any: of conditions, or of what is not 0."""
+    return reduce(operator.or_, map_elements(_truth, a), axis, keepdims)
+
+
+def all_of(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.all."""
+    return reduce(operator.and_, map_elements(_truth, a), axis, keepdims)
+
+
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """np.count_nonzero, as a float."""
+    ones = map_elements(lambda v: call(ops.where, _truth(v), 1.0, 0.0), a)
+    return reduce(operator.add, ones, axis, keepdims)
+
+
+def _truth(v: Any) -> Any:
+    if isinstance(v, Handle):
+        return v if v.graph.type(v.id) == "b" else ops.ne(v, 0.0)
+    return bool(v)
+
+
+# --- by order -------------------------------------------------------------------------------------
+
+
+def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
+    """np.sort, by a network of minima and maxima; a NaN makes every element NaN."""
+    a = plain(a).ravel() if axis is None else plain(a)
+    rows = np.moveaxis(a, -1 if axis is None else axis, -1).astype(object)
+    rows = rows.copy()
+    for index in np.ndindex(rows.shape[:-1]):
+        rows[index] = _sorted(list(rows[index]))
+    return array(np.moveaxis(rows, -1, -1 if axis is None else axis))
+
+
+def _sorted(values: list[Any]) -> list[Any]:
+    for i, j in _exchanges(len(values)):
+        a, b = values[i], values[j]
+        values[i], values[j] = ops.minimum(a, b), ops.maximum(a, b)
+    return values
+
+
+def _exchanges(n: int) -> Iterator[tuple[int, int]]:
+    """Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M)."""
+    top = 1 << max(n - 1, 0).bit_length() >> 1
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while d:
+            for i in range(n - d):
+                if i & p == r:
+                    yield i, i + d
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+
+
+def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """np.median."""
+    return quantile(a, 0.5, axis, keepdims=keepdims)
+
+
+def quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """np.quantile of a number or numbers q, by linear interpolation between the sorted elements."""
+    a, q = plain(a), np.asarray(q, dtype=float)
+    axes = (
+        tuple(range(a.ndim))
+        if axis is None
+        else tuple(int(k) % a.ndim for k in np.atleast_1d(axis))
+    )
+    kept = [k for k in range(a.ndim) if k not in axes]
+    rows = a.transpose([*kept, *axes]).reshape([a.shape[k] for k in kept] + [-1])
+    ordered = plain(sort(rows))
+    at = q * (ordered.shape[-1] - 1)
+    low = np.floor(at).astype(int)
+    high = np.minimum(low + 1, ordered.shape[-1] - 1)
+    found = plain(_between(ordered[..., low], ordered[..., high], at - low))
+    found = np.moveaxis(found, tuple(range(len(kept), found.ndim)), tuple(range(q.ndim)))
+    if keepdims:
+        found = np.expand_dims(found, tuple(k + q.ndim for k in axes))
+    return array(found)[()]
+
+
+def _between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> Any:
+    def blend(a: Any, b: Any, t: float) -> Any:
+        return a if t == 0 else (1.0 - t) * a + t * b
+
+    return map_elements(blend, low, high, share)
+
+
+def percentile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """np.percentile."""
+    return quantile(a, np.asarray(q, dtype=float) / 100.0, axis, keepdims=keepdims)
+
+
+# --- by place in a table --------------------------------------------------------------------------
+
+
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
+) -> Any:
+    """Piecewise linear interpolation, as np.interp: ``fp`` at ``xp``, between them a line.
+
+    The derivative by x is the slope of the line, 0 beyond the ends; at a point it is that of the
+    line to its right.
+
+    Args:
+        x: expressions or numbers, of any shape.
+        xp: the points (k,), numbers that increase.
+        fp: the values there (k,), numbers or expressions.
+        left: the value below the first point; by default that of the first point.
+        right: likewise above the last one.
+        period: the length after which the points come again.
+
+    Raises:
+        InputError: if the points are expressions, do not increase, or are not as many as values.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> y = sg.interp(x, [0.0, 1.0, 3.0], [10.0, 20.0, 0.0])
+        >>> sg.evaluate([y, sg.grad(y, x)], {x: 2.0})
+        array([ 10., -10.])
+    """
+    points, values = _points(xp), plain(fp).astype(object)
+    if period is not None:
+        points, order = np.unique(points % period, return_index=True)
+        values = values[order]
+        points = np.concatenate([[points[-1] - period], points, [points[0] + period]])
+        values = np.concatenate([values[-1:], values, values[:1]])
+        x = map_elements(lambda v: v % period, x)
+    _require_table(points, values)
+    low = values[0] if left is None else left
+    high = values[-1] if right is None else right
+    pieces = [_line(*s) for s in zip(points, points[1:], values, values[1:], strict=False)]
+    return map_elements(lambda v: _outside(v, points, low, high, _piece(v, points, pieces)), x)
+
+
+def _line(x0: float, x1: float, y0: Any, y1: Any) -> tuple[Any, ...]:
+    """A piece's point of origin and its coefficients, the constant one first."""
+    return x0, y0, (y1 - y0) * (1.0 / (x1 - x0))
+
+
+def table(values: Any, low: float, high: float, kind: str = "linear") -> Callable[[Any], Any]:
+    """A function that interpolates values on a regular grid from ``low`` to ``high``.
+
+    ``kind`` "linear" joins them by lines; "cubic" by the spline with two continuous derivatives
+    whose outer pieces are one ("not-a-knot"), as ``scipy.interpolate.CubicSpline``. Beyond the ends
+    the value is that of the end, and the derivative 0.
+
+    Args:
+        values: the values (k,), numbers or expressions; at least 2, for a cubic at least 4.
+        low: where the first value stands.
+        high: where the last one stands.
+        kind: "linear" or "cubic".
+
+    Raises:
+        InputError: for too few values, ``low >= high``, or another kind.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> sine = sg.table(np.sin(np.linspace(0, 6, 61)), 0.0, 6.0, "cubic")
+        >>> kernel = sg.fused_forward_backward(1, lambda v: sine(v[0]), device="cpu")
+        >>> loss, slope = kernel.run([1.0])
+        >>> round(loss, 5), round(float(slope[0]), 4)
+        (0.84147, 0.5403)
+    """
+    if kind not in INTERPOLATIONS:
+        raise InputError(f"kind={kind!r}: use {' or '.join(map(repr, INTERPOLATIONS))}")
+    found = plain(values).astype(object)
+    if not low < high or found.ndim != 1 or len(found) < (4 if kind == "cubic" else 2):
+        raise InputError(
+            f"{len(found)} values from {low} to {high}: a table needs low < high, and at least 2 "
+            "values in a row, for a cubic 4"
+        )
+    points = np.linspace(low, high, len(found))
+    if kind == "linear":
+        return functools.partial(interp, xp=points, fp=found)
+    pieces = _cubics(points, found)
+    return lambda x: map_elements(
+        lambda v: _outside(v, points, found[0], found[-1], _piece(v, points, pieces)), x
+    )
+
+
+def _cubics(points: np.ndarray, values: np.ndarray) -> list[tuple[Any, ...]]:
+    """The pieces of the cubic spline, whose slopes at the points are linear in the values."""
+    h = points[1] - points[0]
+    numbers = not any(isinstance(v, Handle) for v in values)
+    slopes = plain(_slopes(len(values)) / h @ (values.astype(float) if numbers else array(values)))
+    rises = [(b - a) * (1.0 / h) for a, b in itertools.pairwise(values)]
+    pieces: list[tuple[Any, ...]] = []
+    for k, rise in enumerate(rises):
+        first, last = slopes[k], slopes[k + 1]
+        second = (3.0 * rise - 2.0 * first - last) * (1.0 / h)
+        third = (first + last - 2.0 * rise) * (1.0 / h**2)
+        pieces.append((points[k], values[k], first, second, third))
+    return pieces
+
+
+def _slopes(n: int) -> np.ndarray:
+    """The matrix from the values of a not-a-knot spline with steps of 1 to its slopes (n, n)."""
+    left, right = np.zeros((n, n)), np.zeros((n, n))
+    for k in range(1, n - 1):
+        left[k, k - 1 : k + 2] = 1.0, 4.0, 1.0
+        right[k, [k - 1, k + 1]] = -3.0, 3.0
+    left[0, :2], right[0, :3] = (1.0, 2.0), (-2.5, 2.0, 0.5)
+    left[-1, -2:], right[-1, -3:] = (2.0, 1.0), (-0.5, -2.0, 2.5)
+    return np.linalg.solve(left, right)
+
+
+def _points(xp: Any) -> np.ndarray:
+    points = plain(xp)
+    if points.dtype == object and any(isinstance(p, Handle) for p in points.flat):
+        raise InputError(
+            located("the points of a table are numbers; its values may be expressions")
+        )
+    return points.astype(float)
+
+
+def _require_table(points: np.ndarray, values: np.ndarray) -> None:
+    if points.ndim != 1 or points.shape != values.shape or not len(points):
+        raise InputError(
+            located(f"points {points.shape} and values {values.shape} must be as many, in a row")
+        )
+    if not np.all(np.diff(points) > 0):
+        raise InputError(located("the points of a table must increase"))
+
+
+def _outside(x: Any, points: np.ndarray, low: Any, high: Any, inside: Any) -> Any:
+    below = call(ops.where, x < points[0], low, inside)
+    return call(ops.where, x > points[-1], high, below)
+
+
+def _piece(x: Any, points: np.ndarray, pieces: Sequence[tuple[Any, ...]]) -> Any:
+    """The polynomial of the piece that x lies in, at x."""
+    if not pieces:  # a single point
+        return x * 0.0
+    origin, *coefficients = (_found(x, points[1:-1], list(c)) for c in zip(*pieces, strict=True))
+    offset = x - origin
+    return functools.reduce(lambda y, c: y * offset + c, reversed(coefficients))
+
+
+def _found(x: Any, cuts: np.ndarray, options: list[Any]) -> Any:
+    """The option of the interval between cuts that x lies in, by halving."""
+    if len(options) == 1:
+        return options[0]
+    half = len(options) // 2
+    below = _found(x, cuts[: half - 1], options[:half])
+    above = _found(x, cuts[half:], options[half:])
+    if (
+        below is above
+        or not (isinstance(below, Handle) or isinstance(above, Handle))
+        and below == above
+    ):
+        return below
+    return call(ops.where, x < cuts[half - 1], below, above)
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """np.searchsorted of expressions in numbers that increase: how many of these are below."""
+    points = _points(a)
+    points = points if sorter is None else points[sorter]
+    counts: list[Any] = [float(k) for k in range(len(points) + 1)]
+
+    def found(x: Any, low: int, high: int) -> Any:
+        if low == high:
+            return counts[low]
+        half = (low + high) // 2
+        beyond = x <= points[half] if side == "left" else x < points[half]
+        return call(ops.where, beyond, found(x, low, half), found(x, half + 1, high))
+
+    return map_elements(lambda x: found(x, 0, len(points)), v)

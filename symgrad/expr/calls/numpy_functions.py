@@ -1,0 +1,342 @@
+"""The table of NumPy's functions on arrays of expressions: reductions, differences, and all others.
+
+What a function becomes stands here, in `numpy_linear`, `numpy_choices` and `einsum`; the ufuncs
+are in `numpy_calls`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.calls import numpy_choices as choices
+from symgrad.expr.calls import numpy_linear as linear
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.handles.along import accumulate, add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.handles.array import array, call, map_elements, plain
+from symgrad.expr.linear import linalg
+from symgrad.expr.linear.einsum import einsum, tensordot
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+def _sum(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
+    return reduce(add_elements, a, axis, keepdims, initial)
+
+
+def _prod(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
+    return reduce(operator.mul, a, axis, keepdims, initial)
+
+
+def _max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
+    return reduce(ops.maximum, a, axis, keepdims, initial)
+
+
+def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
+    return reduce(ops.minimum, a, axis, keepdims, initial)
+
+
+def _ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return _max(a, axis, keepdims) - _min(a, axis, keepdims)
+
+
+def _count(a: np.ndarray, axis: Any) -> int:
+    """How many elements a reduction takes together."""
+    return a.size if axis is None else int(np.prod([a.shape[k] for k in np.atleast_1d(axis)]))
+
+
+def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    a = plain(a)
+    return _sum(a, axis, keepdims) / _count(a, axis)
+
+
+def _var(
+    a: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False, mean: Any = None,
+    correction: float | None = None,
+) -> Any:  # fmt: skip
+    a = plain(a)
+    ddof = ddof if correction is None else correction
+    centred = array(a) - (_mean(a, axis, keepdims=True) if mean is None else mean)
+    return _sum(centred * centred, axis, keepdims) / (_count(a, axis) - ddof)
+
+
+def _std(a: Any, *args: Any, **options: Any) -> Any:
+    return call(ops.sqrt, _var(a, *args, **options))
+
+
+def _average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
+    if weights is None:
+        return _mean(a, axis, keepdims)
+    a, weights = array(a), plain(weights)
+    if weights.ndim == 1 and a.ndim > 1:
+        weights = weights.reshape([-1 if k == axis % a.ndim else 1 for k in range(a.ndim)])
+    total = _sum(np.broadcast_to(weights, a.shape), axis, keepdims)
+    return _sum(a * array(weights), axis, keepdims) / total
+
+
+def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    rows = [array(np.atleast_2d(plain(v))) for v in ((m,) if y is None else (m, y))]
+    x = np.concatenate([r if rowvar or len(r) == 1 else r.T for r in rows])
+    centred = x - _mean(x, -1, keepdims=True)
+    count = x.shape[-1] - ((not bias) if ddof is None else ddof)
+    return array(np.squeeze(plain(matmul(centred, centred.T) / count)))[()]
+
+
+def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    covariance = array(np.atleast_2d(plain(_cov(x, y, rowvar))))
+    scale = call(ops.rsqrt, np.diagonal(covariance))
+    return array(np.squeeze(plain(covariance * scale[:, None] * scale[None, :])))[()]
+
+
+def _cumulate(function: Callable[[Any, Any], Any], a: Any, axis: int | None) -> Any:
+    return accumulate(function, plain(a).ravel() if axis is None else a, axis or 0)
+
+
+# --- along an axis --------------------------------------------------------------------------------
+
+
+def _last(a: Any, axis: int) -> Any:
+    return array(np.moveaxis(plain(a), axis, -1))
+
+
+def _back(a: Any, axis: int) -> Any:
+    return array(np.moveaxis(plain(a), -1, axis))
+
+
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    ends = [(p, _end(a, p, axis)) for p in (prepend, append)]
+    whole = np.concatenate([*ends[0][1], plain(a), *ends[1][1]], axis=axis)
+    return _back(
+        functools.reduce(lambda v, _: v[..., 1:] - v[..., :-1], range(n), _last(whole, axis)), axis
+    )
+
+
+def _end(a: Any, values: Any, axis: int) -> list[np.ndarray]:
+    """What is put before or behind the elements along an axis: a number stands for one of each."""
+    if values is None:
+        return []
+    values, shape = plain(values), list(plain(a).shape)
+    shape[axis] = 1
+    return [np.broadcast_to(values, shape) if values.ndim == 0 else values]
+
+
+def _ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    ends = [[] if v is None else [plain(v).ravel()] for v in (to_begin, to_end)]
+    return array(np.concatenate([*ends[0], plain(_diff(plain(ary).ravel())), *ends[1]]))
+
+
+def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    f = plain(f)
+    axes = range(f.ndim) if axis is None else [int(k) % f.ndim for k in np.atleast_1d(axis)]
+    steps = list(varargs) or [1.0]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if len(steps) != len(axes) or edge_order not in (1, 2):
+        raise TraceError(located("np.gradient takes a spacing an axis, and edge_order 1 or 2"))
+    found = [
+        _back(_slopes(_last(f, k), np.asarray(h, dtype=float), edge_order), k)
+        for k, h in zip(axes, steps, strict=True)
+    ]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _slopes(f: Any, spacing: np.ndarray, edge_order: int) -> Any:
+    """Second-order differences along the last axis, at the ends of order ``edge_order``."""
+    n = f.shape[-1]
+    x = spacing if spacing.ndim else spacing * np.arange(n)
+    weights = np.zeros((n, n))
+    for k in range(n):
+        near = min(max(k - 1, 0), n - 3) if edge_order == 2 or 0 < k < n - 1 else min(k, n - 2)
+        points = slice(near, near + (3 if edge_order == 2 or 0 < k < n - 1 else 2))
+        powers = np.vander(x[points] - x[k], increasing=True).T
+        weights[k, points] = np.linalg.solve(powers, np.eye(len(powers))[1])
+    return matmul(f, weights.T)
+
+
+def _trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    y = _last(y, axis)
+    steps = dx if x is None else _diff(x) if np.ndim(x) == 1 else _last(_diff(x, axis=axis), axis)
+    return _sum((y[..., 1:] + y[..., :-1]) * steps * 0.5, axis=-1)
+
+
+def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    a, v = plain(a).ravel(), plain(v).ravel()
+    if mode not in ("full", "same", "valid"):
+        raise TraceError(located(f'np.convolve: mode={mode!r} is not "full", "same" or "valid"'))
+    if len(v) > len(a):
+        a, v = v, a
+    terms = [[multiply_elements(x, y) for y in v] for x in a]
+    sums = [
+        _sum(np.array([terms[i][k - i] for i in range(max(0, k - len(v) + 1), min(k + 1, len(a)))],
+                      dtype=object))
+        for k in range(len(a) + len(v) - 1)
+    ]  # fmt: skip
+    cut = {"full": 0, "same": (len(v) - 1) // 2, "valid": len(v) - 1}[mode]
+    length = {"full": len(sums), "same": len(a), "valid": len(a) - len(v) + 1}[mode]
+    return array(sums[cut : cut + length])
+
+
+def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    a, v = plain(a).ravel(), plain(v).ravel()
+    found = _convolve(a, v[::-1], mode)
+    return found if len(v) <= len(a) or mode != "same" else _convolve(a, v[::-1])[_centre(a, v)]
+
+
+def _centre(a: np.ndarray, v: np.ndarray) -> slice:
+    """The middle of a full correlation with a longer second operand, as NumPy cuts it."""
+    first = len(a) // 2
+    return slice(first, first + len(v))
+
+
+def _kron(a: np.ndarray, b: np.ndarray) -> Any:
+    """np.kron: every element of a times all of b."""
+    ndim = max(a.ndim, b.ndim)
+    a, b = (v.reshape((1,) * (ndim - v.ndim) + v.shape) for v in (a, b))
+    left = a.reshape([n for size in a.shape for n in (size, 1)])
+    right = b.reshape([n for size in b.shape for n in (1, size)])
+    shape = [m * n for m, n in zip(a.shape, b.shape, strict=True)]
+    return array(plain(map_elements(multiply_elements, left, right)).reshape(shape))
+
+
+# --- sequences of numbers and polynomials ---------------------------------------------------------
+
+
+def _linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    start, stop = array(start), array(stop)
+    count = num - 1 if endpoint else num
+    step = (stop - start) * (1.0 / max(count, 1))
+    values = [start + k * step for k in range(num)]
+    if endpoint and num > 1:
+        values[-1] = stop + start * np.zeros(())
+    stacked = np.stack([plain(v).astype(object) for v in values]) if num else np.empty(0, object)
+    found = array(np.moveaxis(stacked, 0, axis))
+    return (found, array(step)[()]) if retstep else found
+
+
+def _vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    x = array(x)
+    powers = [x**k for k in range(len(x) if N is None else N)]
+    return np.stack(powers if increasing else powers[::-1], axis=-1)
+
+
+def _round(a: Any, decimals: int = 0) -> Any:
+    scale = 10.0 ** abs(decimals)
+    if decimals < 0:
+        return map_elements(lambda x: ops.round(x / scale) * scale, a)
+    return (
+        map_elements(lambda x: ops.round(x * scale) / scale, a) if decimals else call(ops.round, a)
+    )
+
+
+def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    rows = _last(arr, axis)
+    found = [plain(func1d(rows[k], *args, **kwargs)) for k in np.ndindex(rows.shape[:-1])]
+    whole = np.stack([f.astype(object) for f in found]).reshape(rows.shape[:-1] + found[0].shape)
+    return array(np.moveaxis(whole, -1, axis) if found[0].ndim else whole)[()]
+
+
+def _blocks(arrays: Any) -> Any:
+    """The blocks that np.block puts together: its lists are places, and no arrays themselves."""
+    nested = isinstance(arrays, list)
+    return [_blocks(a) for a in arrays] if nested else plain(arrays)
+
+
+FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+    np.block: lambda arrays: array(np.block(_blocks(arrays))),
+    np.sum: _sum,
+    np.prod: _prod,
+    np.amax: _max,
+    np.amin: _min,
+    np.max: _max,
+    np.min: _min,
+    np.ptp: _ptp,
+    np.average: _average,
+    np.mean: _mean,
+    np.var: _var,
+    np.std: _std,
+    np.cov: _cov,
+    np.corrcoef: _corrcoef,
+    np.cumsum: lambda a, axis=None: _cumulate(add_elements, a, axis),
+    np.cumprod: lambda a, axis=None: _cumulate(operator.mul, a, axis),
+    np.any: choices.any_of,
+    np.all: choices.all_of,
+    np.count_nonzero: choices.count_nonzero,
+    np.where: choices.where,
+    np.select: choices.select,
+    np.choose: choices.choose,
+    np.piecewise: choices.piecewise,
+    np.clip: choices.clip,
+    np.nan_to_num: choices.nan_to_num,
+    np.sort: choices.sort,
+    np.median: choices.median,
+    np.quantile: choices.quantile,
+    np.percentile: choices.percentile,
+    np.interp: choices.interp,
+    np.searchsorted: choices.searchsorted,
+    np.diff: _diff,
+    np.ediff1d: _ediff1d,
+    np.gradient: _gradient,
+    np.trapezoid: _trapezoid,
+    np.convolve: _convolve,
+    np.correlate: _correlate,
+    np.linspace: _linspace,
+    np.vander: _vander,
+    np.polyval: lambda p, x: functools.reduce(lambda y, c: y * x + c, p, 0),
+    np.round: _round,
+    np.sinc: lambda x: call(ops.sinc, x),
+    np.real: lambda val: val,
+    np.apply_along_axis: _apply_along_axis,
+    np.einsum: einsum,
+    np.tensordot: tensordot,
+    np.dot: linear.dot,
+    np.vdot: lambda a, b: matmul(plain(a).ravel(), plain(b).ravel()),
+    np.inner: lambda a, b: linear.dot(a, plain(b).T),
+    np.outer: linear.outer,
+    np.kron: lambda a, b: _kron(plain(a), plain(b)),
+    np.cross: linear.cross,
+    np.trace: linear.trace,
+    np.linalg.solve: linalg.solve,
+    np.linalg.inv: linalg.inv,
+    np.linalg.det: linalg.det,
+    np.linalg.slogdet: linalg.slogdet,
+    np.linalg.cholesky: linalg.cholesky,
+    np.linalg.eigh: linalg.eigh,
+    np.linalg.eigvalsh: linalg.eigvalsh,
+    np.linalg.lstsq: linalg.lstsq,
+    np.linalg.norm: linear.norm,
+    np.linalg.vector_norm: linear.vector_norm,
+    np.linalg.matrix_norm: linear.matrix_norm,
+    np.linalg.matrix_power: linear.matrix_power,
+    np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
+    np.linalg.outer: linear.outer,
+    np.linalg.cross: lambda a, b, axis=-1: linear.cross(a, b, axis=axis),
+    np.linalg.matmul: matmul,
+    np.linalg.tensordot: tensordot,
+    np.linalg.trace: lambda x, offset=0: linear.trace(x, offset, -2, -1),
+}
+"""What NumPy's functions are of expressions."""
+
+JOINS: Final = {np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack}
+"""Functions that take a list of arrays."""
+
+MOVES: Final = JOINS | {
+    np.reshape, np.ravel, np.transpose, np.swapaxes, np.moveaxis, np.squeeze, np.expand_dims,
+    np.split, np.put, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.atleast_1d, np.atleast_2d,
+    np.atleast_3d, np.tile, np.repeat, np.roll, np.flip, np.flipud, np.fliplr, np.rot90, np.diag,
+    np.diagflat, np.diagonal, np.take, np.take_along_axis, np.compress, np.fill_diagonal,
+    np.broadcast_to, np.broadcast_arrays, np.shape, np.ndim, np.size, np.copy, np.append,
+    np.delete, np.insert, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.tril,
+    np.triu, np.meshgrid, np.array_repr, np.array_str, np.array2string, np.result_type, np.rollaxis,
+    np.copyto, np.put_along_axis, np.putmask, np.may_share_memory, np.shares_memory, np.resize,
+    np.pad, np.linalg.diagonal, np.linalg.matrix_transpose, np.matrix_transpose, np.iscomplexobj,
+    np.isrealobj,
+}  # fmt: skip
+"""Functions that only move elements, and so are right for any objects."""

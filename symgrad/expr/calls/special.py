@@ -1,0 +1,198 @@
+"""Functions of SciPy's special that are no single operation: of whole arrays, or of an order."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.along import balanced
+from symgrad.expr.handles.array import ExprArray, call, holds_expressions, map_elements, plain
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.meaning.evaluate import evaluate_graph
+
+
+def polygamma(n: int, x: Any) -> Any:
+    """The n-th derivative of digamma, of any constant order n >= 0.
+
+    Takes expressions, arrays of them, or numbers.
+
+    Raises:
+        TraceError: if n is not a whole number >= 0 that is known when f is traced.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> round(sg.evaluate(sg.polygamma(1, x), {x: 1.0}), 6)
+        1.644934
+    """
+    if isinstance(n, Handle) or int(n) != n or n < 0:
+        raise TraceError(located("sg.polygamma(n, x) takes a constant whole number n >= 0"))
+    if n < len(ops.POLYGAMMA):
+        return call(ops.POLYGAMMA[int(n)], x)
+    return _of_rows(functools.partial(ops.high_polygamma, int(n)), x)
+
+
+def betaln(a: Any, b: Any) -> Any:
+    """log(|B(a, b)|) of the beta function, as SciPy has it: -inf at inf, inf at 0.
+
+    Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does. For a, b > 0 it is
+    right to a few ULP, however large they are; next to its zeros to 4 ULP of 1, which is four times
+    what half a ULP of the arguments changes. Of derivatives by one argument only the absolute error
+    is small where the other is small.
+
+    Example:
+        >>> import symgrad as sg
+        >>> a, b = sg.symbols("a b")
+        >>> round(sg.evaluate(sg.betaln(a, b), {a: 0.5, b: 1e9}), 6)
+        -9.789268
+    """
+    return _of_rows(ops.log_beta, a, b)
+
+
+def _of_rows(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A function of rows: of expressions, of arrays of them, or with no expression of numbers."""
+    if any(isinstance(a, Handle) for a in arguments):
+        return map_elements(function, *arguments)
+    if any(map(holds_expressions, arguments)):
+        return map_elements(functools.partial(_of_rows, function), *arguments)
+    numbers = np.broadcast_arrays(*[np.asarray(a, np.float64) for a in arguments])
+    graph = Graph()
+    variables = [Expr(graph, graph.input(f"x{k}")) for k in range(len(numbers))]
+    given = {v.id: n.ravel() for v, n in zip(variables, numbers, strict=True)}
+    values = evaluate_graph(graph, [function(*variables).id], given)[0]
+    return np.reshape(values, numbers[0].shape)[()]
+
+
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(b*exp(a))) without overflow, as SciPy has it.
+
+    Takes arrays of expressions or numbers. The largest element is not exponentiated, so that a
+    small sum of the others keeps its digits. Differences of elements are rounded as usual.
+
+    Args:
+        a: the exponents.
+        axis: the axis, or axes, to sum along; all by default.
+        b: factors that broadcast against a.
+        keepdims: whether these axes stay, with length 1.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(3, sg.logsumexp)
+        >>> round(kernel.run([1000.0, 1000.0, 999.0]), 3)
+        1000.862
+    """
+    if b is None:
+        return _along(lambda line: [_log_sum(line)], a, axis, keepdims)
+    a, b = np.broadcast_arrays(plain(a), plain(b))
+    pairs = np.empty(a.shape, dtype=object)
+    pairs.reshape(-1)[:] = list(zip(a.flat, b.flat, strict=True))
+    return _along(lambda line: [_log_weighted_sum(line)], pairs, axis, keepdims)
+
+
+def softmax(x: Any, axis: Any = None) -> Any:
+    """exp(x)/sum(exp(x)) without overflow: probabilities, as SciPy has them.
+
+    Takes arrays of expressions or numbers; the sum is along an axis, or several, or all.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(3, lambda v: list(sg.softmax(v)))
+        >>> [round(p, 3) for p in kernel.run([1000.0, 1000.0, 999.0])]
+        [0.422, 0.422, 0.155]
+    """
+    return _along(_softmax, x, axis)
+
+
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    """x - log(sum(exp(x))), the logarithm of `softmax`, which keeps its digits at 0 and 1.
+
+    Takes arrays of expressions or numbers; the sum is along an axis, or several, or all.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward(2, lambda v: list(sg.log_softmax(v)))
+        >>> [round(p, 3) for p in kernel.run([1000.0, 0.0])]
+        [0.0, -1000.0]
+    """
+    return _along(_log_softmax, x, axis)
+
+
+Line = Sequence[Any]
+
+
+def _along(
+    function: Callable[[Line], list[Any]], a: Any, axis: Any, keepdims: bool | None = None
+) -> Any:
+    """A function of the elements along one or several axes, or all of them.
+
+    Its results take the places of these elements, or, where ``keepdims`` is not None, there is one.
+    """
+    a = plain(a)
+    axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
+    axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
+    order = [k for k in range(a.ndim) if k not in axes] + axes
+    moved = a.transpose(order)
+    lines = moved.reshape([*moved.shape[: a.ndim - len(axes)], -1])
+    results = np.empty((*lines.shape[:-1], lines.shape[-1] if keepdims is None else 1), object)
+    for index in np.ndindex(lines.shape[:-1]):
+        results[index] = function(list(lines[index]))
+    if keepdims is None:
+        results = results.reshape(moved.shape).transpose(np.argsort(order))
+    elif keepdims:
+        results = np.expand_dims(results[..., 0], axes)
+    else:
+        results = results[..., 0]
+    if not any(isinstance(v, Handle) for v in results.flat):
+        return results.astype(np.float64)[()]
+    return results.view(ExprArray) if results.ndim else results[()]
+
+
+def _largest(line: Line) -> tuple[Any, Any]:
+    """The largest element, a constant to differentiation, and the same but 0 where not finite."""
+    largest = functions.stop_gradient(balanced(functions.maximum, list(line)))
+    return largest, functions.where(functions.isfinite(largest), largest, 0.0)
+
+
+def _others(line: Line, largest: Any, shift: Any) -> Any:
+    """The sum of exp(v - shift) less 1, which is what one of the largest elements gives.
+
+    The terms of the largest are 0, but have their derivatives: these elements are counted.
+    """
+    terms, ones = [], []
+    for v in line:
+        ones.append(functions.where(v == largest, 1.0, 0.0))
+        terms.append(functions.exp(v - shift) - ones[-1])
+    return balanced(operator.add, terms) + (balanced(operator.add, ones) - 1.0)
+
+
+def _log_sum(line: Line) -> Any:
+    largest, shift = _largest(line)
+    return shift + functions.log1p(_others(line, largest, shift))
+
+
+def _log_weighted_sum(line: Line) -> Any:
+    _, shift = _largest([v for v, _ in line])
+    terms = [w * functions.exp(v - shift) for v, w in line]
+    return shift + functions.log(balanced(operator.add, terms))
+
+
+def _softmax(line: Line) -> list[Any]:
+    _, shift = _largest(line)
+    terms = [functions.exp(v - shift) for v in line]
+    inverse = functions.reciprocal(balanced(operator.add, terms))
+    return [t * inverse for t in terms]
+
+
+def _log_softmax(line: Line) -> list[Any]:
+    largest, shift = _largest(line)
+    rest = functions.log1p(_others(line, largest, shift))
+    return [(v - shift) - rest for v in line]

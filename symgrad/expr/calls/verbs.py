@@ -1,0 +1,376 @@
+"""Derivatives, values and substitution of expressions: what users call on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr.derivatives import differentiate
+from symgrad.expr.derivatives.accumulate import Entries, Mode, Sought, accumulated
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import INPUT, Graph, Handle
+from symgrad.expr.graph.reach import leaves, reachable
+from symgrad.expr.graph.region import regions
+from symgrad.expr.handles.array import ExprArray, TracedArray, array
+from symgrad.expr.handles.expression import Expr, lift, node_name, require_graph
+from symgrad.expr.handles.integers import Word, refuse_integer
+from symgrad.expr.handles.tree import Tree, flatten
+from symgrad.expr.loops.control import require_closed
+from symgrad.expr.meaning.evaluate import evaluate_graph
+
+
+def grad(expr: Expr, wrt: Any = None) -> Any:
+    """The derivatives of an expression, by one reverse sweep: df/dx for each x of ``wrt``.
+
+    ``wrt`` is a variable, giving one expression, or a sequence of them, giving an array of the
+    same shape, or a dict of either, as named parameters are, giving a dict of them. Any expression
+    that was made on the way to ``expr`` may stand for a variable.
+
+    Raises:
+        ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
+        TraceError: for what is no expression, numbers among it; the gradient of a function is
+            `value_and_grad`'s.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.grad(x * y + sg.sin(x), x)
+        y + cos(x)
+    """
+    _refuse_function("grad", expr, "sg.value_and_grad(f)")
+    _require_wrt("grad", wrt)
+    graph = require_expression(expr).graph
+    ids = _ids(graph, wrt)
+    found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
+    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+
+
+def _refuse_function(verb: str, given: Any, instead: str) -> None:
+    if callable(given):
+        raise TraceError(f"sg.{verb} takes expressions: of a function, use {instead}")
+
+
+def _require_wrt(verb: str, wrt: Any) -> None:
+    if wrt is None:
+        raise TraceError(f"sg.{verb}(expr, wrt) needs the variables to differentiate for")
+
+
+def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
+    """The vector-Jacobian product: the derivatives of sum(cotangent * expr), in one sweep.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.vjp([x * y, x + y], [x, y], [1.0, 3.0])[0]
+        y + 3
+    """
+    _refuse_function("vjp", exprs, "sg.value_and_grad(f), or trace f with sg.symbols")
+    outputs = _outputs(exprs)
+    graph = require_expression(outputs[0]).graph
+    total: dict[int, list[int]] = {}
+    for output, cotangent in zip(outputs, _list(cotangents), strict=True):
+        if not _is_number_zero(cotangent):
+            total.setdefault(output.id, []).append(lift(graph, cotangent).id)
+    sums = {i: differentiate.balanced_sum(graph, parts) for i, parts in total.items()}
+    found = differentiate.vjp(graph, sums, _ids(graph, wrt))
+    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+
+
+def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
+    """The Jacobian-vector product: how the expressions change along the tangents, forward mode.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.jvp(x * y, [x, y], [1.0, 0.0])
+        y
+    """
+    _refuse_function("jvp", exprs, "sg.fused_hvp or sg.fused_jacobian, or trace f with sg.symbols")
+    outputs = _outputs(exprs)
+    graph = require_expression(outputs[0]).graph
+    seeds = {
+        i: lift(graph, t).id
+        for i, t in zip(_ids(graph, wrt), _list(tangents), strict=True)
+        if not _is_number_zero(t)
+    }
+    found = differentiate.jvp(graph, seeds, [o.id for o in outputs])
+    return _shaped(exprs, [_or_zero(graph, i) for i in found])
+
+
+def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
+    """The product of the Hessian with a vector, forward over reverse: it costs a few gradients.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
+        x * 2
+    """
+    _refuse_function("hvp", expr, "sg.fused_hvp(n, f)")
+    return jvp(grad(expr, wrt), wrt, vector)
+
+
+@dataclass(frozen=True, eq=False)
+class Jacobian:
+    """A matrix of derivatives, of which only the entries that are not structurally 0 are kept.
+
+    Entry k stands in row ``rows[k]`` and column ``columns[k]``, row by row. They were made in
+    "forward", "reverse" or "mixed" ``mode``.
+    """
+
+    shape: tuple[int, int]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    entries: tuple[Expr, ...]
+    mode: Mode
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries that are not structurally 0."""
+        return len(self.entries)
+
+    @property
+    def pattern(self) -> np.ndarray:
+        """Where the entries are, a bool array of the matrix's shape."""
+        result = np.zeros(self.shape, dtype=bool)
+        result[list(self.rows), list(self.columns)] = True
+        return result
+
+    def toarray(self) -> ExprArray:
+        """The matrix as an array of expressions, with 0.0 where it is structurally 0."""
+        result = np.full(self.shape, 0.0, dtype=object)
+        for r, c, entry in zip(self.rows, self.columns, self.entries, strict=True):
+            result[r, c] = entry
+        return result.view(ExprArray)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.toarray()[index]
+
+    def __repr__(self) -> str:
+        return f"<Jacobian {self.shape[0]} x {self.shape[1]} with {self.nnz} entries>"
+
+
+def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
+    """The Jacobian of expressions with respect to variables, with its sparsity.
+
+    ``mode`` is "reverse", "forward", "mixed", or "auto" for the cheapest: see `fused_jacobian`.
+    Only what is not structurally 0 is computed, so a sparse Jacobian of any size costs as much as
+    its entries.
+
+    Raises:
+        InputError: for another mode.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.jacobian([x * x, x * y], [x, y]).pattern
+        array([[ True, False],
+               [ True,  True]])
+    """
+    _refuse_function("jacobian", exprs, "sg.fused_jacobian(n, f)")
+    _require_wrt("jacobian", wrt)
+    outputs, variables = _outputs(exprs), _list(wrt)
+    graph = _common_graph([*outputs, *variables])
+    roots = [o.id if isinstance(o, Handle) else None for o in outputs]
+    made = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
+    return _matrix(graph, *made, (len(outputs), len(variables)))
+
+
+def hessian(expr: Expr, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
+    """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
+
+    It is symmetric; each pair of entries is one expression. ``mode`` is that of `jacobian`; the
+    gradient itself is made in reverse.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.hessian(x**2 * y, [x, y]).toarray()[0, 0]
+        y * 2
+    """
+    _refuse_function("hessian", expr, "sg.fused_hessian(n, f)")
+    _require_wrt("hessian", wrt)
+    graph = require_expression(expr).graph
+    ids = _ids(graph, wrt)
+    gradient = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
+    made = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
+    return _matrix(graph, *made, (len(ids), len(ids)))
+
+
+def _matrix(graph: Graph, entries: Entries, mode: Mode, shape: tuple[int, int]) -> Jacobian:
+    ordered = sorted(entries)
+    return Jacobian(
+        shape, tuple(r for r, _ in ordered), tuple(c for _, c in ordered),
+        tuple(Expr(graph, entries[rc]) for rc in ordered), mode,
+    )  # fmt: skip
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def evaluate(expr: Any, values: Mapping[Any, Any], dtype: Any = np.float64) -> Any:
+    """The value of an expression, by the NumPy reference that every device must agree with.
+
+    ``values`` maps variables, or their names, to numbers or arrays, which broadcast. An array of
+    expressions gives an array with its axes first.
+
+    Raises:
+        InputError: if a variable that the expression needs has no value.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(x * x, {x: [1.0, 2.0, 3.0]})
+        array([1., 4., 9.])
+    """
+    exprs = _list(expr)
+    graph = _common_graph(exprs)
+    given = {_variable(graph, k): np.asarray(v, dtype=dtype) for k, v in values.items()}
+    kept = [isinstance(e, Handle) and not isinstance(e, Word) for e in exprs]
+    roots = [e.id if k else lift(graph, e).id for e, k in zip(exprs, kept, strict=True)]
+    _require_values(graph, roots, given)
+    shape = np.broadcast_shapes(*[v.shape for v in given.values()])
+    flat = {
+        i: np.ascontiguousarray(np.broadcast_to(v, shape)).reshape(-1) for i, v in given.items()
+    }
+    results = [np.array(r).reshape(shape) for r in evaluate_graph(graph, roots, flat, dtype)]
+    if isinstance(expr, Handle):
+        return results[0] if shape else results[0].item()
+    return np.array(results).reshape(np.shape(array(expr)) + shape)
+
+
+def _variable(graph: Graph, key: Any) -> int:
+    if isinstance(key, Handle):
+        require_graph(graph, key)
+        return key.id
+    return graph.input_named(key)
+
+
+def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]) -> None:
+    require_closed(graph, roots)
+    needed = [i for i in leaves(graph, reachable(graph, roots)) if graph.nodes[i][0] is INPUT]
+    missing = [node_name(Expr(graph, i)) for i in needed if i not in given]
+    if missing:
+        raise InputError(f"no value for {', '.join(missing[:5])}: give one for every variable")
+
+
+def count_ops(expr: Any) -> dict[str, int]:
+    """How often each operation occurs in an expression (or several), shared ones counted once.
+
+    What stands in a loop counts once, however many turns it takes.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.count_ops(sg.sin(x) * sg.sin(x) + 1)
+        {'add': 1, 'mul': 1, 'sin': 1}
+    """
+    exprs = _list(expr)
+    graph = _common_graph(exprs)
+    roots = [e.id for e in exprs if isinstance(e, Handle)]
+    inner = [(body.graph, body.yields) for body in regions(graph, roots)]
+    counts = Counter(
+        part.nodes[i][0].name
+        for part, ends in ((graph, roots), *inner)
+        for i in reachable(part, ends)
+        if part.nodes[i][0].arity
+    )
+    return dict(sorted(counts.items()))
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def require_expression(value: Any) -> Handle:
+    """The value, if it is an expression that has derivatives."""
+    if not isinstance(value, Handle):
+        raise TraceError(f"expected an expression of sg.var or sg.symbols, not {value!r}")
+    if isinstance(value, Word):
+        refuse_integer(value, "what is differentiated")
+    return value
+
+
+def _outputs(exprs: Any) -> list[Any]:
+    found = _list(exprs)
+    for value in found:
+        if isinstance(value, Word):
+            refuse_integer(value, "what is differentiated")
+    return found
+
+
+def _list(values: Any) -> list[Any]:
+    return flatten(values, _elements)[0]
+
+
+def _elements(values: Any) -> tuple[list[Any], Tree] | None:
+    """The elements of an array, or of what is one; None of a mapping."""
+    if isinstance(values, Handle):
+        return [values], Tree()
+    if isinstance(values, Mapping):
+        return None
+    found = np.asarray(array(values))
+    return list(found.flat), Tree("array", found.shape)
+
+
+def _common_graph(values: Sequence[Any]) -> Graph:
+    handles = [v for v in values if isinstance(v, Handle)]
+    if not handles:
+        raise TraceError("expected at least one expression of sg.var or sg.symbols")
+    for h in handles:
+        require_graph(handles[0].graph, h)
+    return handles[0].graph
+
+
+def _ids(graph: Graph, wrt: Any) -> list[int]:
+    variables = flatten(wrt, _variables)[0]
+    for v in variables:
+        require_graph(graph, _require_variable(v))
+        if isinstance(v, Word):
+            refuse_integer(v, "what is differentiated by")
+    return [v.id for v in variables]
+
+
+def _variables(values: Any) -> tuple[list[Any], Tree] | None:
+    """As `_elements`; those of an array in memory are read anew, and nothing depends on them."""
+    among = values if isinstance(values, (list, tuple)) else [values]
+    if any(isinstance(v, TracedArray) for v in among):
+        raise TraceError(
+            located(
+                "the variables to differentiate for are an array that a loop gave or that was "
+                "written to: give the expressions that it was made of"
+            )
+        )
+    return _elements(values)
+
+
+def _require_variable(value: Any) -> Handle:
+    """What is differentiated for, if it is an expression."""
+    if not isinstance(value, Handle):
+        kind = "a number" if isinstance(value, (int, float, np.number)) else type(value).__name__
+        raise TraceError(
+            f"the variables to differentiate for hold {value!r}, {kind}: give the expressions "
+            "themselves, of sg.var, sg.symbols or a traced function, and numbers afterwards, to "
+            "sg.evaluate; of a function at numbers, use sg.value_and_grad(f)(x)"
+        )
+    return value
+
+
+def _or_zero(graph: Graph, i: int | None) -> Expr:
+    return Expr(graph, graph.constant(0.0) if i is None else i)
+
+
+def _is_number_zero(value: Any) -> bool:
+    return not isinstance(value, Handle) and value == 0
+
+
+def _shaped(like: Any, results: list[Expr]) -> Any:
+    flat = np.empty(len(results), dtype=object)
+    flat[:] = results
+    row = flat.view(ExprArray)
+    _, tree = flatten(like, _elements)
+    return tree.nest(block.of(row)[()] for block in tree.blocks)

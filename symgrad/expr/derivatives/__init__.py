@@ -1,0 +1,1 @@
+"""Forward, reverse and mixed mode, also through loops, choices and arrays."""

@@ -1,0 +1,128 @@
+"""Checkpoints: a loop over strips, each a loop of a part of the turns.
+
+Its transpose keeps what is carried at the start of each strip, and runs the strip again, keeping
+what is carried at each turn of that one: of n turns some sqrt(n) are kept twice instead of n, for
+one more forward run. A strip that is too long itself is run in strips again. The loop over strips
+of a loop with a test goes on as long as they take all of their turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+from symgrad.errors import InputError
+from symgrad.expr import ops
+from symgrad.expr.derivatives.compensate import PLAIN
+from symgrad.expr.graph.arrays import size_of
+from symgrad.expr.graph.node import TRUTH, WORD, Graph
+from symgrad.expr.graph.region import TURNS, Loop, close, loop_op, pick
+
+KEPT: Final = 2**12
+"""Numbers that a loop keeps for its transpose at most, for each point: 16 KiB in float32."""
+
+NEAR: Final = 2**6
+"""Numbers that a strip keeps if it can: so many stay in a GPU's own memory of an invocation."""
+
+Checkpoint = Literal["auto", "keep", "sqrt"] | int
+"""What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
+into strips of sqrt(n) turns, or into strips of so many."""
+
+CHECKPOINTS: Final = get_args(get_args(Checkpoint)[0])
+
+
+def require_checkpoint(choice: Checkpoint) -> None:
+    """Refuse what is no choice of what loops keep."""
+    if choice not in CHECKPOINTS and (not isinstance(choice, int) or choice < 2):
+        raise InputError(
+            f'checkpoint={choice!r}: use "auto", "keep" for all, "sqrt" for strips of sqrt(n) of a '
+            "loop's n turns, or the number of turns of a strip, at least 2"
+        )
+
+
+def strip_length(op: Loop, numbers: int, kept: int = KEPT, choice: Checkpoint = "auto") -> int:
+    """The turns of a strip of a loop that would keep so many numbers; 0 if it runs as it is."""
+    if op.most is None or not numbers or choice == "keep":
+        return 0
+    root = math.isqrt(max(op.most, 1) - 1) + 1
+    if choice == "auto":
+        length = _shortest(op.most, -(-numbers // op.most), root, kept) if numbers > kept else 0
+    else:
+        length = root if choice == "sqrt" else choice
+    return length if length < op.most else 0
+
+
+def _shortest(turns: int, each: int, root: int, kept: int) -> int:
+    """A strip that stays near if what there is at the start of all fits; else sqrt(n), or more.
+
+    Sums within one that is so short need no care.
+    """
+    near = min(NEAR // each, PLAIN)
+    fits = near and -(-turns // near) * each <= kept // 2
+    return near if fits and near < root else max(root, -(-turns * each // max(1, kept)))
+
+
+def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:
+    """The results, by number, of a loop that does the same as loop i in strips of this length."""
+    op, lo, hi, *given = graph.nodes[i]
+    zero, size = graph.intern((WORD, 0)), graph.intern((WORD, length))
+    turns = graph.add(
+        ops.word_where, graph.add(ops.word_lt, lo, hi), graph.add(ops.word_sub, hi, lo), zero
+    )
+    last = graph.add(ops.word_add, turns, graph.intern((WORD, length - 1)))
+    strips = graph.add(ops.word_div, last, size)
+    inits, captures = op.split(given)
+    if op.test:
+        inits += [zero, graph.intern((TRUTH, 1))]
+    mined = strip_mined(op, length)
+    made = graph.add(mined, zero, strips, *inits, *captures, lo, hi)
+    types = op.body.types(op.body.yields[: op.carries])
+    found = {j: pick(graph, made, j, kind) for j, kind in enumerate(types)}
+    return found | ({TURNS: pick(graph, made, op.carries, "u")} if op.test else {})
+
+
+def strip_mined(op: Loop, length: int) -> Loop:
+    """The loop over strips; its captures are those of the loop, and then the bounds of that one.
+
+    With a test it carries two more: how many turns have been taken, and whether that goes on.
+    """
+    assert op.most is not None, "strips are counted"
+    body, made = op.body.graph, Graph()
+    made.tracing, made.sources, made.place = False, body.sources, body.places[-1]
+    n, *params = [
+        made.input(name, body.type(p), size_of(body, p))
+        for p, name in zip(op.body.params, body.names, strict=True)
+    ]
+    lo, hi = made.input("first", "u"), made.input("end", "u")
+    more = [made.input("turns", "u"), made.input("going", "b")] if op.test else []
+    size = made.intern((WORD, length))
+    start = made.add(ops.word_add, lo, made.add(ops.word_mul, n, size))
+    end = made.add(ops.word_min, made.add(ops.word_add, start, size), hi)
+    strip = made.add(strip_of(op, length), start, end, *params)
+    carries, captures = op.split(params)
+    results = [pick(made, strip, j, made.type(c)) for j, c in enumerate(carries)]
+    if op.test:
+        results += _counted(made, strip, more, length)
+    region, _ = close(made, [n, *carries, *more, *captures, lo, hi], [*results, *more[1:]])
+    count = op.carries + len(more)
+    return loop_op(region, count, op.test, op.down, -(-op.most // length))
+
+
+def strip_of(op: Loop, length: int) -> Loop:
+    """The loop over the turns of one strip."""
+    return loop_op(op.body, op.carries, op.test, op.down, length)
+
+
+def length_of_strips(graph: Graph, i: int) -> int:
+    """The turns of a strip of the loop of which node i is a result, and which runs in strips."""
+    op = graph.nodes[graph.nodes[graph.strips[i]][1]][0]
+    strips = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
+    return next(strips).most or 0
+
+
+def _counted(graph: Graph, strip: int, more: Sequence[int], length: int) -> list[int]:
+    """The turns that have been taken with those of this strip, and whether it took all it may."""
+    taken = pick(graph, strip, TURNS, "u")
+    all_taken = graph.add(ops.word_lt, graph.intern((WORD, length - 1)), taken)
+    return [graph.add(ops.word_add, more[0], taken), all_taken]

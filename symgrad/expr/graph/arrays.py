@@ -1,0 +1,142 @@
+"""Arrays as values: the rows that read them, and that make new versions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr.graph.node import ARRAYS, HOLES, INPUTS, Graph, Op
+
+
+class ArrayOp(Op):
+    """A row about arrays, which NumPy holds as (elements, points); past the end is the last one."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return self.name.upper()  # the name of the row in this module
+
+
+def _full(name: str, signature: str, value: float, dtype: Any) -> ArrayOp:
+    def reference(length: int) -> Any:
+        return np.full((length, 1), value, dtype)
+
+    return ArrayOp(name=name, signature=signature, reference=reference, constant=True)
+
+
+ZEROS: Final = _full("zeros", "->F", 0.0, np.float64)
+"""``(ZEROS, length)``: an array of zeros, a constant."""
+EMPTY: Final = _full("empty", "->F", np.nan, np.float64)
+"""``(EMPTY, length)``: an array of which every number is written before it is read."""
+EMPTY_W: Final = _full("empty_w", "->W", 2**32 - 1, np.uint32)
+"""The same of words."""
+
+
+def read(a: Any, i: Any) -> Any:
+    """The numbers at these indices of arrays (elements, points)."""
+    i = np.minimum(i, len(a) - 1)
+    if np.ndim(i) == 0:
+        return a[i].copy()  # the array may be overwritten
+    points = np.arange(len(i))
+    return a[i, points if a.shape[1] > 1 else 0]
+
+
+def write(a: Any, i: Any, value: Any, add: bool, mask: Any = None) -> None:
+    """Write numbers to these indices of arrays (elements, points), of the points in a mask."""
+    points = np.arange(a.shape[1]) if mask is None else np.flatnonzero(mask)
+    i, value = (np.broadcast_to(x, (a.shape[1],))[points] for x in (i, value))
+    i = np.minimum(i, len(a) - 1)
+    a[i, points] = a[i, points] + value if add else value
+
+
+def _written(add: bool) -> Callable[..., Any]:
+    def reference(a: Any, i: Any, value: Any) -> Any:
+        width = max(a.shape[1], np.size(i), np.size(value))
+        made = np.array(np.broadcast_to(a, (len(a), width)))
+        write(made, i, value, add)
+        return made
+
+    return reference
+
+
+GET: Final = ArrayOp(
+    name="get", signature="Fu->f", reference=read, meaning="element i of the array a"
+)
+GET_W: Final = ArrayOp(
+    name="get_w", signature="Wu->u", reference=read, meaning="element i of the array a of words"
+)
+PUT: Final = ArrayOp(
+    name="put", signature="Fuf->F", reference=_written(add=False),
+    meaning="the array a with x as element i",
+)  # fmt: skip
+PUT_W: Final = ArrayOp(
+    name="put_w", signature="Wuu->W", reference=_written(add=False),
+    meaning="the array a of words with x as element i",
+)  # fmt: skip
+ADD_AT: Final = ArrayOp(
+    name="add_at", signature="Fuf->F", reference=_written(add=True),
+    meaning="the array a with x added to element i",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ArrayRule(ArrayOp):
+    """A row that is its first argument, an array, and has derivatives of its own by the last one.
+
+    ``vjp`` gives the cotangents of the arguments, and ``push(y, a, change)`` the tangent of y where
+    the last argument a changes; None says that it is 0. ``find`` gives the row where it is
+    unpickled.
+    """
+
+    push: Callable[..., Any] | None
+    find: Callable[[], ArrayRule]
+
+    def __reduce__(self) -> Any:
+        return self.find, ()
+
+
+def _held() -> ArrayRule:
+    return HELD
+
+
+HELD: Final = ArrayRule(
+    name="held", signature="F->F", reference=np.array, transparent=True, push=None, find=_held,
+    meaning="the array, whose derivative is 0",
+)  # fmt: skip
+
+FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
+"""Leaves that are new arrays: ``(op, length)``."""
+WRITES: Final = (PUT, PUT_W, ADD_AT)
+"""What makes a new version of its first argument."""
+READS: Final = {"F": GET, "W": GET_W}
+"""The row that reads an array of each type."""
+PUTS: Final = {"F": PUT, "W": PUT_W}
+"""The row that writes to an array of each type."""
+EMPTIES: Final = {"F": EMPTY, "W": EMPTY_W}
+"""The leaf of each type of which every number is written before it is read."""
+
+
+def length(graph: Graph, i: int) -> int:
+    """The length of an array: that of what it is a version of."""
+    while True:
+        op, *rest = graph.nodes[i]
+        if op in _SIZED:
+            return rest[-1]
+        if op.result not in ARRAYS:
+            raise AssertionError(f"node {i}, {op.name}, is no array")
+        if op.signature[0] == "t":  # a result of a loop or a choice, which says of what
+            graph, i = op.origin(graph, rest[0])
+        else:
+            i = rest[0]
+
+
+_SIZED: Final = {*FRESH, *(leaves[kind] for leaves in (INPUTS, HOLES) for kind in ARRAYS)}
+"""Leaves that say how long they are, last of all."""
+
+
+def size_of(graph: Graph, i: int) -> int | None:
+    """The length of an array, and None of any other value."""
+    return length(graph, i) if graph.type(i) in ARRAYS else None

@@ -1,0 +1,118 @@
+"""The messages of misuse: what went wrong in a traced function, on which line, and the remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NoReturn
+
+from symgrad.errors import TraceError
+from symgrad.expr.graph.place import caller, raised_at, scipy_call, scipy_function
+
+MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
+"""Functions of math that symgrad has by another name."""
+
+
+_INSTEAD: Final = (
+    "\n  SciPy's {} is a Python function that computes with numbers. symgrad has sg.logsumexp, "
+    "sg.softmax, sg.log_softmax and sg.polygamma; SciPy's ufuncs, such as gammaln, can be traced"
+)
+
+
+_NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
+"""A call of NumPy's, and whether it begins with a list."""
+
+
+def _list_given(part: str) -> str:
+    """What to do where NumPy's function was given a list, which it does not ask whose it is."""
+    found = _NUMPYS.search(part)
+    if not found or not found[2]:
+        return ""
+    return f"of a list NumPy makes an array of its own; use np.{found[1]}(sg.array([...]), ...)"
+
+
+def located(message: str) -> str:
+    """The message with the user's line below it, and what to do where SciPy's code is at work."""
+    found, name = caller(), scipy_function()
+    place = f"\n  at {found[0]}" if found else ""
+    return f"{message}{place}{_INSTEAD.format(name) if name else ''}"
+
+
+class Explaining:
+    """A context in which complaints that expressions are no numbers say what to write.
+
+    Those are of SciPy's functions, and of NumPy's arrays of numbers that are indexed.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, IndexError):
+            place = raised_at(error)
+            if "valid indices" in str(error) and place:
+                raise TraceError(
+                    "an element of NumPy's array of numbers is taken by an integer, not by an "
+                    "expression such as the counter of a loop: use sg.array(a)[k]"
+                    f"\n  at {place}"
+                ) from error
+        elif isinstance(error, TypeError) and (found := scipy_call(error)):
+            name, place = found
+            message = f"scipy.special.{name} takes no expressions\n  at {place}"
+            raise TraceError(f"{message}{_INSTEAD.format(name)}") from error
+
+
+def refuse_bool() -> NoReturn:
+    """Raise the error of asking whether an expression is true."""
+    found = caller()
+    part = found[1] if found else ""
+    if scipy_function():
+        remedy = "SciPy's code asks"
+    elif _list_given(part):
+        remedy = _list_given(part)
+    elif re.search(r"\b(min|max)\(", part):
+        remedy = "Python's min and max compare values; use sg.minimum and sg.maximum"
+    elif re.search(r"\b(sorted|sort|argsort)\(", part):
+        remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"
+    elif re.search(r"\bin\b", part) and "for " not in part:
+        remedy = "`in` compares values; use sg.where on comparisons joined by |"
+    elif found and re.search(r"\b(and|or|not)\b", found[0].text):
+        remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
+    else:
+        remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
+    raise TraceError(
+        located(f"an expression is neither true nor false while f is traced: {remedy}")
+    )
+
+
+def refuse_number(kind: str) -> NoReturn:
+    """Raise the error of asking for the value of an expression."""
+    found = caller()
+    part = found[1] if found else ""
+    called = re.search(r"\bmath\.(\w+)\(", part)
+    if scipy_function():
+        remedy = "SciPy's code asks for it"
+    elif called:
+        name = MATH_NAMES.get(called[1], called[1])
+        remedy = f"use sg.{name} instead of math.{called[1]}"
+    elif kind == "float" and _NUMPYS.search(part):
+        remedy = _list_given(part) or (
+            "an array of numbers cannot hold expressions; give NumPy one that can, as in "
+            "sg.array(np.zeros(3))"
+        )
+    elif kind == "float" and found and re.search(r"\]\s*[-+*/]?=(?!=)", found[0].text):
+        remedy = (
+            "an array of numbers cannot hold expressions; begin with an array that can, as in "
+            "out = sg.array(np.zeros(3))"
+        )
+    elif kind == "complex":
+        remedy = "expressions are real; write the real and the imaginary part as two of them"
+    elif kind == "index":
+        remedy = (
+            "an index or a range must be known before; use plain Python integers, and sg.fori_loop "
+            "for a loop whose number of turns depends on values"
+        )
+    else:
+        remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
+    raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))

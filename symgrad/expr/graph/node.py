@@ -1,0 +1,396 @@
+"""The hash-consed DAG: one arena of nodes in which arguments always stand before their users."""
+
+from __future__ import annotations
+
+import gc
+import numbers
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.place import Place
+
+Node = tuple[Any, ...]
+"""``(op, *argument ids)``; a leaf has a payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
+
+_DOUBLE: Final = struct.Struct("<d")
+_WORD: Final = struct.Struct("<Q")
+
+
+def float_bits(value: float) -> int:
+    """The 64 bits of a double, so that -0.0 and 0.0 differ and NaN equals itself."""
+    return int(_WORD.unpack(_DOUBLE.pack(value))[0])
+
+
+@lru_cache(maxsize=4096)
+def bits_float(bits: int) -> float:
+    """The double with these 64 bits."""
+    return float(_DOUBLE.unpack(_WORD.pack(bits))[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Op:
+    """One row of the op table: everything that symgrad knows about an operation.
+
+    ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32, F and W arrays of
+    floats and of words, t the results of a loop or a choice. ``reference`` is the
+    meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y, *args)`` a row has at most
+    one: the partial derivatives, or, where a product would turn 0*inf into NaN, the cotangents
+    themselves; None marks a structural zero. A row with ``compose`` is never a node: calling it
+    builds its definition from other rows. ``special`` gives what the operation is of particular
+    arguments, as of constants, and None for all others.
+    """
+
+    name: str
+    signature: str
+    reference: Callable[..., Any]
+    meaning: str = ""
+    partials: Callable[..., Sequence[Any]] | None = None
+    vjp: Callable[..., Sequence[Any]] | None = None
+    compose: Callable[..., Any] | None = None
+    special: Callable[..., Any] | None = None
+    laws: Callable[..., Sequence[Any]] | None = None
+    wgsl: str = ""
+    llvm: str = ""
+    """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
+    llvm_v8f64: str = ""
+    """The same bits for vectors of eight float64 on CPUs with AVX-512, by their own instruction."""
+    exact: Callable[..., Any] | None = None
+    """The meaning on mpmath's numbers, unless `symgrad.expr.meaning.exact` has it."""
+    sympy: Callable[..., Any] | None = None
+    """The meaning in SymPy; without it there, it gets a function of the row's name and partials."""
+    scipy: bool = False
+    """Whether ``scipy.special`` has a ufunc of this name and these arguments."""
+    cost: int = 1
+    interval: Callable[..., tuple[float, float]] | None = None
+    """The `symgrad.expr.ops.interval` of its values by those of its arguments."""
+    definition: Callable[..., Any] | None = None
+    """What kernels compute for it, by other rows, unless `symgrad.mathlib` defines it."""
+    public: bool = False
+    """Whether it is a function of `symgrad` for users."""
+    parameters: int = 0
+    """How many of the first arguments there is no derivative by: asking for one is an error."""
+    commutative: bool = False
+    transcendental: bool = False
+    transparent: bool = False
+    """Whether the value is the first argument: the row is there for its derivative only."""
+    whole: bool = False
+    """Whether integers, of which no kernel has any, give an integer: an index, say."""
+    constant: bool = False
+    """Whether it is a leaf whose value the node itself says."""
+    domain: str = ""
+    edges: str = ""
+    points: tuple[tuple[float, ...], ...] = ()
+    latex: str = ""
+    arity: int = field(init=False)
+    result: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        arguments, result = self.signature.split("->")
+        object.__setattr__(self, "arity", len(arguments))
+        object.__setattr__(self, "result", result)
+
+    def __call__(self, *args: Any) -> Any:
+        """The expression ``op(*args)``, or, of numbers alone, what the reference makes of them."""
+        for a in args:
+            if isinstance(a, Handle):
+                return a.build(self, args)
+        kinds = self.signature
+        values = [_DOUBLES[kinds[k]](real_number(a)) for k, a in enumerate(args)]
+        with np.errstate(all="ignore"):
+            return np.asarray(self.reference(*values)).item()
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class Handle:
+    """A node of a graph, and a share in the graph's life."""
+
+    __slots__ = ("graph", "id")
+    is_integer: ClassVar[bool] = False
+    """Whether it is an integer of the user's."""
+
+    def __init__(self, graph: Graph, i: int) -> None:
+        self.graph = graph
+        self.id = i
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The expression ``op(*args)`` in this handle's graph."""
+        raise NotImplementedError
+
+    def choose(self, name: str, args: Sequence[Any]) -> Any:
+        """A choice between integers, by this name; None if there is none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A cotangent that is ``value`` where the condition holds, and 0 elsewhere whatever it is.
+
+    Differentiation keeps the condition beside the value and selects last of all: selecting first
+    and multiplying by a partial later would make NaN of 0 * inf in the branch not taken.
+    """
+
+    condition: Any
+    value: Any
+
+
+_DOUBLES: Final[dict[str, Callable[[Any], Any]]] = {
+    "f": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32,
+}  # fmt: skip
+"""NumPy's scalars for numbers of each type."""
+
+
+def real_number(value: Any) -> float:
+    """The value as a double; a clear error for what is not one real number."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
+        value, np.complexfloating
+    ):
+        kind, remedy = type(value).__name__, ""
+        if isinstance(value, numbers.Complex):
+            remedy = ": expressions are real; write the real and the imaginary part as two of them"
+        raise InputTypeError(located(f"cannot use {value!r} ({kind}) as a real number{remedy}"))
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InputError(located(f"{str(value)[:20]}... is beyond the range of a float")) from error
+
+
+def _leaf(signature: str) -> Callable[..., Any]:
+    def reference(*_: Any) -> Any:
+        raise AssertionError(f"a leaf {signature} has no arguments to compute from")
+
+    return reference
+
+
+def _constant(name: str, kind: str) -> Op:
+    return Op(name=name, signature=f"->{kind}", reference=_leaf(name), constant=True)
+
+
+def _leaves_of(name: str) -> dict[str, Op]:
+    """A leaf of each type that values of regions have."""
+    return {
+        kind: Op(name=f"{name}_{kind}", signature=f"->{kind}", reference=_leaf(name))
+        for kind in "bufFW"
+    }
+
+
+CONST: Final = _constant("const", "f")
+INTEGER: Final = _constant("integer", "i")
+WORD: Final = _constant("word", "u")
+TRUTH: Final = _constant("truth", "b")
+INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
+
+INPUTS: Final = _leaves_of("input") | {"f": INPUT}
+"""Inputs by their types, ``(op, number)``; of an array ``(op, number, length)``."""
+
+ANY_INPUT: Final = frozenset(INPUTS.values())
+
+HOLES: Final = _leaves_of("hole")
+"""What stands, while a region is traced, for an input of it: see `region.hole`."""
+
+LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *INPUTS.values(), *HOLES.values())
+ARRAYS: Final = "FW"
+"""The types of arrays."""
+STRUCTURED: Final = ARRAYS + "t"
+"""The types of what no single instruction computes: arrays, and results of loops and choices."""
+
+
+class Graph:
+    """An arena of hash-consed nodes.
+
+    Invariants:
+      1. The arguments of node i are ids smaller than i: arena order is topological order.
+      2. No two nodes are equal, so equal expressions have equal ids.
+      3. A commutative node's arguments are in ascending order of their ids.
+      4. ``places[i]`` is the number, in ``sources``, of the line that made node i; 0 is none.
+      5. Nodes are only ever appended. One thread at a time builds a graph; any number may read it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_floats",
+        "checkpoint",
+        "derived",
+        "index",
+        "known",
+        "names",
+        "nodes",
+        "place",
+        "places",
+        "repeats",
+        "sources",
+        "strips",
+        "tracing",
+    )
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.places: list[int] = []
+        self.names: list[str] = []
+        """Input names, by input number."""
+        self.sources: list[Any] = [None]
+        """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
+        self.known: dict[tuple[int, int], int] = {}
+        self.strips: dict[int, int] = {}
+        """For results of loops, those of loops in strips that do the same, and are transposed."""
+        self.checkpoint: Any = "auto"
+        """What loops keep for their transposes: see `symgrad.expr.derivatives.strips`."""
+        self.derived: list[range] = []
+        """The nodes that differentiation made, and nobody wrote."""
+        self.repeats: list[tuple[int, int, int]] | None = None
+        """If they are noted, nodes that were there when they were made once more: how many nodes
+        there were then, which node it is, and the place."""
+        self.place = 0
+        """The place that new nodes get."""
+        self.tracing = True
+        """Whether new nodes are the user's, so that their lines are looked up."""
+        self.index: dict[Node, int] = {}
+        """The ids of the nodes."""
+        self._floats: dict[float, int] = {}
+
+    @classmethod
+    def of(
+        cls, nodes: list[Node], places: list[int], names: Sequence[str], sources: list[Any]
+    ) -> Graph:
+        """The graph of these nodes, for which the invariants hold; it is the user's no more."""
+        graph = cls.__new__(cls)
+        graph.__setstate__(
+            {"nodes": nodes, "places": places, "names": list(names), "sources": sources}
+        )
+        return graph
+
+    def copy(self) -> Graph:
+        """The same nodes in an arena of its own, which is the user's no more."""
+        made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
+        made.derived, made.strips = list(self.derived), dict(self.strips)
+        made.checkpoint = self.checkpoint
+        return made
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Graph of {len(self.nodes)} nodes, {len(self.names)} inputs>"
+
+    def intern(self, node: Node) -> int:
+        """The id of this node, made now unless it exists; commutative arguments are in order."""
+        new = len(self.nodes)
+        found = self.index.setdefault(node, new)
+        if found == new:
+            self.nodes.append(node)
+            self.places.append(self.place)
+        elif self.repeats is not None:
+            self.repeats.append((new, found, self.place))
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "index":
+            raise AttributeError(name)
+        self.index = {node: i for i, node in enumerate(self.nodes)}
+        return self.index
+
+    def release(self) -> None:
+        """Give back the memory that only building needs; it is made again if more is built."""
+        self._floats = {}
+        self.known = {}
+        self.index = {}
+        del self.index
+
+    def add(self, op: Op, *args: int) -> int:
+        """The id of ``op(*args)``."""
+        if op.commutative and args[0] > args[1]:
+            args = (args[1], args[0], *args[2:])
+        return self.intern((op, *args))
+
+    def find(self, op: Op, *args: int) -> int | None:
+        """The id of ``op(*args)``, if there is such a node."""
+        if op.commutative and args[0] > args[1]:
+            args = (args[1], args[0], *args[2:])
+        return self.index.get((op, *args))
+
+    def constant(self, value: float) -> int:
+        """The id of a float constant."""
+        found = self._floats.get(value) if value else None
+        if found is None:
+            found = self.intern((CONST, float_bits(value)))
+            if value:
+                self._floats[value] = found
+        return found
+
+    def input(self, name: str, kind: str = "f", length: int | None = None) -> int:
+        """The id of a new input; only those of a region are of other types than float."""
+        self.names.append(name)
+        size = () if length is None else (length,)
+        return self.intern((INPUTS[kind], len(self.names) - 1, *size))
+
+    def input_named(self, name: str) -> int:
+        """The id of the input of this name."""
+        if name not in self.names:
+            raise InputError(f"there is no variable named {name!r}")
+        return self.intern((INPUT, self.names.index(name)))
+
+    def args(self, i: int) -> Sequence[int]:
+        """The argument ids of node i; none for a leaf."""
+        node = self.nodes[i]
+        return node[1:] if node[0].arity else ()
+
+    def type(self, i: int) -> str:
+        """The type of node i: f, b, i, u, F, W or t, as in the signature of an `Op`."""
+        return self.nodes[i][0].result
+
+    def value(self, i: int) -> float | None:
+        """The value of a float constant, None for any other node."""
+        node = self.nodes[i]
+        return bits_float(node[1]) if node[0] is CONST else None
+
+    def place_of(self, i: int) -> Place | None:
+        """The user's line that made node i, if it is known; call ``resolve_places`` first."""
+        return self.sources[self.places[i]]
+
+    @staticmethod
+    def leaf_value(node: Node) -> float | int:
+        """The value of a constant leaf."""
+        return bits_float(node[1]) if node[0] is CONST else node[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "places": self.places,
+            "names": self.names,
+            "sources": self.sources,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
+        self.strips, self.repeats, self.checkpoint = {}, None, "auto"
+
+
+class paused_gc(ContextDecorator):
+    """No garbage collection within, or in a function that this decorates.
+
+    Graphs have no cycles, and walking them is most of its cost.
+    """
+
+    def _recreate_cm(self) -> paused_gc:
+        return paused_gc()
+
+    def __enter__(self) -> None:
+        self._enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._enabled:
+            gc.enable()

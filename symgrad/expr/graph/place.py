@@ -1,0 +1,180 @@
+"""Where in the user's program a node was made: cheap to note, resolved when somebody asks."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[2])
+_NUMPY: Final = os.path.dirname(os.path.abspath(np.__file__))
+_SCIPY: Final = os.path.join(os.path.dirname(_NUMPY), "scipy", "")
+_INSIDE: Final = (
+    os.path.join(_PACKAGE, "expr", ""),
+    os.path.join(_PACKAGE, "mathlib", ""),
+    os.path.join(_NUMPY, ""),
+    _SCIPY,
+)
+
+
+MOST_RESOLVED: Final = 4096
+"""Instructions whose lines are remembered, since functions are traced again and again."""
+
+_resolved: dict[tuple[int, int], tuple[CodeType, Place]] = {}
+"""By the id of a code object, which is held with the line, and an instruction of it."""
+
+Positions = list[tuple[int | None, int | None, int | None, int | None]]
+"""First line, last line, first column and end column of each instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program: where a node was made."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f'{self.file}:{self.line}: "{self.text}"' if self.text else f"{self.file}:{self.line}"
+        )
+
+
+class Sources(Protocol):
+    """The lines that a graph knows of: see `Graph`."""
+
+    known: dict[tuple[int, int], int]
+    sources: list[Any]
+    place: int
+    tracing: bool
+
+
+@lru_cache(maxsize=4096)
+def _is_inside(file: str) -> bool:
+    return file.startswith(_INSIDE)
+
+
+def user_frame(depth: int) -> FrameType | None:
+    """The innermost frame that belongs neither to this library nor to NumPy or SciPy."""
+    frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and _is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def scipy_function() -> str:
+    """The name of SciPy's function that the user's program is in; none: empty."""
+    frame, name = sys._getframe(1), ""  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_SCIPY) else name
+        frame = frame.f_back
+    return name
+
+
+def scipy_call(error: BaseException) -> tuple[str, Place] | None:
+    """SciPy's function in whose code an exception was raised, and the user's line that called it.
+
+    None if it was raised elsewhere.
+    """
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    inside = [code.co_filename.startswith(_SCIPY) for code, _ in frames]
+    if not inside or not inside[-1]:
+        return None
+    first = inside.index(True)
+    code, line = frames[max(first - 1, 0)]
+    text = linecache.getline(code.co_filename, line).strip()
+    return frames[first][0].co_name, Place(code.co_filename, line, text)
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The line of the user's program that raised an exception; None if it was raised elsewhere."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
+    return None if _is_inside(file) else Place(file, line, linecache.getline(file, line).strip())
+
+
+def place_here(graph: Sources) -> int:
+    """The number, in ``graph.sources``, of the instruction that the user's program is at."""
+    frame = user_frame(3)
+    if frame is None:
+        return 0
+    code, at = frame.f_code, frame.f_lasti
+    key = (id(code), at)  # the code object is kept by ``sources``; hashing it would read all of it
+    found = graph.known.get(key)
+    if found is None:
+        graph.known[key] = found = len(graph.sources)
+        graph.sources.append((code, at))
+    return found
+
+
+class OnePlace:
+    """A context in which all nodes get the place that the user's program is at now."""
+
+    __slots__ = ("_graph", "_tracing")
+
+    def __init__(self, graph: Sources | None) -> None:
+        self._graph, self._tracing = graph, graph is not None and graph.tracing
+
+    def __enter__(self) -> None:
+        if self._graph is not None and self._tracing:
+            self._graph.place, self._graph.tracing = place_here(self._graph), False
+
+    def __exit__(self, *_: object) -> None:
+        if self._graph is not None:
+            self._graph.tracing = self._tracing
+
+
+def caller() -> tuple[Place, str] | None:
+    """The line of the user's program that is running now, and the part of it that is."""
+    frame = user_frame(2)
+    if frame is None:
+        return None
+    positions = list(frame.f_code.co_positions())
+    place = place_of(frame.f_code, frame.f_lasti, positions)
+    start, end, left, right = positions[frame.f_lasti // 2]
+    if start != end or left is None or right is None:
+        return place, place.text
+    line = linecache.getline(place.file, place.line).encode()
+    return place, line[left:right].decode(errors="replace")
+
+
+def describe(f: Callable[..., Any]) -> str:
+    """The function's name and where it is written."""
+    name = getattr(f, "__qualname__", repr(f))
+    code = getattr(inspect.unwrap(f), "__code__", None) if callable(f) else None
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+
+
+def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:
+    """The source line of an instruction (its byte offset) of a code object."""
+    line = positions[instruction // 2][0] or code.co_firstlineno
+    return Place(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
+
+
+def resolve_places(graph: Sources) -> None:
+    """Replace the code objects in ``graph.sources`` by the lines they stand for."""
+    positions: dict[int, Positions] = {}
+    if len(_resolved) > MOST_RESOLVED:
+        _resolved.clear()
+    for k, source in enumerate(graph.sources):
+        if isinstance(source, tuple):
+            code, at = source
+            found = _resolved.get((id(code), at))
+            if found is None:
+                if id(code) not in positions:
+                    positions[id(code)] = list(code.co_positions())
+                found = code, place_of(code, at, positions[id(code)])
+                _resolved[id(code), at] = found
+            graph.sources[k] = found[1]
+    graph.known.clear()

@@ -1,0 +1,97 @@
+"""The nodes of a graph made again, in another or otherwise: the one loop of all such passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from symgrad.expr.graph.node import ANY_INPUT, Graph, Node
+from symgrad.expr.graph.reach import inputs_of
+
+Make = Callable[..., int]
+"""``make(op, *arguments)``, of ids in the new graph, is the id there of what stands for a node."""
+
+Ids = list[int] | dict[int, int]
+"""What stands for the nodes of a graph in another, by their ids."""
+
+_NO_MAKES: Final[Mapping[int, Make]] = MappingProxyType({})
+_NO_LEAVES: Final[Mapping[Node, Node]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A graph that is made from another, and the ids there of the nodes of that one."""
+
+    graph: Graph
+    ids: Ids
+
+    def of(self, roots: Iterable[int]) -> tuple[Graph, list[int]]:
+        """The new graph, and what stands for the roots there."""
+        return self.graph, [self.ids[i] for i in roots]
+
+
+def outline(graph: Graph, inputs: Iterable[int] | None = None) -> Copy:
+    """The start of a copy: all inputs of a graph, or these, in order, and its lines; no more.
+
+    The new graph is not the user's: no lines are looked up for it.
+    """
+    made, ids = Graph(), [-1] * len(graph)
+    made.tracing, made.sources = False, graph.sources
+    for i in inputs_of(graph) if inputs is None else inputs:
+        op, number, *length = graph.nodes[i]
+        ids[i] = made.input(graph.names[number], op.result, *length)
+    return Copy(made, ids)
+
+
+def rebuild(
+    graph: Graph,
+    order: Iterable[int],
+    copy: Copy,
+    make: Make | None = None,
+    changed: Mapping[int, Make] = _NO_MAKES,
+    leaves: Mapping[Node, Node] = _NO_LEAVES,
+) -> Copy:
+    """Make nodes of a graph again, each of what its arguments have become, and return the copy.
+
+    Nodes stay as they are, unless ``make``, ``changed`` or ``leaves`` say otherwise, and keep their
+    lines if the new graph knows the same ones. Linear in the length of ``order``.
+
+    Args:
+        graph: where the nodes are.
+        order: their ids, ascending. Inputs, and what nodes need besides, are in the copy already.
+        copy: what there is so far; it is added to.
+        make: makes operations.
+        changed: makes single nodes, by their ids, rather than ``make``.
+        leaves: constants that become others.
+    """
+    target, ids, nodes = copy.graph, copy.ids, graph.nodes
+    made, lines, known = target.nodes, target.places, target.index
+    places = graph.places if target.sources is graph.sources else [target.place] * len(graph)
+    default, before = make or target.add, target.place
+    for i in order:
+        node = nodes[i]
+        op = node[0]
+        if op.arity == 2:  # as the next, but most are: in half the time
+            _, a, b = node
+            node = (op, ids[a], ids[b])
+        elif op.arity:
+            node = (op, *[ids[a] for a in node[1:]])
+        elif op in ANY_INPUT:
+            continue
+        else:
+            node = leaves.get(node, node)
+        if (make or i in changed) and op.arity:
+            target.place = places[i]
+            ids[i] = changed.get(i, default)(*node)
+            continue
+        if op.commutative and node[1] > node[2]:
+            node = (op, node[2], node[1], *node[3:])
+        new = len(made)
+        ids[i] = found = known.setdefault(node, new)  # as `Graph.intern` does
+        if found == new:
+            made.append(node)
+            lines.append(places[i])
+    target.place = before
+    return copy

@@ -1,0 +1,339 @@
+"""Regions, graphs that stand on their own, and the operations made of them: loops and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+from symgrad.errors import UnsupportedError
+from symgrad.expr.graph.arrays import size_of
+from symgrad.expr.graph.node import HOLES, INPUTS, STRUCTURED, Graph, Op
+from symgrad.expr.graph.place import Place, resolve_places
+from symgrad.expr.graph.reach import flags, heads, reachable
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of values as a graph of its own: the body of a loop, or the sides of a choice.
+
+    Invariants:
+      1. ``params[k]`` is input number k of the graph, of any type, and there are no other inputs.
+      2. What the yields need are these inputs, constants, and operations on them.
+      3. Nothing is added to the graph. Who builds on it takes a `copy`.
+    """
+
+    graph: Graph
+    params: tuple[int, ...]
+    yields: tuple[int, ...]
+
+    @cached_property
+    def cost(self) -> int:
+        """What its operations cost, in additions."""
+        nodes = self.graph.nodes
+        return sum(
+            nodes[i][0].cost for i in reachable(self.graph, self.yields) if nodes[i][0].arity
+        )
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What it computes, and whose lines its places are."""
+        return tuple(self.graph.nodes), self.params, self.yields, id(self.graph.sources)
+
+    def types(self, ids: Sequence[int]) -> str:
+        """The types of some of its nodes."""
+        return "".join(self.graph.type(i) for i in ids)
+
+    def copy(self) -> Graph:
+        """Its nodes in an arena to build on."""
+        made = self.graph.copy()
+        made.sources = self.graph.sources
+        return made
+
+    def __reduce__(self) -> Any:
+        return Region, (self.graph, self.params, self.yields)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True, repr=False)
+class Loop(Op):
+    """``loop(lo, hi, *inits, *captures)``: what a region makes of the inits, turn by turn.
+
+    The region's parameters are the counter, the carries and the captures; it yields the next
+    carries and, with ``test``, whether the turn is taken at all: the loop ends where it is not.
+    The counter k is lo, lo + 1, .., hi - 1, or ``down`` from hi - 1 to lo. No loop takes more than
+    ``most`` turns; None says that nobody knows how many.
+    """
+
+    body: Region
+    carries: int
+    test: bool
+    down: bool
+    most: int | None
+
+    def split(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What belongs to the carries, and what to the captures."""
+        return list(values[: self.carries]), list(values[self.carries :])
+
+    def __reduce__(self) -> Any:
+        return loop_op, (self.body, self.carries, self.test, self.down, self.most)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True, repr=False)
+class Choice(Op):
+    """``choice(condition, *captures)``: the results of one side of a region; only it is computed.
+
+    The region's parameters are the captures. It yields the ``results`` of the side where the
+    condition holds, and then those of the other.
+    """
+
+    body: Region
+    results: int
+
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What the region yields where the condition holds, and where it does not."""
+        return self.body.yields[: self.results], self.body.yields[self.results :]
+
+    def __reduce__(self) -> Any:
+        return choice_op, (self.body, self.results)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True, repr=False)
+class Pick(Op):
+    """The result number ``index`` of a loop or a choice; TURNS: how many turns the loop took."""
+
+    index: int
+
+    def origin(self, graph: Graph, i: int) -> tuple[Graph, int]:
+        """Of which node, and in which graph, the result of node i that is an array is a version."""
+        op, *args = graph.nodes[i]
+        if isinstance(op, Loop):
+            return graph, args[2 + self.index]
+        return op.body.graph, op.body.yields[self.index]
+
+    def __reduce__(self) -> Any:
+        return pick_op, (self.index, self.result)
+
+
+Regional = (Loop, Choice)
+"""The operations that have a region, ``body``."""
+
+TURNS: Final = -1
+"""The index of the turns that a loop took, among its results."""
+
+# --- equal operations are one ---------------------------------------------------------------------
+
+_Kind = TypeVar("_Kind", Loop, Choice, Pick)
+_known: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+"""By their content, for as long as a graph has them."""
+
+
+def _meaning(*_: Any) -> Any:
+    raise AssertionError("regions are evaluated by evaluate_graph")
+
+
+def _interned(kind: type[_Kind], key: tuple[Any, ...], signature: str, **said: Any) -> _Kind:
+    found = _known.get((kind, key))
+    if found is None:
+        name = kind.__name__.lower()
+        made = kind(name=name, signature=signature, reference=_meaning, **said)
+        found = _known.setdefault((kind, key), made)
+    return found
+
+
+def loop_op(
+    body: Region, carries: int, test: bool = False, down: bool = False, most: int | None = None
+) -> Loop:
+    """The loop with this region; equal ones of one program are the same."""
+    kinds, cost = body.types(body.params[1:]), body.cost * (1 if most is None else most)
+    return _interned(
+        Loop, (body.key, carries, test, down, most), f"uu{kinds}->t", cost=cost,
+        body=body, carries=carries, test=test, down=down, most=most,
+    )  # fmt: skip
+
+
+def choice_op(body: Region, results: int) -> Choice:
+    """The choice between the sides of this region; equal ones of one program are the same."""
+    kinds = body.types(body.params)
+    return _interned(
+        Choice, (body.key, results), f"b{kinds}->t", cost=body.cost, body=body, results=results
+    )
+
+
+def pick_op(index: int, kind: str) -> Pick:
+    """The operation that gives the result of this number and this type."""
+    return _interned(Pick, (index, kind), f"t->{kind}", cost=0, index=index)
+
+
+def pick(graph: Graph, i: int, index: int, kind: str) -> int:
+    """The result of this number, of this type, of a loop or a choice."""
+    return graph.add(pick_op(index, kind), i)
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+_opened: WeakSet[Graph] = WeakSet()
+"""Graphs in which there have been open leaves."""
+
+
+def has_holes(graph: Graph) -> bool:
+    """Whether a region has ever been traced in this graph."""
+    return graph in _opened
+
+
+def hole(graph: Graph, kind: str, length: int | None = None, name: str = "") -> int:
+    """A new leaf that stands for a parameter of a region that is not closed yet."""
+    size = () if length is None else (length,)
+    _opened.add(graph)
+    return graph.intern((HOLES[kind], len(graph), name, *size))
+
+
+def close(
+    graph: Graph,
+    params: Sequence[int],
+    roots: Sequence[int],
+    replace: Mapping[int, int] | None = None,
+    capture: Callable[[int], bool] | None = None,
+) -> tuple[Region, list[int]]:
+    """The region of these roots, and the nodes outside that it captures.
+
+    Its parameters are the nodes ``params`` and after them those that it needs of which ``capture``
+    says that they lie outside. ``replace`` stands nodes in for others. Constants are copied.
+    """
+    closing = _Closing(graph, replace or {}, capture)
+    ids = [closing.take(p) for p in params]
+    for root in roots:
+        closing.visit(root)
+    made = closing.finished()
+    ids += [closing.new[i] for i in closing.captured]
+    return Region(made, tuple(ids), tuple(closing.new[r] for r in roots)), closing.captured
+
+
+class _Closing:
+    """A region that is being closed: ``new`` are the ids there of nodes of the graph."""
+
+    def __init__(
+        self, graph: Graph, replace: Mapping[int, int], capture: Callable[[int], bool] | None
+    ) -> None:
+        self.graph, self._replace, self._capture = graph, replace, capture
+        self.made = Graph()
+        self.made.tracing, self.made.sources = False, graph.sources
+        self.new: dict[int, int] = {}
+        self.captured: list[int] = []
+        self._derived = flags(graph, graph.derived)
+        self._begun: set[int] = set()
+
+    def take(self, i: int) -> int:
+        """A parameter for node i."""
+        name = name_of(self.graph, i) or f"c{len(self.made.names)}"
+        new = self.made.input(name, self.graph.type(i), size_of(self.graph, i))
+        self.new[i] = new
+        return new
+
+    def visit(self, root: int) -> None:
+        """Copy what a root needs, arguments first."""
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            missing = () if i in self.new else self._missing(i)
+            if missing:
+                assert i not in self._begun, f"node {i} depends on what stands in for it"
+                self._begun.add(i)
+                stack += missing
+            else:
+                stack.pop()
+
+    def _missing(self, i: int) -> list[int]:
+        """What has to be copied before node i; if nothing has, it is copied now."""
+        node = self.graph.nodes[i]
+        if i in self._replace:
+            other = self._replace[i]
+            if other in self.new:
+                self.new[i] = self.new[other]
+            return [] if other in self.new else [other]
+        if node[0].constant:
+            self.new[i] = self.made.intern(node)
+            return []
+        if self._capture is not None and self._capture(i):
+            self.captured.append(i)
+            self.take(i)
+            return []
+        assert node[0].arity, f"node {i}, {node[0].name}, is open"
+        missing = [a for a in node[1:] if a not in self.new]
+        if not missing:
+            self._copy(i, node)
+        return missing
+
+    def _copy(self, i: int, node: tuple[Any, ...]) -> None:
+        made, before = self.made, len(self.made)
+        made.place = self.graph.places[i]
+        self.new[i] = made.add(node[0], *[self.new[a] for a in node[1:]])
+        if self._derived[i] and self.new[i] == before:
+            start = made.derived.pop().start if self._goes_on(before) else before
+            made.derived.append(range(start, before + 1))
+
+    def _goes_on(self, new: int) -> bool:
+        """Whether the last range of derived nodes ends where a new node stands."""
+        return bool(self.made.derived) and self.made.derived[-1].stop == new
+
+    def finished(self) -> Graph:
+        """The graph of the region."""
+        self.made.place = 0
+        self.made.release()
+        return self.made
+
+
+def name_of(graph: Graph, i: int) -> str:
+    """What an input, or a parameter of a region that is open, is called; empty for other nodes."""
+    op, *payload = graph.nodes[i]
+    if op is INPUTS.get(op.result):
+        return graph.names[payload[0]]
+    return payload[1] if op is HOLES.get(op.result) else ""
+
+
+def has_regions(graph: Graph) -> bool:
+    """Whether there is a loop or a choice in a graph, needed or not; far quicker than a walk."""
+    return any(op.__class__ in Regional for op in heads(graph))
+
+
+def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:
+    """The regions of all loops and choices that the roots need, those within others too."""
+    for i in reachable(graph, roots) if has_regions(graph) else ():
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            yield op.body
+            yield from regions(op.body.graph, op.body.yields)
+
+
+def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
+    """Refuse loops, choices and arrays where nothing can be made of them yet.
+
+    Raises:
+        UnsupportedError: it says of ``what`` nothing can be, and names the line of the loop.
+    """
+    concerned = [i for i in reachable(graph, roots) if graph.type(i) in STRUCTURED]
+    if not concerned:
+        return
+    resolve_places(graph)
+    of_loops = (i for i in concerned if isinstance(graph.nodes[i][0], Regional))
+    first = next(of_loops, concerned[0])
+    op, place = graph.nodes[first][0], _line_of(graph, first)
+    name = f"a {op.name}" if isinstance(op, Regional) else "an array"
+    raise UnsupportedError(
+        f"{what}: {name} cannot be part of it yet, as it can of kernels of points and of sums over "
+        "rows of data that look nothing up; Python's for, with roll=False, writes the turns "
+        "out, and sg.where "
+        "computes both sides" + (f"\n  at {place}" if place else "")
+    )
+
+
+def _line_of(graph: Graph, i: int) -> Place | None:
+    """The user's line that led to a node, or to what is in its region."""
+    op = graph.nodes[i][0]
+    found = graph.place_of(i)
+    if found or not isinstance(op, Regional):
+        return found
+    inner = (op.body.graph.place_of(j) for j in reachable(op.body.graph, op.body.yields))
+    return next((line for line in inner if line), None)

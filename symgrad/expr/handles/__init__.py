@@ -1,0 +1,1 @@
+"""What a traced function holds: expressions, arrays of them, integers, nests."""

@@ -1,0 +1,396 @@
+"""Arrays of expressions, also in memory, and what is done with them element by element."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.arrays import ADD_AT
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Graph, Handle, Op, real_number
+from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.handles.expression import Condition, as_float, lift
+from symgrad.expr.handles.versions import array_of
+from symgrad.expr.handles.view import View
+
+
+class ExprArray(np.ndarray):
+    """A NumPy object array of expressions (and numbers): what a traced function is given.
+
+    Indexing, slicing, iteration, arithmetic, ``@`` and NumPy's functions work as on numbers, but
+    that a number 0 among the elements of an array, as in a matrix that is mostly zeros, says that
+    nothing is there: in sums, differences and products of arrays it vanishes, also beside infinity
+    and NaN. A 0 that is no element of an array, as in ``0.0 * x``, is a number like others.
+
+    An index may be an expression, as the counter of a loop is: see `TracedArray`.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            if not takes_values(key):
+                raise
+            return in_memory(_graph_with(self, key), self)[key]
+
+    @property
+    def at(self) -> At:
+        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        return At(self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        try:
+            super().__setitem__(key, _as_elements(value))
+        except IndexError as error:
+            if not holds_expressions(key):
+                raise
+            what = "where v[k] = x puts its elements"
+            raise TraceError(located(unknown(what, "use v = v.at[k].set(x)"))) from error
+
+    def fill(self, value: Any) -> None:
+        """Put one expression, or number, everywhere."""
+        super().fill(_as_elements(value))
+
+    def __bool__(self) -> bool:
+        return bool(self.item()) if self.size == 1 else super().__bool__()
+
+
+def unknown(what: str, instead: str = "write turns out with Python's for") -> str:
+    """The message that something would have to be known of elements before there are values."""
+    return (
+        f"{what} depends on values where an index is a condition or an expression, as the counter "
+        f"of a loop is: {instead}, or use np.choose, or use sg.where"
+    )
+
+
+class TracedArray(NDArrayOperatorsMixin):
+    """An array that is kept in memory, so that an index may be an expression.
+
+    ``v[k]`` reads an array of expressions so, ``v.at[k].set(x)`` gives one, and loops carry them.
+    An index that is an expression is its nearest whole number, a negative one counts from the end,
+    and what is out of range is, as in JAX, the nearest element where it is read, and dropped where
+    it is written. Elsewhere, in arithmetic and in NumPy's functions, it is the array of all its
+    elements: a loop takes them one by one.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, k = sg.symbols("x k")
+        >>> a = sg.array([x, 2.0, 3.0]).at[k].add(10.0)
+        >>> sg.evaluate(a, {x: 1.0, k: 2.0})
+        array([ 1.,  2., 13.])
+    """
+
+    __slots__ = ("_elements", "view")
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._elements: ExprArray | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of its expressions."""
+        return self.view.array.graph
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return self.view.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.view.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.view.size
+
+    @property
+    def T(self) -> TracedArray:
+        """The same with its axes the other way round."""
+        return TracedArray(self.view.transposed())
+
+    @property
+    def at(self) -> At:
+        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        return At(self)
+
+    def elements(self) -> ExprArray:
+        """The array of all elements, each read at its place."""
+        if self._elements is None:
+            found = np.empty(self.size, dtype=object)
+            with OnePlace(self.graph):
+                found[:] = [self.view.array[place] for place in self.view.words()]
+            self._elements = found.reshape(self.shape).view(ExprArray)
+        return self._elements
+
+    def __getitem__(self, key: Any) -> Any:
+        several = [p for p in _parts(key) if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+        if several:
+            return _gathered(self, key)
+        part = TracedArray(self.view.part(key))
+        return part if part.shape else part.elements()[()]
+
+    def __len__(self) -> int:
+        return len(self.elements()) if not self.shape else self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.elements(), name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.elements(), dtype=dtype, subok=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*_as_elements_of(inputs), **_as_elements_of(options))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return func(*_as_elements_of(args), **_as_elements_of(kwargs))
+
+    def __bool__(self) -> bool:
+        return bool(self.elements())
+
+    def __repr__(self) -> str:
+        return f"<TracedArray of shape {self.shape}>"
+
+
+class At:
+    """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
+
+    __slots__ = ("_array", "_key")
+
+    def __init__(self, a: ExprArray | TracedArray, key: Any = ...) -> None:
+        self._array, self._key = a, key
+
+    def __getitem__(self, key: Any) -> At:
+        return At(self._array, key)
+
+    def get(self) -> Any:
+        """The elements themselves."""
+        return self._array[self._key]
+
+    def set(self, values: Any) -> Any:
+        """The array with these in their place."""
+        return self.apply(lambda _: values)
+
+    def add(self, values: Any) -> Any:
+        """The array with these added to them."""
+        if isinstance(self._array, ExprArray) and not takes_values(self._key):
+            return self.apply(lambda old: old + values)
+        return self._written(values, ADD_AT)
+
+    def subtract(self, values: Any) -> Any:
+        """The array with these subtracted from them."""
+        return self.apply(lambda old: old - values)
+
+    def multiply(self, values: Any) -> Any:
+        """The array with them multiplied by these."""
+        return self.apply(lambda old: old * values)
+
+    def divide(self, values: Any) -> Any:
+        """The array with them divided by these."""
+        return self.apply(lambda old: old / values)
+
+    def min(self, values: Any) -> Any:
+        """The array with the lesser of them and these."""
+        return self.apply(lambda old: call(ops.minimum, old, values))
+
+    def max(self, values: Any) -> Any:
+        """The array with the greater of them and these."""
+        return self.apply(lambda old: call(ops.maximum, old, values))
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """The array with what a function makes of them in their place."""
+        a, key = self._array, self._key
+        if isinstance(a, TracedArray) or takes_values(key):
+            return self._written(function(self.get()), None)
+        made = a.copy()
+        made[key] = function(a[key])
+        return made
+
+    def _written(self, values: Any, op: Op | None) -> Any:
+        """The array in memory with these written to it, in range."""
+        a, key = self._array, self._key
+        whole = in_memory(_graph_with(a, key), a).view
+        graph = whole.array.graph
+        part, made = whole.part(key), whole.array
+        given = np.broadcast_to(plain(values), part.shape)
+        for place, value in zip(part.words(), given.flat, strict=True):
+            new = as_float(lift(graph, value))
+            if part.inside is not None:
+                kept = 0.0 if op else made[place]
+                new = ops.where(Condition(graph, part.inside), new, kept)
+            made = op(made, place, new) if op else made.put(place, new)
+        return TracedArray(View.whole(made, whole.shape))
+
+
+def _graph_with(a: Any, key: Any) -> Graph:
+    """The graph of an array and of an index that is not all known."""
+    if isinstance(a, TracedArray):
+        return a.graph
+    found = next((e.graph for e in (*_each(key), *plain(a).flat) if isinstance(e, Handle)), None)
+    assert found is not None, "an index that is an expression is of a graph"
+    return found
+
+
+def in_memory(graph: Graph, a: Any) -> TracedArray:
+    """An array of expressions, or of numbers, in memory: all of one array, in order."""
+    if isinstance(a, TracedArray) and a.view.is_whole:
+        return a
+    found = plain(a)
+    with OnePlace(graph):
+        made = array_of(graph, list(found.flat))
+    return TracedArray(View.whole(made, found.shape))
+
+
+def _gathered(a: TracedArray, key: Any) -> ExprArray:
+    """The elements at arrays of indices, which stand before all others."""
+    parts = _parts(key)
+    given = [plain(p) for p in parts if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+    rest = parts[len(given) :]
+    if any(isinstance(p, (list, np.ndarray)) and np.ndim(p) for p in rest):
+        raise TraceError(located("arrays of indices stand before all other indices"))
+    places = np.broadcast_arrays(*[p.astype(object) for p in given])
+    found = [plain(a[(*here, *rest)]) for here in zip(*[p.flat for p in places], strict=True)]
+    inner = found[0].shape if found else ()
+    made = np.empty((len(found), *inner), dtype=object)
+    for k, one in enumerate(found):
+        made[k] = one[()] if not one.ndim else one
+    return made.reshape((*places[0].shape, *inner)).view(ExprArray)
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def takes_values(key: Any) -> bool:
+    """Whether an index holds expressions."""
+    return any(isinstance(e, Handle) for e in _each(key))
+
+
+def _each(key: Any) -> Iterator[Any]:
+    """All that stands in an index."""
+    for part in _parts(key):
+        if isinstance(part, slice):
+            yield from (part.start, part.stop, part.step)
+        else:
+            yield from plain(part).flat if isinstance(part, (list, np.ndarray)) else (part,)
+
+
+def _as_elements_of(given: Any) -> Any:
+    """Arguments of NumPy's, with the elements of arrays in memory for these."""
+    if isinstance(given, TracedArray):
+        return given.elements()
+    if isinstance(given, dict):
+        return {name: _as_elements_of(part) for name, part in given.items()}
+    return type(given)(map(_as_elements_of, given)) if type(given) in (list, tuple) else given
+
+
+def array(values: Any) -> ExprArray:
+    """An array of expressions from nested lists, arrays and expressions.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.array([[x, 1.0], [y, x * y]]).shape
+        (2, 2)
+    """
+    if isinstance(values, Handle):
+        result = np.empty((), dtype=object)
+        result[()] = values
+        return result.view(ExprArray)
+    if isinstance(values, TracedArray):
+        return values.elements()
+    return _unpacked(np.asarray(values, dtype=object)).view(ExprArray)
+
+
+def plain(value: Any) -> Any:
+    """As an ordinary object array, whose elements NumPy moves around without looking."""
+    if isinstance(value, Handle):
+        return np.asarray(array(value))
+    found = np.asarray(value)
+    return _unpacked(found) if found.dtype == object else found
+
+
+def _unpacked(a: np.ndarray) -> np.ndarray:
+    """Objects without arrays of no axes among them, as which NumPy keeps what stands in lists."""
+    if not any(isinstance(e, np.ndarray) for e in a.flat):
+        return a
+    result = np.empty(a.shape, dtype=object)
+    result.reshape(-1)[:] = [e[()] if isinstance(e, np.ndarray) else e for e in a.flat]
+    return result
+
+
+def _as_elements(value: Any) -> Any:
+    """What is put into an array: expressions and numbers, or arrays of them with axes."""
+    value = plain(value) if isinstance(value, (list, tuple, np.ndarray)) else value
+    return value[()] if isinstance(value, np.ndarray) else value
+
+
+def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
+    """``function`` of the elements of the broadcast arguments; a scalar if all are scalars."""
+    if all(isinstance(a, Handle) for a in arguments):
+        return function(*arguments)
+    arrays = [plain(a) for a in arguments]
+    if not any(a.ndim for a in arrays):
+        return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
+    shape, rows = _broadcast([a.astype(object) for a in arrays])
+    result = np.empty(shape, dtype=object)
+    with OnePlace(graph_of(arrays)):
+        result.reshape(-1)[:] = [function(*elements) for elements in zip(*rows, strict=False)]
+    return result.view(ExprArray)
+
+
+def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iterable[Any]]]:
+    """The shape of the broadcast arrays, and the elements of each: one for all without an end."""
+    shapes = {a.shape for a in arrays if a.ndim}
+    if len(shapes) > 1:
+        arrays = np.broadcast_arrays(*arrays)
+        shapes = {arrays[0].shape}
+    return shapes.pop(), [a.flat if a.ndim else itertools.repeat(a[()]) for a in arrays]
+
+
+def graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:
+    """The graph of the first expression in them."""
+    return next((e.graph for a in arrays for e in a.flat if isinstance(e, Handle)), None)
+
+
+def call(op: Op, *arguments: Any) -> Any:
+    """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
+    arguments = _as_elements_of(arguments)
+    arrays = any(isinstance(a, (list, tuple, np.ndarray)) for a in arguments)
+    if not arrays and any(isinstance(a, Handle) for a in arguments):
+        return op(*arguments)
+    if any(map(holds_expressions, arguments)):
+        return map_elements(op, *arguments)
+    with np.errstate(all="ignore"):
+        values = [_numbers(a, op.whole) for a in arguments]
+        return np.asarray(op.reference(*values))[()]
+
+
+def _numbers(values: Any, whole: bool) -> Any:
+    """The values as NumPy's floating-point numbers, or integers that may stay so."""
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "fiub":
+        numbers = np.reshape([real_number(v) for v in numbers.flat], numbers.shape)
+    if numbers.dtype.kind not in ("fiu" if whole else "f"):
+        numbers = numbers.astype(np.float64)
+    return numbers[()]
+
+
+def holds_expressions(a: Any) -> bool:
+    """Whether it is an expression, or an array of objects, as expressions are."""
+    if isinstance(a, (list, tuple, np.ndarray)):
+        return np.asarray(a).dtype == object
+    return isinstance(a, (Handle, TracedArray))

@@ -1,0 +1,380 @@
+"""Integers of 32 bits as expressions: words in the graph, with NumPy's arithmetic.
+
+A signed integer is the same word as the unsigned one of its bits. Sums, products and bits are the
+same of both; what differs is made of the rows that there are for words.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, NoReturn, Self
+
+import numpy as np
+
+from symgrad.errors import DifferentiationError, InputError, TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import WORD, Graph, Op
+from symgrad.expr.graph.place import OnePlace, resolve_places
+from symgrad.expr.handles.counter import largest
+from symgrad.expr.handles.expression import WRAP, Condition, Expr, Scalar, require_graph
+
+EXACT: Final = 2**24
+"""Words below it are float32 numbers."""
+
+SIGN: Final = 2**31
+"""The bit that is set in negative integers."""
+
+BITS: Final = 32
+
+
+def _operator(
+    op: Callable[[Any, Any], Any], of_reals: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """The operator of two integers of one type; of an integer and a real number that of reals."""
+
+    def method(self: Word, other: Any) -> Any:
+        same = self.same(other)
+        if same is not None:
+            with OnePlace(self.graph):
+                return op(self, same)
+        return NotImplemented if isinstance(other, np.ndarray) else of_reals(self.as_float(), other)
+
+    return method
+
+
+def _of_bits(op: Callable[[Any, Any], Any], shown: str) -> Callable[[Any, Any], Any]:
+    """An operator that real numbers do not have, but counters of loops."""
+
+    def refused(_: Any, other: Any) -> Any:
+        raise TraceError(
+            located(f"{shown} is for integers, not {other!r}: cast it by sg.int32 or sg.uint32")
+        )
+
+    integers = _operator(op, refused)
+
+    def method(self: Word, other: Any) -> Any:
+        counter = isinstance(other, Expr) and other.type == "f"
+        return integers(self, type(self)(self.graph, other.counter().id) if counter else other)
+
+    return method
+
+
+def _reflected(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def reflected(self: Word, other: Any) -> Any:
+        same = self.same(other)
+        if same is not None:
+            return method(same, self)
+        return NotImplemented if isinstance(other, np.ndarray) else method(other, self.as_float())
+
+    return reflected
+
+
+class Word(Scalar):
+    """An unsigned integer of 32 bits: one node of a graph.
+
+    Made by `uint32`. It takes Python's operators as NumPy's ``uint32`` does: results are modulo
+    2**32, ``//`` and ``%`` by 0 are 0, shifts by 32 and more give 0. With a real number, and
+    divided by ``/``, it is a real number; where it becomes one its derivative is 0.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> i = sg.uint32(x)
+        >>> sg.evaluate([i + 1, i // 3 << 4, (i ^ 5) % 4, 0.5 * i], {x: 20.5})
+        array([21., 96.,  1., 10.])
+    """
+
+    __slots__ = ()
+    type: ClassVar[str] = "u"
+    is_integer: ClassVar[bool] = True
+    name: ClassVar[str] = "uint32"
+    least: ClassVar[int] = 0
+
+    build = Expr.build
+
+    # what it is made of -------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, graph: Graph, value: int) -> Self:
+        """The integer as a constant.
+
+        Raises:
+            InputError: if it is none of this type.
+        """
+        if not cls.least <= value < cls.least + 2**BITS:
+            raise InputError(
+                located(f"{value} is no {cls.name}, which begins at {cls.least}: cast the other")
+            )
+        return cls(graph, graph.intern((WORD, value % 2**BITS)))
+
+    def same(self, other: Any) -> Self | None:
+        """The other operand as an integer of this type; None of a real number, or an array.
+
+        Raises:
+            TraceError: if it is an integer of the other type.
+        """
+        if isinstance(other, np.ndarray):
+            return None if other.ndim else self.same(other.item())
+        if isinstance(other, Word):
+            require_graph(self.graph, other)
+            if type(other) is not type(self):
+                raise TraceError(
+                    located(
+                        "an int32 and a uint32 have no type in common that a kernel has: cast one "
+                        "of them, as in sg.int32(i) or sg.uint32(i)"
+                    )
+                )
+            return other
+        if isinstance(other, Condition):
+            require_graph(self.graph, other)
+            return type(self)(self.graph, ops.word_where(other, self.number(1), self.number(0)).id)
+        is_whole = isinstance(other, (numbers.Integral, np.bool_))
+        return self.of(self.graph, int(other)) if is_whole else None
+
+    def number(self, value: int) -> Word:
+        """A constant, unsigned, of the same graph."""
+        return Word(self.graph, self.graph.intern((WORD, value)))
+
+    def bits(self) -> Word:
+        """The unsigned integer of the same bits."""
+        return Word(self.graph, self.id)
+
+    def _as_this(self, word: Word) -> Self:
+        return type(self)(self.graph, word.id)
+
+    def constant(self) -> int | None:
+        """Its bits, if they are known."""
+        op, *payload = self.graph.nodes[self.id]
+        return payload[0] if op is WORD else None
+
+    # what it becomes ----------------------------------------------------------------------------
+
+    def as_float(self) -> Expr:
+        """As a real number, rounded to the nearest that the kernel has."""
+        most = largest(self.graph, self.id)
+        return (ops.word_float if most is not None and most < EXACT else ops.uint32_float)(self)
+
+    def as_bound(self) -> Expr:
+        """As a real number of which loops know the integer that it was."""
+        return ops.word_float(self)
+
+    # arithmetic ---------------------------------------------------------------------------------
+
+    __add__ = _operator(lambda a, b: a._as_this(ops.word_add(a, b)), lambda a, b: a + b)
+    __sub__ = _operator(lambda a, b: a._as_this(ops.word_sub(a, b)), lambda a, b: a - b)
+    __mul__ = _operator(lambda a, b: a._as_this(ops.word_mul(a, b)), lambda a, b: a * b)
+    __floordiv__ = _operator(lambda a, b: a.quotient(b.divisor()), lambda a, b: a // b)
+    __mod__ = _operator(lambda a, b: a.remainder(b.divisor()), lambda a, b: a % b)
+    __truediv__ = _operator(lambda a, b: a.as_float() / b.as_float(), lambda a, b: a / b)
+    __and__ = _of_bits(lambda a, b: a._as_this(ops.word_and(a, b)), "&")
+    __or__ = _of_bits(lambda a, b: a._as_this(ops.word_or(a, b)), "|")
+    __xor__ = _of_bits(lambda a, b: a._as_this(ops.word_xor(a, b)), "^")
+    __lshift__ = _of_bits(lambda a, b: a.shifted(ops.word_shift_left, b), "<<")
+    __rshift__ = _of_bits(lambda a, b: a.shifted_down(b), ">>")
+
+    __radd__, __rmul__ = __add__, __mul__
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+    __rsub__, __rtruediv__ = _reflected(__sub__), _reflected(__truediv__)
+    __rfloordiv__, __rmod__ = _reflected(__floordiv__), _reflected(__mod__)
+    __rlshift__, __rrshift__ = _reflected(__lshift__), _reflected(__rshift__)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __neg__(self) -> Self:
+        return self._as_this(ops.word_sub(self.number(0), self))
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self
+
+    def __invert__(self) -> Self:
+        return self._as_this(ops.word_xor(self, self.number(2**BITS - 1)))
+
+    def __pow__(self, exponent: Any, modulus: None = None) -> Any:
+        if modulus is not None or not isinstance(exponent, numbers.Integral):
+            return pow(self.as_float(), exponent, modulus)
+        if exponent < 0:
+            raise InputError(located("an integer to a negative power is none: cast it first"))
+        result, square, rest = self.of(self.graph, 1), self, int(exponent)
+        with OnePlace(self.graph):
+            while rest:
+                result = result * square if rest & 1 else result
+                rest >>= 1
+                square = square * square if rest else square
+        return result
+
+    def __rpow__(self, base: Any) -> Any:
+        return base ** self.as_float()
+
+    def divisor(self) -> Self:
+        """Itself, if it may divide.
+
+        Raises:
+            InputError: if it is the constant 0.
+        """
+        if self.constant() == 0:
+            raise InputError(located("an integer is divided by 0"))
+        return self
+
+    def quotient(self, divisor: Any) -> Self:
+        """The quotient, rounded down; 0 where the divisor is."""
+        quotient, _ = divided(self.bits(), divisor.bits())
+        return self._as_this(quotient)
+
+    def remainder(self, divisor: Any) -> Self:
+        """What is left by the quotient; 0 where the divisor is."""
+        _, rest = divided(self.bits(), divisor.bits())
+        return self._as_this(rest)
+
+    def shifted(self, op: Op, by: Any) -> Self:
+        """Shifted as words are: 0 is left by shifts of 32 and more."""
+        count = by.constant()
+        if count is not None and count >= BITS:
+            return self.of(self.graph, 0)
+        if count is not None:
+            return self._as_this(op(self, by))
+        made = op(self.bits(), ops.word_and(by, self.number(BITS - 1)))
+        fits = ops.word_lt(by, self.number(BITS))
+        return self._as_this(ops.word_where(fits, made, self.number(0)))
+
+    def shifted_down(self, by: Any) -> Self:
+        """Divided by 2**by, rounded down."""
+        return self.shifted(ops.word_shift_right, by)
+
+    # comparisons and choices --------------------------------------------------------------------
+
+    __lt__ = _operator(lambda a, b: ops.word_lt(a.order(), b.order()), lambda a, b: a < b)
+    __gt__ = _operator(lambda a, b: ops.word_lt(b.order(), a.order()), lambda a, b: a > b)
+    __le__ = _operator(lambda a, b: ~ops.word_lt(b.order(), a.order()), lambda a, b: a <= b)
+    __ge__ = _operator(lambda a, b: ~ops.word_lt(a.order(), b.order()), lambda a, b: a >= b)
+    __eq__ = _operator(lambda a, b: ops.word_eq(a, b), lambda a, b: a == b)  # type: ignore[assignment]
+    __ne__ = _operator(lambda a, b: ~ops.word_eq(a, b), lambda a, b: a != b)  # type: ignore[assignment]
+
+    def is_true(self) -> Condition:
+        """Whether it is not 0."""
+        return ~ops.word_eq(self, self.number(0))
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.id))
+
+    def order(self) -> Word:
+        """A word that is below another's where this integer is below that one."""
+        return self.bits()
+
+    def choose(self, name: str, args: Sequence[Any]) -> Any:
+        """``where``, ``minimum`` or ``maximum`` of integers; None if an argument is none."""
+        *condition, a, b = args
+        first, second = self.same(a), self.same(b)
+        if first is None or second is None:
+            return None
+        chosen = condition or [first < second if name == "minimum" else second < first]
+        return self._as_this(ops.word_where(*chosen, first.bits(), second.bits()))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({Expr(self.graph, self.id)!r})"
+
+
+class SignedWord(Word):
+    """A signed integer of 32 bits, made by `int32`: with operators as NumPy's ``int32`` has.
+
+    Results are modulo 2**32, between -2**31 and 2**31 - 1. ``//`` rounds down, ``%`` has the
+    divisor's sign, and both are 0 where the divisor is; ``>>`` keeps the sign.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> i = sg.int32(x)
+        >>> sg.evaluate([i // 4, i % 4, i >> 1, abs(i), i < -6], {x: -7.0})
+        array([-2.,  1., -4.,  7.,  1.])
+    """
+
+    __slots__ = ()
+    name: ClassVar[str] = "int32"
+    least: ClassVar[int] = -SIGN
+
+    def sign(self) -> Word:
+        """All bits set where it is negative, and none elsewhere."""
+        zero = self.number(0)
+        return ops.word_sub(zero, ops.word_shift_right(self.bits(), self.number(BITS - 1)))
+
+    def is_negative(self) -> Condition:
+        """Whether it is below 0."""
+        return ops.word_lt(self.number(SIGN - 1), self.bits())
+
+    def magnitude(self) -> Word:
+        """Its absolute value, which of -2**31 is 2**31."""
+        sign = self.sign()
+        return ops.word_sub(ops.word_xor(self.bits(), sign), sign)
+
+    def as_float(self) -> Expr:
+        """As a real number, rounded to the nearest that the kernel has."""
+        return ops.int32_float(self)
+
+    as_bound = as_float
+
+    def __abs__(self) -> Self:
+        with OnePlace(self.graph):
+            return self._as_this(self.magnitude())
+
+    def quotient(self, divisor: Any) -> Self:
+        """The quotient, rounded down; 0 where the divisor is."""
+        size, rest = divided(self.magnitude(), divisor.magnitude())
+        up = ops.word_min(rest, self.number(1))
+        down = ops.word_sub(self.number(0), ops.word_add(size, up))
+        unlike = SignedWord(self.graph, ops.word_xor(self.bits(), divisor.bits()).id)
+        return self._as_this(ops.word_where(unlike.is_negative(), down, size))
+
+    def remainder(self, divisor: Any) -> Self:
+        """What is left by the quotient; 0 where the divisor is."""
+        size, sign = divisor.magnitude(), divisor.sign()
+        _, rest = divided(self.magnitude(), size)
+        unlike = SignedWord(self.graph, ops.word_xor(self.bits(), divisor.bits()).id)
+        apart = unlike.is_negative() & ops.word_lt(self.number(0), rest)
+        found = ops.word_where(apart, ops.word_sub(size, rest), rest)
+        return self._as_this(ops.word_sub(ops.word_xor(found, sign), sign))
+
+    def shifted_down(self, by: Any) -> Self:
+        """Divided by 2**by, rounded down."""
+        sign = self.sign()
+        positive = self._as_this(ops.word_xor(self.bits(), sign))
+        return self._as_this(ops.word_xor(positive.shifted(ops.word_shift_right, by), sign))
+
+    def order(self) -> Word:
+        """A word that is below another's where this integer is below that one."""
+        return ops.word_xor(self.bits(), self.number(SIGN))
+
+
+WRAP["u"] = Word
+
+
+def refuse_integer(value: Scalar, what: str) -> NoReturn:
+    """Raise the error of a derivative of an integer, or by one.
+
+    Raises:
+        DifferentiationError: it shows the integer, and names its line.
+    """
+    resolve_places(value.graph)
+    place = value.graph.place_of(value.id)
+    raise DifferentiationError(
+        f"{what} is an integer, {value!r}, and there is no derivative of one, or by one: use "
+        "real numbers (sg.floor and % have derivatives), or x + sg.stop_gradient(i - x) for the "
+        "value of the integer i with the slope of x" + (f"\n  at {place}" if place else "")
+    )
+
+
+def divided(a: Word, b: Word) -> tuple[Word, Word]:
+    """Quotient and remainder; both 0 where b is 0."""
+    zero, one = a.number(0), a.number(1)
+    none = ops.word_lt(b, one)
+    safe = b if b.constant() else ops.word_where(none, one, b)  # a division by 0 ends a program
+    quotient = ops.word_div(a, safe)
+    rest = ops.word_sub(a, ops.word_mul(quotient, safe))
+    return (quotient if b.constant() else ops.word_where(none, zero, quotient)), rest

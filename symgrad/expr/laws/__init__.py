@@ -1,0 +1,1 @@
+"""Identities, and the passes that use them: facts, fusing, shrinking, simplification."""

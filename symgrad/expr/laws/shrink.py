@@ -1,0 +1,306 @@
+"""Loops and choices without what nobody needs, and laws of regions.
+
+What is not needed: results, the carries that none needs, captures, carries that never change, and
+carries and captures that are constants. A loop of constants alone is one itself, its value by the
+references of operations. The laws: a loop of no turn is its inits, one of few turns its body as
+often; what a loop's last turn makes of captures alone is made behind it; a choice whose condition
+is known is one of its sides, and a result that both sides give is no result of a choice; within a
+side the condition is known. All are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import TRUTH, WORD, Graph
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.region import (
+    TURNS,
+    Choice,
+    Loop,
+    Region,
+    Regional,
+    choice_op,
+    close,
+    loop_op,
+    pick,
+)
+from symgrad.expr.laws.fuse import copied
+from symgrad.expr.meaning.evaluate import FOLDED, constant_node, evaluate_graph
+
+UNROLLED_TURNS: Final = 4
+"""Turns up to which a loop with a small body is written out."""
+
+UNROLLED_COST: Final = 64
+"""What all turns of a loop that is written out cost at most, in additions."""
+
+FOLDED_STEPS: Final = 2**11
+"""Operations that evaluating a loop of constants takes at most: some milliseconds."""
+
+Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
+"""The graph of some roots, simplified, and the roots in it; all inputs are kept."""
+
+Inline = Callable[[Region, Sequence[int], Mapping[int, int]], list[int]]
+"""What nodes of a region are in the graph that is made, where its parameters are nodes there."""
+
+
+class Shrinking:
+    """Loops and choices on their way into a graph that is made.
+
+    ``inline`` makes nodes of a region there, and ``simplify`` simplifies its graph.
+    ``laws`` says whether laws are applied.
+    """
+
+    def __init__(self, made: Graph, simplify: Simplify, inline: Inline, laws: bool) -> None:
+        self._made, self._simplify, self._inline, self._laws = made, simplify, inline, laws
+
+    def results(
+        self, op: Loop | Choice, wanted: Iterable[int], args: Sequence[int]
+    ) -> dict[int, int]:
+        """The results that are wanted, by number, where the arguments are made."""
+        if isinstance(op, Choice):
+            return self._choice(op, set(wanted), args)
+        found, numbers = dict[int, int](), set(wanted)
+        if TURNS in numbers and not op.test:
+            numbers.remove(TURNS)
+            found[TURNS] = self._turns(args[0], args[1])
+        return found | self._loop(op, numbers, args)
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _turns(self, lo: int, hi: int) -> int:
+        """How many turns a loop takes that has no test."""
+        made, zero = self._made, self._made.intern((WORD, 0))
+        count = self._count(lo, hi)
+        if count is not None:
+            return made.intern((WORD, count))
+        some = made.add(ops.word_lt, lo, hi)
+        return made.add(ops.word_where, some, made.add(ops.word_sub, hi, lo), zero)
+
+    def _count(self, lo: int, hi: int) -> int | None:
+        """The number of turns between two bounds, if it is known."""
+        ends = self._made.nodes[lo], self._made.nodes[hi]
+        if lo == hi:
+            return 0
+        return max(0, ends[1][1] - ends[0][1]) if ends[0][0] is ends[1][0] is WORD else None
+
+    def _loop(self, op: Loop, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
+        count, (inits, outside) = self._count(args[0], args[1]), op.split(args[2:])
+        if count == 0:
+            zero = {TURNS: self._made.intern((WORD, 0))}
+            return {j: inits[j] if j >= 0 else zero[TURNS] for j in wanted}
+        fixed = {j for j, init in enumerate(inits) if self._is_fixed(op, j, init)}
+        found = {j: inits[j] for j in wanted & fixed}
+        if self._laws and count is not None and not op.test:
+            if count == 1 or (count <= UNROLLED_TURNS and op.cost <= UNROLLED_COST):
+                return found | self._written_out(op, wanted - fixed, args, count)
+            found |= self._behind(op, wanted - fixed, outside)
+        return found | self._smaller(op, wanted - found.keys(), args, fixed)
+
+    def _is_fixed(self, op: Loop, j: int, init: int) -> bool:
+        """Whether carry j never changes."""
+        then, graph = op.body.yields[j], op.body.graph
+        node = graph.nodes[then]
+        return then == op.body.params[1 + j] or (
+            node[0].constant and node == self._made.nodes[init]
+        )
+
+    def _written_out(
+        self, op: Loop, wanted: set[int], args: Sequence[int], count: int
+    ) -> dict[int, int]:
+        """The results of a loop as those of its body, turn by turn."""
+        (lo, *_), (carries, outside) = args, op.split(args[2:])
+        k, *params = op.body.params
+        _, needed = _needed(op, wanted)
+        first = self._made.nodes[lo][1] if self._made.nodes[lo][0] is WORD else None
+        assert first is not None or count == 1, "bounds are known"
+        for turn in reversed(range(count)) if op.down else range(count):
+            at = lo if first is None else self._made.intern((WORD, first + turn))
+            new = {k: at, **dict(zip(params, [*carries, *outside], strict=True))}
+            then = self._inline(op.body, [op.body.yields[j] for j in needed], new)
+            for j, i in zip(needed, then, strict=True):
+                carries[j] = i
+        return {j: carries[j] for j in wanted}
+
+    def _behind(self, op: Loop, wanted: set[int], outside: Sequence[int]) -> dict[int, int]:
+        """Results that depend on captures alone, of a loop that takes some turn."""
+        params = op.body.params
+        inner = set(params[: 1 + op.carries])
+        for i in range(len(op.body.graph)):
+            if not inner.isdisjoint(op.body.graph.args(i)):
+                inner.add(i)
+        js = [j for j in sorted(wanted) if op.body.yields[j] not in inner]
+        new = dict(zip(params[1 + op.carries :], outside, strict=True))
+        ends = self._inline(op.body, [op.body.yields[j] for j in js], new) if js else []
+        return dict(zip(js, ends, strict=True))
+
+    def _smaller(
+        self, op: Loop, wanted: set[int], args: Sequence[int], fixed: set[int]
+    ) -> dict[int, int]:
+        """The results of the loop without what they do not need."""
+        if not wanted:
+            return {}
+        k, *params = op.body.params
+        seen, carries = _needed(op, wanted - {TURNS}, fixed)
+        others = [n for n in range(len(params)) if n not in carries and params[n] in seen]
+        region, kept = self._cut(
+            op.body,
+            [k, *[params[j] for j in carries]],
+            {params[n]: args[2 + n] for n in others},
+            [*[op.body.yields[j] for j in carries], *op.body.yields[op.carries :]],
+        )
+        count = self._count(args[0], args[1])
+        most = count if op.most is None or (count is not None and count < op.most) else op.most
+        given = [*args[:2], *[args[2 + j] for j in carries], *kept]
+        numbers = {j: n for n, j in enumerate(carries)} | {TURNS: TURNS}
+        whole = loop_op(region, len(carries), op.test, op.down, most)
+        if self._is_folded(whole, [numbers[j] for j in wanted], given, count):
+            return {j: self._folded(whole, numbers[j], given) for j in wanted}
+        region = self._simplified(region)
+        small = loop_op(region, len(carries), op.test, op.down, most)
+        if self._is_least(small, given):
+            loop = self._made.intern((small, *given))
+            return {j: pick(self._made, loop, numbers[j], _kind(small, numbers[j])) for j in wanted}
+        again = self._loop(small, {numbers[j] for j in wanted}, given)
+        return {j: again[numbers[j]] for j in wanted}
+
+    def _is_folded(
+        self, op: Loop, wanted: Iterable[int], args: Sequence[int], count: int | None
+    ) -> bool:
+        """Whether these results are constants, and known soon."""
+        if count is None or not all(self._made.nodes[a][0].constant for a in args):
+            return False
+        turns = count if op.most is None else min(count, op.most)
+        return turns * _steps(op.body) <= FOLDED_STEPS and all(
+            _kind(op, j) in FOLDED for j in wanted
+        )
+
+    def _folded(self, op: Loop, number: int, args: Sequence[int]) -> int:
+        """The constant that a result of a loop of constants is."""
+        alone, kind = Graph(), _kind(op, number)
+        loop = alone.intern((op, *[alone.intern(self._made.nodes[a]) for a in args]))
+        ((value,),) = evaluate_graph(alone, [pick(alone, loop, number, kind)], {})
+        return self._made.intern(constant_node(kind, value))
+
+    def _is_least(self, op: Loop, args: Sequence[int]) -> bool:
+        """Whether nothing more is seen of a loop that does not change, or that nobody needs."""
+        inits, _ = op.split(args[2:])
+        seen = set(reachable(op.body.graph, op.body.yields))
+        return not any(self._is_fixed(op, j, i) for j, i in enumerate(inits)) and (
+            seen.issuperset(op.body.params[1 + op.carries :])
+        )
+
+    # --- choices ----------------------------------------------------------------------------------
+
+    def _choice(self, op: Choice, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
+        condition, *outside = args
+        node = self._made.nodes[condition]
+        new, (one, other) = dict(zip(op.body.params, outside, strict=True)), op.sides()
+        if not self._laws:
+            return self._chosen(op, sorted(wanted), condition, (one, other), new)
+        if node[0] is ops.logical_not:
+            condition, one, other = node[1], other, one
+            node = self._made.nodes[condition]
+        equal = one if node[0] is TRUTH and node[1] else other
+        same = [j for j in sorted(wanted) if node[0] is TRUTH or one[j] == other[j]]
+        ends = self._inline(op.body, [equal[j] for j in same], new)
+        rest = sorted(wanted.difference(same))
+        found = dict(zip(same, ends, strict=True))
+        return found | self._chosen(op, rest, condition, (one, other), new)
+
+    def _chosen(
+        self, op: Choice, wanted: Sequence[int], condition: int,
+        sides: tuple[Sequence[int], Sequence[int]], new: Mapping[int, int],
+    ) -> dict[int, int]:  # fmt: skip
+        """The results of a choice that has no others."""
+        if not wanted:
+            return {}
+        graph, yields = op.body.copy(), list[int]()
+        for side, holds in zip(sides, (1, 0), strict=True):
+            known = {p: p for p in new}
+            if self._laws:
+                truth = graph.intern((TRUTH, holds))
+                known |= {p: truth for p, a in new.items() if a == condition}
+            yields += copied(graph, Region(graph, (), tuple(side[j] for j in wanted)), known)
+        seen = set(reachable(graph, yields))
+        given = {p: a for p, a in new.items() if p in seen}
+        region, kept = self._closed(Region(graph, (), ()), [], given, yields)
+        n = len(wanted)
+        small = choice_op(region, n)
+        first, second = small.sides()
+        if self._laws and any(a == b for a, b in zip(first, second, strict=True)):
+            again = self._choice(small, set(range(n)), [condition, *kept])
+            return {j: again[m] for m, j in enumerate(wanted)}
+        made = self._made.intern((small, condition, *kept))
+        kinds = region.types(first)
+        return {j: pick(self._made, made, m, kinds[m]) for m, j in enumerate(wanted)}
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _closed(
+        self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
+    ) -> tuple[Region, list[int]]:
+        """The region simplified, and what is outside of it: see `_cut`."""
+        region, kept = self._cut(body, params, outside, yields)
+        return self._simplified(region), kept
+
+    def _cut(
+        self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
+    ) -> tuple[Region, list[int]]:
+        """The region of what the yields need, and what is outside of it.
+
+        A parameter for what is a constant outside is that constant; those for the same are one.
+        """
+        graph, replace, kept = body.copy(), dict[int, int](), dict[int, int]()
+        for p, a in outside.items():
+            node = self._made.nodes[a]
+            if node[0].constant:
+                replace[p] = graph.intern(node)
+            elif kept.setdefault(a, p) != p:
+                replace[p] = kept[a]
+        region, _ = close(graph, [*params, *kept.values()], yields, replace)
+        return region, list(kept)
+
+    def _simplified(self, region: Region) -> Region:
+        made, roots = self._simplify(region.graph, region.yields)
+        made.release()
+        return Region(made, tuple(inputs_of(made)), tuple(roots))
+
+
+def _steps(body: Region) -> float:
+    """How many operations a region takes at most; infinitely many if that, or one, is not known."""
+    graph, steps = body.graph, 1.0
+    for i in reachable(graph, body.yields):
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            turns = op.most if isinstance(op, Loop) else 1
+            steps += _steps(op.body) * (math.inf if turns is None else turns)
+        steps += math.inf if op is ops.opaque else 1
+    return steps
+
+
+def _kind(op: Loop, number: int) -> str:
+    return "u" if number == TURNS else op.body.graph.type(op.body.yields[number])
+
+
+def _needed(
+    op: Loop, wanted: Iterable[int], fixed: Iterable[int] = ()
+) -> tuple[set[int], list[int]]:
+    """The nodes that results and the test need in any turn, and the carries that are among them."""
+    body, params = op.body, op.body.params
+    still = set(fixed)
+    number = {p: j for j, p in enumerate(params[1 : 1 + op.carries]) if j not in still}
+    seen, found = set[int](), set(wanted)
+    stack = [body.yields[j] for j in found] + list(body.yields[op.carries :])
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            stack += body.graph.args(i)
+            if i in number and number[i] not in found:
+                found.add(number[i])
+                stack.append(body.yields[number[i]])
+    return seen, sorted(found)

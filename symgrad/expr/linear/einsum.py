@@ -1,0 +1,140 @@
+"""np.einsum and np.tensordot of expressions: pairs of operands are contracted in a good order."""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.handles.array import array, map_elements, plain
+
+Term = tuple[str, np.ndarray]
+"""An operand with a letter for each of its axes."""
+
+
+def einsum(*operands: Any, optimize: Any = True) -> Any:
+    """np.einsum of any form; ``optimize=False`` multiplies all operands before it sums."""
+    subscripts, arrays = _as_text(operands)
+    terms, output = _parsed(subscripts, arrays)
+    if len(terms) > 2 and optimize is not False:
+        text = f"{','.join(letters for letters, _ in terms)}->{output}"
+        order = np.einsum_path(text, *[np.empty(a.shape) for _, a in terms], optimize="greedy")[0]
+        for group in order[1:-1]:
+            chosen = [terms[k] for k in group]
+            terms = [t for k, t in enumerate(terms) if k not in group]
+            kept = set(output).union(*[letters for letters, _ in terms])
+            found = "".join(sorted({c for letters, _ in chosen for c in letters} & kept))
+            terms.append((found, _contracted(chosen, found)))
+    return array(_contracted(terms, output))[()]
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """np.tensordot."""
+    a, b = plain(a), plain(b)
+    if isinstance(axes, (int, np.integer)):
+        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
+    else:
+        left, right = (np.atleast_1d(k).tolist() for k in axes)
+    left, right = [k % a.ndim for k in left], [k % b.ndim for k in right]
+    if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
+        raise TraceError(located(f"np.tensordot: shapes {a.shape} and {b.shape} do not match"))
+    rest = [k for k in range(a.ndim) if k not in left], [k for k in range(b.ndim) if k not in right]
+    size = int(np.prod([a.shape[k] for k in left]))
+    rows = a.transpose([*rest[0], *left]).reshape(-1, size)
+    columns = b.transpose([*right, *rest[1]]).reshape(size, -1)
+    shape = [a.shape[k] for k in rest[0]] + [b.shape[k] for k in rest[1]]
+    return array(plain(matmul(rows, columns)).reshape(shape))[()]
+
+
+def _as_text(operands: Sequence[Any]) -> tuple[str, list[np.ndarray]]:
+    """The subscripts as text, also where they were given as lists of numbers behind the arrays."""
+    if isinstance(operands[0], str):
+        return operands[0].replace(" ", ""), [plain(a) for a in operands[1:]]
+    pairs = list(operands)
+    output = pairs.pop() if len(pairs) % 2 else None
+    inputs = ",".join(_letters(numbers) for numbers in pairs[1::2])
+    text = inputs if output is None else f"{inputs}->{_letters(output)}"
+    return text, [plain(a) for a in pairs[::2]]
+
+
+def _letters(numbers: Sequence[Any]) -> str:
+    return "".join("..." if k is Ellipsis else string.ascii_letters[k] for k in numbers)
+
+
+def _parsed(subscripts: str, arrays: Sequence[np.ndarray]) -> tuple[list[Term], str]:
+    """The operands with their letters, and the letters of the result; an ellipsis has letters."""
+    inputs, arrow, output = subscripts.partition("->")
+    texts = inputs.split(",")
+    if len(texts) != len(arrays):
+        raise TraceError(located(f"np.einsum({subscripts!r}) has {len(arrays)} operands"))
+    free = [c for c in string.ascii_letters if c not in subscripts]
+    hidden = [a.ndim - len(t.replace("...", "")) for t, a in zip(texts, arrays, strict=True)]
+    if any(h < 0 or (h > 0 and "..." not in t) for t, h in zip(texts, hidden, strict=True)):
+        raise TraceError(located(f"np.einsum({subscripts!r}): an operand has other axes"))
+    widest = "".join(free[: max(hidden)])
+    if not arrow:
+        once = sorted(c for c in set(inputs) - set(",.") if inputs.count(c) == 1)
+        output = ("..." if "..." in inputs else "") + "".join(once)
+    terms = [
+        _diagonal(t.replace("...", widest[len(widest) - h :]), a)
+        for t, a, h in zip(texts, arrays, hidden, strict=True)
+    ]
+    return _broadcast(terms, subscripts), output.replace("...", widest)
+
+
+def _diagonal(letters: str, a: np.ndarray) -> Term:
+    """The operand with each letter once: of two axes of one letter the diagonal."""
+    for c in sorted(set(letters)):
+        while letters.count(c) > 1:
+            first, second = letters.index(c), letters.rindex(c)
+            a = np.diagonal(a, axis1=first, axis2=second)
+            letters = letters[:first] + letters[first + 1 : second] + letters[second + 1 :] + c
+    return letters, a
+
+
+def _broadcast(terms: list[Term], subscripts: str) -> list[Term]:
+    """The operands with the same length along each letter, that of an axis of length 1 repeated."""
+    sizes: dict[str, int] = {}
+    for letters, a in terms:
+        for c, size in zip(letters, a.shape, strict=True):
+            if 1 not in (size, sizes.get(c, 1)) and sizes[c] != size:
+                raise TraceError(
+                    located(f"np.einsum({subscripts!r}): {c} is {sizes[c]} and {size}")
+                )
+            sizes[c] = max(size, sizes.get(c, 1))
+    return [(letters, np.broadcast_to(a, [sizes[c] for c in letters])) for letters, a in terms]
+
+
+def _contracted(terms: Sequence[Term], kept: str) -> np.ndarray:
+    """The product of operands, summed over all letters but those that are kept."""
+    summed = [_summed(t, kept, [other for other, _ in terms if other is not t[0]]) for t in terms]
+    letters = kept + "".join(sorted({c for own, _ in summed for c in own} - set(kept)))
+    product = functools.reduce(_product, [_aligned(t, letters) for t in summed])
+    axes = tuple(range(len(kept), len(letters)))
+    return plain(reduce(add_elements, product, axes) if axes else product)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return map_elements(multiply_elements, a, b)
+
+
+def _summed(term: Term, kept: str, others: Sequence[str]) -> Term:
+    """The operand without the letters that it alone has: their sum comes before the product."""
+    letters, a = term
+    own = [k for k, c in enumerate(letters) if c not in kept and not any(c in o for o in others)]
+    if not own or not others:
+        return term
+    rest = "".join(c for k, c in enumerate(letters) if k not in own)
+    return rest, plain(reduce(add_elements, a, tuple(own)))
+
+
+def _aligned(term: Term, letters: str) -> np.ndarray:
+    own, a = term
+    moved = a.transpose([own.index(c) for c in letters if c in own])
+    return moved[tuple(slice(None) if c in own else None for c in letters)]

@@ -1,0 +1,322 @@
+"""Linear algebra of small dense matrices in a kernel, `symgrad.linalg`, and what NumPy's becomes.
+
+Up to 12 x 12, matrices are written out; larger ones, up to 64 x 64 for each point, are loops over
+private memory, so that source and compile time do not grow with them. Derivatives of any order go
+through both. NumPy's functions of these names give the same of arrays of expressions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.handles.along import matmul
+from symgrad.expr.handles.array import array, plain
+from symgrad.expr.linear import dense, eigen, unrolled
+from symgrad.expr.linear.matrices import (
+    MOST_ROWS,
+    elements,
+    graph_of,
+    is_given,
+    is_small,
+    of_matrices,
+    sides,
+    square,
+    stored,
+    traced,
+)
+
+__all__ = [
+    "cholesky",
+    "det",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+]
+
+_SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
+
+
+def solve(a: Any, b: Any) -> Any:
+    """x of ``a @ x == b``, as np.linalg.solve: by elimination with partial pivoting.
+
+    Args:
+        a: A matrix (..., n, n) of expressions or numbers, n <= 64.
+        b: A vector (n,), or a matrix (..., n, m).
+
+    Returns:
+        x, shaped as b. Where a is singular it is infinite or NaN.
+
+    Raises:
+        TraceError: for shapes that do not match, or are too large.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> a = np.diag([1.0, 2.0, 4.0, 5.0, 8.0])
+        >>> f = lambda v: sg.linalg.solve(a + v[0], np.ones(5))
+        >>> sg.fused_forward(1, f, device="cpu").run([0.0])
+        array([1.   , 0.5  , 0.25 , 0.2  , 0.125], dtype=float32)
+    """
+    if not traced(a, b):
+        return np.linalg.solve(a, b)
+    a, right, shaped = sides("solve", a, b)
+    return shaped(of_matrices(_solution, a, right))
+
+
+def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if is_small(matrix):
+        return unrolled.solution(matrix.tolist(), right.tolist())
+    (n, m), graph = right.shape, graph_of(matrix, right)
+    return elements(dense.solution(stored(graph, matrix), stored(graph, right), n, m), n, m)
+
+
+def solve_triangular(
+    a: Any, b: Any, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
+) -> Any:
+    """x of ``a @ x == b`` for a triangular a, as scipy.linalg.solve_triangular.
+
+    Args:
+        a: A matrix (..., n, n), n <= 64, of which only one triangle is looked at.
+        b: A vector (n,), or a matrix (..., n, m).
+        trans: Whether ``a.T @ x == b`` is solved.
+        lower: Whether it is the lower triangle.
+        unit_diagonal: Whether the diagonal is taken to be 1.
+
+    Raises:
+        TraceError: for shapes that do not match, or are too large.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> sg.linalg.solve_triangular(np.array([[2.0, 0.0], [1.0, 1.0]]), [2.0, 3.0], lower=True)
+        array([1., 2.])
+    """
+    a, right, shaped = sides("solve_triangular", a, b)
+    n = a.shape[-1]
+    inside = np.tri(n, k=-1 if unit_diagonal else 0, dtype=bool)
+    kept = np.where(inside if lower else inside.T, plain(a), 0.0)
+    kept = kept + np.eye(n) if unit_diagonal else kept
+    if not traced(a, b):
+        return shaped(np.linalg.solve(np.swapaxes(kept, -1, -2) if trans else kept, right))
+    down = bool(lower) == bool(trans)
+
+    def one(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+        if is_small(matrix):
+            return unrolled.solution((matrix.T if trans else matrix).tolist(), right.tolist())
+        (n, m), graph = right.shape, graph_of(matrix, right)
+        t, x = stored(graph, matrix), stored(graph, right)
+        entry = (lambda i, j: t[j * n + i]) if trans else (lambda i, j: t[i * n + j])
+        return elements(dense.substituted(entry, x, n, m, down, unit_diagonal), n, m)
+
+    return shaped(of_matrices(one, kept.astype(object), right))
+
+
+def inv(a: Any) -> Any:
+    """The inverse of matrices (..., n, n), n <= 64, as np.linalg.inv.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(sg.linalg.inv(sg.array([[x, 1.0], [0.0, 2.0]])), {x: 4.0})
+        array([[ 0.25 , -0.125],
+               [ 0.   ,  0.5  ]])
+    """
+    if not traced(a):
+        return np.linalg.inv(a)
+    a = square(a, "inv")
+    return solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
+
+
+def det(a: Any) -> Any:
+    """The determinants of matrices (..., n, n), n <= 64, as np.linalg.det.
+
+    Beyond five rows it is NaN where elimination meets a column of zeros.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(sg.linalg.det(sg.array([[x, 1.0], [2.0, x]])), {x: 3.0})
+        7.0
+    """
+    if not traced(a):
+        return np.linalg.det(a)
+    return array(of_matrices(_determinant, square(a, "det")))[()]
+
+
+def _determinant(matrix: np.ndarray) -> Any:
+    if is_small(matrix) or len(matrix) <= unrolled.MOST_ROWS_EXPANDED:
+        return unrolled.determinant(matrix.tolist())
+    return dense.determinant(stored(graph_of(matrix), matrix), len(matrix))
+
+
+def slogdet(a: Any) -> Any:
+    """The sign of the determinant and the logarithm of its magnitude, as np.linalg.slogdet.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> sg.linalg.slogdet(-np.eye(3)).sign
+        np.float64(-1.0)
+    """
+    if not traced(a):
+        return np.linalg.slogdet(a)
+    found = of_matrices(_sign_and_logarithm, square(a, "slogdet"))
+    return _SLOGDET(array(found[..., 0])[()], array(found[..., 1])[()])
+
+
+def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
+    if is_small(matrix):
+        return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
+    found = dense.sign_and_logarithm(stored(graph_of(matrix), matrix), len(matrix))
+    return np.array(found, dtype=object)
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    """The triangular L of ``L @ L.T == a``, as np.linalg.cholesky; NaN if there is none.
+
+    Args:
+        a: A symmetric matrix (..., n, n), n <= 64, of which only one triangle is looked at.
+        upper: Whether that is the upper one, and ``L.T`` is given.
+
+    Raises:
+        TraceError: for shapes that are not square, or too large.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(sg.linalg.cholesky(sg.array([[x, 6.0], [6.0, 10.0]])), {x: 4.0})
+        array([[2., 0.],
+               [3., 1.]])
+    """
+    if not traced(a):
+        return np.linalg.cholesky(a, upper=upper)
+    a = square(a, "cholesky")
+    lower = of_matrices(_factor, np.swapaxes(a, -1, -2) if upper else a)
+    return array(np.swapaxes(lower, -1, -2) if upper else lower)
+
+
+def _factor(matrix: np.ndarray) -> np.ndarray:
+    if is_small(matrix):
+        return unrolled.factor(matrix.tolist())
+    n, graph = len(matrix), graph_of(np.tril(matrix))
+    read = matrix if is_given(matrix) else np.tril(matrix)
+    return np.tril(elements(dense.lower_factor(stored(graph, read), n), n, n))
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), one in each column."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues and eigenvectors of a symmetric matrix, as np.linalg.eigh.
+
+    They are found by Jacobi's method.
+
+    Derivatives, of any order, are those of eigenpairs, however they were found. A derivative of
+    eigenvectors that belong to equal eigenvalues does not exist: where it is asked for, it is
+    infinite or NaN, and beside nearly equal ones it is as large as their distance is small. Those
+    of eigenvalues are right there for sums over equal ones. The sign of an eigenvector is any.
+
+    Args:
+        a: A symmetric matrix (..., n, n), 2 <= n <= 64, of which one triangle is looked at.
+        UPLO: "L" or "U", the lower or the upper one.
+
+    Raises:
+        TraceError: for shapes that are not square, or too large.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> values, _ = sg.linalg.eigh(sg.array([[x, 1.0], [1.0, x]]))
+        >>> sg.evaluate(values, {x: 3.0})
+        array([2., 4.])
+    """
+    if not traced(a):
+        return np.linalg.eigh(a, UPLO=UPLO)  # type: ignore[arg-type]
+    a = square(a, "eigh")
+    n = a.shape[-1]
+    found = of_matrices(_eigenpairs, np.swapaxes(a, -1, -2) if UPLO in "Uu" else a)
+    values, vectors = found[..., :n], found[..., n:]
+    return Eigen(array(values), array(vectors.reshape((*values.shape, n))))
+
+
+def _eigenpairs(matrix: np.ndarray) -> np.ndarray:
+    n, graph = len(matrix), graph_of(np.tril(matrix))
+    whole = np.where(np.tri(n, dtype=bool), matrix, matrix.T)
+    pairs = eigen.eigenpairs(stored(graph, whole), n)
+    return elements(pairs, 1, n + n * n)[0]
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues of a symmetric matrix, ascending, as np.linalg.eigvalsh: see `eigh`.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> sg.linalg.eigvalsh(np.diag([3.0, 1.0]))
+        array([1., 3.])
+    """
+    return eigh(a, UPLO)[0]
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
+    """The x of least ``sum((a @ x - b) ** 2)``, as np.linalg.lstsq, for a of full rank.
+
+    Args:
+        a: A matrix (m, n) of m >= n rows, up to 64.
+        b: A vector (m,) or a matrix (m, p).
+        rcond: As NumPy has it; a matrix of expressions is taken to have full rank, and where it has
+            not, x is infinite or NaN.
+
+    Returns:
+        x, the sums of squares that are left (none for m = n), the rank n, and the singular values
+        of a, descending; those that are smaller than the largest one by the root of the kernel's
+        precision are not accurate.
+
+    Raises:
+        TraceError: for shapes that do not match, that are too large, or for m < n.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> y = sg.array(sg.symbols("y0:3"))
+        >>> line, *_ = sg.linalg.lstsq(np.array([[0.0, 1], [1, 1], [2, 1]]), y)
+        >>> sg.evaluate(line, {"y0": 1.0, "y1": 3.0, "y2": 5.0}).round(12)
+        array([2., 1.])
+    """
+    if not traced(a, b):
+        return np.linalg.lstsq(a, b, rcond=rcond)
+    a, b = plain(a), plain(b)
+    right = b[:, None] if b.ndim == 1 else b
+    if a.ndim != 2 or right.ndim != 2 or len(a) != len(right):
+        raise TraceError(located(f"linalg.lstsq: shapes {a.shape} and {b.shape} do not match"))
+    (m, n), p, graph = a.shape, right.shape[1], graph_of(a, right)
+    if not n <= m <= MOST_ROWS:
+        raise TraceError(
+            located(f"linalg.lstsq takes n columns of n to {MOST_ROWS} rows, not {a.shape}")
+        )
+    r, c, left = dense.orthogonalized(stored(graph, a), stored(graph, right), m, n, p)
+    x = dense.substituted(lambda i, j: r[i * n + j], c, n, p, down=True)
+    squares = elements(left, m, p) ** 2 if m > n else np.empty((1, 0), dtype=object)
+    upper = np.triu(elements(r, n, n))
+    found = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
+    return found, array(squares.sum(axis=0)), n, _singular_values(upper)
+
+
+def _singular_values(upper: np.ndarray) -> Any:
+    if len(upper) == 1:
+        return array([abs(upper[0, 0])])
+    squares = eigvalsh(array(matmul(upper.T, upper)))
+    return array([ops.sqrt(ops.maximum(s, 0.0)) for s in reversed(squares)])

@@ -1,0 +1,424 @@
+"""Loops and choices as users write them: their bodies are traced once, and are regions then."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import HOLES, INPUT, Graph, Handle
+from symgrad.expr.graph.place import OnePlace, describe, resolve_places
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import choice_op, close, pick
+from symgrad.expr.handles.array import TracedArray
+from symgrad.expr.handles.counter import bound, word
+from symgrad.expr.handles.expression import Expr, operand
+from symgrad.expr.handles.tree import apart
+from symgrad.expr.loops.carry import Nest, flattened
+from symgrad.expr.loops.in_python import counted, repeated, scanned
+from symgrad.expr.loops.open_loop import OpenLoop, Turns, nan_where, require_lengths
+from symgrad.expr.loops.stacks import Kept, Rows, paired
+
+
+class _Dataclass(Protocol):
+    """An instance of a dataclass, which a loop gives back as one of the same class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Record = TypeVar("Record", bound=_Dataclass)
+"""A carry that is a dataclass; of others, expressions take the place of numbers."""
+
+_traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
+"""The graph of the function that is being traced."""
+
+MOST_TURNS: Final = 2**32 - 1
+"""Turns of a loop of which nobody knows how many it takes."""
+
+
+class Tracing:
+    """A context in which a function is traced into a graph."""
+
+    __slots__ = ("_graph", "_token")
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        self._token = _traced.set(self._graph)
+
+    def __exit__(self, *_: object) -> None:
+        _traced.reset(self._token)
+
+
+def require_closed(graph: Graph, roots: Iterable[int]) -> None:
+    """Refuse a value of a loop's body that is used outside of it.
+
+    Raises:
+        TraceError: it names the line of the value.
+    """
+    needed = reachable(graph, roots)
+    open_ones = {i for i in needed if graph.nodes[i][0] in HOLES.values()}
+    if not open_ones:
+        return
+    resolve_places(graph)
+    users = (i for i in needed if not open_ones.isdisjoint(graph.args(i)))
+    places = (graph.place_of(i) for i in (next(users, min(open_ones)), min(open_ones)))
+    place = next((p for p in places if p), None)
+    raise TraceError(
+        "a value of a loop's body is used outside of the loop, where it has no value: return it "
+        "as a part of the carry" + (f"\n  at {place}" if place else "")
+    )
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+@overload
+def fori_loop(
+    lo: Any, hi: Any, body: Callable[[Any, Record], Record], init: Record, most: int | None = None
+) -> Record: ...
+@overload
+def fori_loop(
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+) -> Any: ...
+def fori_loop(
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+) -> Any:
+    """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
+
+    The loop is one operation of the kernel, however many turns it takes: ``body`` is called once,
+    with expressions, where Python's own ``for`` would write it out turn by turn; twice, if it
+    writes to an array that it carries at an index that is an expression, so that the array is kept
+    in memory. Of numbers alone, outside of a traced function, it is Python's.
+
+    Args:
+        lo: The first k: a whole number, or an expression.
+        hi: Where k ends: there are turns for k = lo, lo + 1, ... as long as k < hi; an expression
+            that is NaN says that there is none.
+        body: Gives the next carry, nested as the last one. ``k`` is a number like any other. It may
+            use all that is known around it, but what it computes leaves it in the carry only.
+        init: The first carry: a number, an array of numbers, a condition, or a dict, list, tuple or
+            dataclass of such, nested.
+        most: The most turns there can be, where ``lo`` or ``hi`` is an expression and that is not
+            seen from it: derivatives in reverse mode need to know. If there are more, results are
+            NaN.
+
+    Returns:
+        The last carry, nested as ``init``; ``init`` itself where there is no turn.
+
+    Raises:
+        InputError: for a bound that is no whole number, and for ``most`` < 0.
+        TraceError: if the body gives another kind of carry than it gets, or anything but numbers.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> power = sg.fori_loop(0, 3, lambda k, y: y * x, x)
+        >>> sg.evaluate(power, {x: 2.0})
+        16.0
+    """
+    most = _checked(most)
+    _require_functions(body)
+    graph = graph_among(lo, hi, init)
+    start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
+    if graph is None:
+        return counted(range(int(start), int(end)), body, init, most)
+    turns = Turns.between(graph, start, end, most)
+    if turns.most == 0:
+        inits, nest = flattened(graph, init, "the first carry")
+        return nest.wrap(graph, turns.ended(graph, inits))
+
+    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, None]:
+        return body(loop.counter, carry), None
+
+    traced = _traced_loop(graph, turns, body, init, turn)
+    return traced.nest.wrap(graph, traced.loop.closed(traced.yields))
+
+
+@overload
+def while_loop(
+    cond: Callable[[Record], Any], body: Callable[[Record], Record], init: Record,
+    max_steps: int | None = None,
+) -> Record: ...  # fmt: skip
+@overload
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+    max_steps: int | None = None,
+) -> Any: ...  # fmt: skip
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+    max_steps: int | None = None,
+) -> Any:  # fmt: skip
+    """``while cond(carry): carry = body(carry)``, which begins with ``carry = init``.
+
+    Each point takes its own number of turns. Derivatives in reverse mode, and some devices, need to
+    know how many there are at most. See `fori_loop` for carries and errors.
+
+    Args:
+        cond: Whether there is another turn: a condition of the carry.
+        body: Gives the next carry, nested as the last one.
+        init: The first carry.
+        max_steps: The most turns there may be. Where ``cond`` still holds after so many, the
+            numbers of the result are NaN, and their derivatives too.
+
+    Returns:
+        The first carry for which ``cond`` does not hold, nested as ``init``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.evaluate(sg.while_loop(lambda y: y > 1, lambda y: y / 2, x), {x: 10.0})
+        0.625
+    """
+    most = _checked(max_steps)
+    _require_functions(cond, body)
+    graph = graph_among(init)
+    if graph is None:
+        return repeated(cond, body, init, most)
+    last = MOST_TURNS if most is None else most
+    turns = Turns(word(graph, 0), word(graph, last), most)
+
+    def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:
+        return body(carry), _condition(graph, cond(carry), describe(cond))
+
+    traced = _traced_loop(graph, turns, body, init, turn)
+    nest, ends = traced.nest, traced.loop.closed(traced.yields, traced.more)
+    if most is not None:
+        again = _condition(graph, cond(nest.wrap(graph, ends)), describe(cond))
+        ends = nan_where(graph, again, ends)
+    return nest.wrap(graph, ends)
+
+
+@overload
+def scan(
+    step: Callable[[Record, Any], tuple[Record, Any]], init: Record, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Record, Any]: ...  # fmt: skip
+@overload
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Any, Any]: ...  # fmt: skip
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
+    length: int | None = None, reverse: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """``carry, y = step(carry, x)`` for each x in turn: the last carry, and all y, stacked.
+
+    Args:
+        step: Gives the next carry, nested as the last one, and a y: numbers and arrays, nested, or
+            None.
+        init: The first carry: see `fori_loop`.
+        xs: Arrays whose first axes are of the same length, nested; x are their elements, or rows,
+            in the same nest. None gives None to each of ``length`` steps.
+        length: The number of steps, if ``xs`` does not say it.
+        reverse: Whether to begin with the last x. The y of each stands where its x does.
+
+    Returns:
+        The last carry, and the y, nested as they are, each with another axis before its own: in
+        memory, so that an index may be an expression.
+
+    Raises:
+        InputError: if ``length`` is missing, or another than that of ``xs``, or theirs differ.
+        TraceError: if the step gives another kind of carry than it gets, or no pair.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> total, sums = sg.scan(lambda s, y: (s + y, s), x, [1.0, 2.0, 3.0])
+        >>> sg.evaluate(total + sums[1], {x: 0.0})
+        7.0
+    """
+    _require_functions(step)
+    rows = Rows.of(xs, _checked(length))
+    graph = graph_among(init, *rows.arrays)
+    if graph is None:
+        return scanned(step, init, rows, reverse)
+    given = rows.in_memory(graph)
+    if not rows.count:
+        _, y = paired(step(init, given.blank()), step)
+        return init, rows.stacked([], y)
+    turns = Turns.between(graph, 0, rows.count, None)
+
+    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
+        return paired(step(carry, given[loop.counter]), step)
+
+    traced = _traced_loop(graph, turns, step, init, turn, ("k", *_names(step)[:1]))
+    kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
+    puts = kept.written(traced.loop)
+    ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
+    n = len(traced.yields)
+    return traced.nest.wrap(graph, ends[:n]), kept.wrap(ends[n:])
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A loop whose body has been traced: its next carries, and what the body gives besides."""
+
+    loop: OpenLoop
+    nest: Nest
+    yields: list[int]
+    more: Any
+
+
+def _traced_loop(
+    graph: Graph, turns: Turns, body: Callable[..., Any], init: Any,
+    turn: Callable[[OpenLoop, Any], tuple[Any, Any]], names: Sequence[str] | None = None,
+) -> _Traced:  # fmt: skip
+    """A loop that carries arrays in memory where its body makes such of them.
+
+    Whether it does is seen when the body has been traced: then it is traced again.
+    """
+    inits, nest = flattened(graph, init, "the first carry")
+    what = f"what {describe(body)} returns"
+    while True:
+        loop = OpenLoop(graph, turns, names or _names(body))
+        result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
+        found = nest.in_memory(flattened(graph, result, what)[1])
+        if found == nest:
+            return _Traced(loop, nest, nest.ids(graph, result, what), more)
+        inits, nest = found.ids(graph, init, "the first carry"), found
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """``then(*operands) if pred else otherwise(*operands)``, of which one side is computed.
+
+    Unlike ``sg.where``, which computes both, the side not taken may divide by 0 or take long. Both
+    give numbers nested in the same way. Where points part, a device computes both sides for those
+    that share its registers; what is short is quicker with ``sg.where``.
+
+    Raises:
+        TraceError: if the sides give different kinds of results, or anything but numbers.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> y = sg.cond(x > 0, lambda: 1 / x, lambda: x)
+        >>> sg.evaluate(y, {x: 0.0})
+        0.0
+    """
+    _require_functions(then, otherwise)
+    names = [f"what {describe(side)} returns" for side in (then, otherwise)]
+    return _chosen(pred, [lambda: then(*operands), lambda: otherwise(*operands)], names)
+
+
+def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str]) -> Any:
+    """What the first of two sides gives where a condition holds, and elsewhere the second."""
+    graph = graph_among(pred)
+    if graph is None:
+        return sides[0 if pred else 1]()
+    chosen = _condition(graph, pred, "a choice")
+    mark = len(graph)
+    given = [side() for side in sides]
+    nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
+    nest = nests[0].joined(nests[1])
+    first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
+    require_lengths(graph, first, second, "the sides of a choice")
+    with OnePlace(graph):
+        region, captured = close(
+            graph, [], [*first, *second], capture=lambda i: i < mark or graph.nodes[i][0] is INPUT
+        )  # inputs of rows are made when they are first read, which may be in a branch
+        made = graph.add(choice_op(region, len(first)), chosen, *captured)
+        results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
+    return nest.wrap(graph, results)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """``branches[index](*operands)``, of which one is computed.
+
+    ``index`` is the nearest whole number of an expression, or an integer; below 0 it is the first
+    branch, and past the end the last one. See `cond`.
+
+    Raises:
+        InputError: if there is no branch.
+        TraceError: if the branches give different kinds of results, or anything but numbers.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, k = sg.symbols("x k")
+        >>> y = sg.switch(k, [lambda x: x, lambda x: x * x, sg.exp], x)
+        >>> sg.evaluate(y, {x: 3.0, k: [0.0, 1.0, -5.0]})
+        array([3., 9., 3.])
+    """
+    _require_functions(*branches)
+    if not branches:
+        raise InputError(located("sg.switch needs at least one branch"))
+    at = bound(graph_among(index), index, "the index")
+    if isinstance(at, int):
+        return branches[min(max(at, 0), len(branches) - 1)](*operands)
+
+    def among(first: int, end: int) -> Any:
+        if end - first == 1:
+            return branches[first](*operands)
+        middle = (first + end) // 2
+        sides = [lambda: among(middle, end), lambda: among(first, middle)]
+        whats = [f"what branch {n} returns" for n in (middle, first)]
+        return _chosen(at >= middle - 0.5, sides, whats)
+
+    return among(0, len(branches))
+
+
+# --- what they are given --------------------------------------------------------------------------
+
+
+def _condition(graph: Graph, value: Any, what: str) -> int:
+    """The node of what says whether to go on, or which side to take."""
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
+    if not isinstance(value, (Expr, bool, int, float, np.number, np.bool_)):
+        raise TraceError(located(f"{what}: a condition is needed, not {value!r}"))
+    return operand(graph, value, "b")
+
+
+def _require_functions(*bodies: Any) -> None:
+    for body in bodies:
+        if not callable(body):
+            raise InputTypeError(
+                located(f"what a loop or a choice does is a function, not {body!r}")
+            )
+
+
+def _names(f: Callable[..., Any]) -> tuple[str, ...]:
+    """What a body calls its arguments: the counter and the carry."""
+    try:
+        names = tuple(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        names = ()
+    return names[:2] if len(names) >= 2 else ("k", *(names or ("carry",)))
+
+
+def _checked(most: Any) -> int | None:
+    """A number of turns."""
+    if most is None:
+        return None
+    if isinstance(most, (bool, np.bool_)) or not isinstance(most, numbers.Integral) or most < 0:
+        raise InputError(located(f"the number of turns is a whole number, not {most!r}"))
+    if int(most) >= 2**31:
+        raise InputError(located(f"loops take less than 2**31 turns, which {most:,} is not"))
+    return int(most)
+
+
+def graph_among(*values: Any) -> Graph | None:
+    """The graph that expressions in nests are of, or else of the function that is traced."""
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, (Handle, TracedArray)):
+            return value.graph
+        if isinstance(value, np.ndarray):
+            stack += list(value.flat) if value.dtype == object else []
+        else:
+            outer = apart(value)
+            stack += [] if outer is None else outer[1]
+    return _traced.get()

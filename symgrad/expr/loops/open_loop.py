@@ -1,0 +1,163 @@
+"""A loop whose body is being traced: its bounds as words, its parameters as holes, its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.derivatives.compensate import compensated
+from symgrad.expr.graph.arrays import GET, PUT, length, size_of
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import WORD, Graph
+from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
+from symgrad.expr.handles.counter import Counter, ceiling, largest, limit, whole, word
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.loops.carry import Nest
+
+_runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
+"""How often a loop that begins as this carry of one around it runs at most, in all."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The bounds of a loop as words, what is added to its counter, and how many turns it takes."""
+
+    first: int
+    last: int
+    most: int | None
+    shift: int | Expr | None = None
+    exceeded: int | None = None
+    """The condition that there would be more turns than the user said."""
+
+    @classmethod
+    def between(cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None) -> Turns:
+        """The turns for k = start, start + 1, .., k < end."""
+        first, last = whole(graph, start), whole(graph, end)
+        shift: int | Expr | None = None
+        if first is None:  # the counter begins at 0
+            first, last, shift = word(graph, 0), None, start
+            end = end - start
+        if last is None:
+            last = word(graph, max(0, end)) if isinstance(end, int) else ceiling(end)
+        known = largest(graph, last)
+        if known is not None and graph.nodes[first][0] is WORD:
+            known = max(0, known - graph.nodes[first][1])
+        if most is None or (known is not None and known <= most):
+            return cls(first, last, known, shift)
+        exceeded = graph.add(ops.word_lt, graph.add(ops.word_add, first, word(graph, most)), last)
+        return cls(first, last, most, shift, exceeded)
+
+    def ended(self, graph: Graph, ids: Sequence[int]) -> list[int]:
+        """What is carried in the end, NaN where there would be more turns than there may be."""
+        return list(ids) if self.exceeded is None else nan_where(graph, self.exceeded, ids)
+
+
+class OpenLoop:
+    """A loop whose body is being traced: its parameters are holes."""
+
+    def __init__(self, graph: Graph, turns: Turns, names: Sequence[str]) -> None:
+        self._graph, self._turns, self._name = graph, turns, names[-1]
+        self._inits: list[int] = []
+        self._holes: list[int] = []
+        with OnePlace(graph):
+            self.index = hole(graph, "u", name=names[0])
+            limit(graph, self.index, self._largest(), self._least())
+            self.counter: Any = Counter(graph, graph.add(ops.word_float, self.index))
+            if turns.shift is not None:
+                self.counter = self.counter + turns.shift
+
+    def _least(self) -> int:
+        """What the counter is at least."""
+        op, first = self._graph.nodes[self._turns.first][:2]
+        return first if op is WORD else 0
+
+    def _largest(self) -> int | None:
+        """What the counter does not exceed, if that is known."""
+        turns = self._turns
+        first, last = (largest(self._graph, i) for i in (turns.first, turns.last))
+        ends = [] if last is None else [last]
+        if first is not None and turns.most is not None:
+            ends.append(first + turns.most)
+        return max(min(ends) - 1, 0) if ends else None
+
+    def carry(self, init: int, name: str) -> int:
+        """A hole for a carry that begins as this node."""
+        graph = self._graph
+        with OnePlace(graph):
+            made = hole(graph, graph.type(init), size_of(graph, init), name)
+        runs = _runs.setdefault(graph, {})
+        runs[made] = (self._turns.most or 1) * runs.get(init, 1)
+        self._inits.append(init)
+        self._holes.append(made)
+        return made
+
+    def carries(self, inits: Sequence[int], nest: Nest) -> list[int]:
+        """Holes for all numbers of a nest."""
+        return [self.carry(i, n) for i, n in zip(inits, nest.names(self._name), strict=True)]
+
+    def closed(
+        self, yields: Sequence[int], test: int | None = None, down: bool = False
+    ) -> list[int]:
+        """What is carried in the end, when these are the next carries."""
+        graph, turns = self._graph, self._turns
+        require_lengths(graph, self._inits, yields, "an array that a loop carries")
+        roots = [*yields] if test is None else [*yields, test]
+        inner = self._inner(roots)
+        params = [self.index, *self._holes]
+        with OnePlace(graph):
+            region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
+            op = loop_op(region, len(yields), test is not None, down, turns.most)
+            runs = _runs.get(graph, {})
+            op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
+            inits = [*self._inits, *[graph.constant(0.0)] * errors]
+            made = graph.add(op, turns.first, turns.last, *inits, *captured)
+            ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
+        return turns.ended(graph, ends)
+
+    def _inner(self, roots: Sequence[int]) -> set[int]:
+        """What changes from turn to turn; the rest is computed before the loop."""
+        graph = self._graph
+        inner = {self.index, *self._holes}
+        for i in reachable(graph, roots, self.index):
+            if not inner.isdisjoint(graph.args(i)):
+                inner.add(i)
+        return inner
+
+
+def nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
+    """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
+    with OnePlace(graph):
+        factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
+        spoilt = {"f": lambda i: graph.add(ops.mul, i, factor), "F": _all_nan(graph, exceeded)}
+        return [spoilt[graph.type(i)](i) if graph.type(i) in spoilt else i for i in ids]
+
+
+def _all_nan(graph: Graph, exceeded: int) -> Callable[[int], int]:
+    """What makes all numbers of an array NaN, and their slopes, where a condition holds."""
+
+    def spoilt(i: int) -> int:
+        n, turn, side = length(graph, i), Graph(), Graph()
+        turn.tracing = side.tracing = False
+        k, a, given = hole(turn, "u", name="k"), hole(turn, "F", n), hole(side, "F", n)
+        nan = turn.add(ops.mul, turn.add(GET, a, k), turn.constant(math.nan))
+        body, _ = close(turn, [k, a], [turn.add(PUT, a, k, nan)])
+        looped = side.add(loop_op(body, 1, most=n), word(side, 0), word(side, n), given)
+        sides, _ = close(side, [given], [pick(side, looped, 0, "F"), given])
+        return pick(graph, graph.add(choice_op(sides, 1), exceeded, i), 0, "F")
+
+    return spoilt
+
+
+def require_lengths(graph: Graph, a: Sequence[int], b: Sequence[int], what: str) -> None:
+    """Refuse arrays of different lengths in the same place."""
+    for i, j in zip(a, b, strict=True):
+        if size_of(graph, i) != size_of(graph, j):
+            sizes = f"{size_of(graph, i)} and {size_of(graph, j)}"
+            raise TraceError(located(f"{what}: it has different lengths, {sizes}"))

@@ -1,0 +1,1 @@
+"""What graphs mean, and how they read: interpreters, precision, text."""

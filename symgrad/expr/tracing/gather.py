@@ -1,0 +1,263 @@
+"""Tracing a loss of one row: parameters in blocks, columns by name, and columns that are indices.
+
+``p[r.camera]`` with a column r.camera takes the row of a block of parameters that the column names.
+Its numbers are inputs of the row's graph like the columns themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import InputError, NameUnknownError, TraceError
+from symgrad.expr.calls.numpy_calls import apply_function, apply_ufunc
+from symgrad.expr.graph.misuse import Explaining
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import describe, resolve_places
+from symgrad.expr.graph.region import has_holes
+from symgrad.expr.handles.array import ExprArray
+from symgrad.expr.handles.blocks import Blocks
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.tree import Block, Tree
+from symgrad.expr.loops.control import Tracing, require_closed
+from symgrad.expr.tracing.randomness import WatchingRandomNumbers
+from symgrad.expr.tracing.trace import flatten_result, require_feasible
+
+MOST_PLACES: Final = 2**26
+"""Parameters of a block that is read other than by indices: a place takes eight bytes."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The inputs that are the numbers of ``block`` at the index in ``column``."""
+
+    block: Block
+    column: int
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowTrace:
+    """What a loss of one row turned out to compute: node ids in ``graph``."""
+
+    graph: Graph
+    parameters: dict[int, int]
+    """The inputs that are parameters, by their places among all, in ascending order: those that
+    something reads other than by an index."""
+    columns: tuple[int, ...]
+    gathers: tuple[Gather, ...]
+    outputs: tuple[int, ...]
+    structure: Tree
+
+
+class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
+    """A block of parameters, from which a column of indices may take rows.
+
+    It behaves as an array of expressions, and says that it is one; but these are made when they
+    are first needed, so that what only lookups read costs nothing for each parameter.
+    """
+
+    def __init__(
+        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Expr], Any]
+    ) -> None:
+        self._block, self._make, self._lookup = block, make, lookup
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ExprArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """NumPy's, as the next three."""
+        return self._block.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._block.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self._block.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of arrays of expressions."""
+        return np.dtype(object)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Where each stands among all parameters."""
+        if self.size > MOST_PLACES:
+            raise InputError(f"{self!r}: so many can only be read by a column of indices")
+        return np.arange(self._block.start, self._block.start + self.size).reshape(self.shape)
+
+    @cached_property
+    def _whole(self) -> ExprArray:
+        """All of them."""
+        return self._made(self._places)
+
+    def _made(self, places: np.ndarray) -> ExprArray:
+        require_feasible(places.size)
+        found = np.empty(places.shape, dtype=object)
+        found.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
+        return found.view(ExprArray)
+
+    def __getitem__(self, key: Any) -> Any:
+        first, *rest = key if isinstance(key, tuple) else (key,)
+        if isinstance(first, Expr):
+            taken = self._lookup(first)
+            return taken[tuple(rest)] if rest else taken
+        if "_whole" in vars(self):
+            return self._whole[key]
+        places = self._places[key]
+        return self._made(places) if np.ndim(places) else self._make(int(places))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._whole[key] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._whole, name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._whole)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._whole
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+    def __repr__(self) -> str:
+        return f"<{self.size:,} parameters {self._block.name} of shape {self.shape}>"
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._whole, dtype=object)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return apply_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return apply_function(func, args, kwargs)
+
+
+class Row:
+    """A row with named columns: ``r.x``, ``r["x"]`` or ``r[0]``."""
+
+    def __init__(self, values: ExprArray, names: Sequence[str]) -> None:
+        self._values, self._names = values, tuple(names)
+
+    def __getattr__(self, name: str) -> Expr:
+        if name.startswith("__") or name not in self._names:
+            known = ", ".join(self._names)
+            raise NameUnknownError(f"a row has no column {name!r}: its columns are {known}")
+        return self._values[self._names.index(name)]
+
+    def __getitem__(self, key: Any) -> Any:
+        return getattr(self, key) if isinstance(key, str) else self._values[key]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter(self._values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._values, dtype=object)
+
+
+@dataclass
+class _Tracer:
+    """Makes inputs, and remembers what each of them is."""
+
+    graph: Graph
+    columns: Sequence[int]
+    names: Sequence[str] | None
+    parameters: dict[int, int] = field(default_factory=dict)
+    gathers: dict[tuple[str, int], Gather] = field(default_factory=dict)
+
+    def parameter(self, block: Block, place: int) -> Expr:
+        """A parameter by its place among all."""
+        if place not in self.parameters:
+            self.parameters[place] = self.graph.input(block.name_of(place))
+        return Expr(self.graph, self.parameters[place])
+
+    def block(self, block: Block) -> Any:
+        """A block of parameters; one alone is an expression."""
+        if not block.shape:
+            return self.parameter(block, block.start)
+        return Parameters(
+            block, lambda place: self.parameter(block, place), lambda c: self.gather(block, c)
+        )
+
+    def gather(self, block: Block, column: Expr) -> Any:
+        """The row of a block at the index in a column."""
+        if column.graph is not self.graph or column.id not in self.columns:
+            raise TraceError(
+                f"parameters are taken by a column itself, not by {column!r}: put the index into "
+                "a column of its own, or the parameters into a block of their own"
+            )
+        number = self.columns.index(column.id)
+        key = (block.name, number)
+        if key not in self.gathers:
+            require_feasible(block.width)
+            label = self.names[number] if self.names else f"r{number}"
+            stem = f"{block.name}_{label}"
+            inputs = tuple(self.graph.input(f"{stem}_{k}") for k in range(block.width))
+            self.gathers[key] = Gather(block, number, inputs)
+        found = np.empty(block.width, dtype=object)
+        found[:] = [Expr(self.graph, i) for i in self.gathers[key].inputs]
+        taken = found.reshape(block.shape[1:]).view(ExprArray)
+        return taken if block.shape[1:] else taken.item()
+
+
+def trace_row(
+    f: Callable[..., Any], tree: Tree, count: int, names: Sequence[str] | None = None
+) -> RowTrace:
+    """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
+    graph = Graph()
+    columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
+    tracer = _Tracer(graph, columns, names)
+    p = tree.nest(map(tracer.block, tree.blocks), Blocks)
+    values = _array(graph, columns)
+    with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
+        result = f(p, Row(values, names) if names else values)
+    outputs, structure = flatten_result(graph, result, f)
+    if has_holes(graph):
+        require_closed(graph, outputs)
+    resolve_places(graph)
+    graph.tracing = False
+    gathers = tuple(tracer.gathers.values())
+    _require_indices(f, graph, gathers, columns, outputs, names)
+    read = dict(sorted(tracer.parameters.items()))
+    return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure)
+
+
+def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
+    found = np.empty(len(ids), dtype=object)
+    found[:] = [Expr(graph, i) for i in ids]
+    return found.view(ExprArray)
+
+
+def _require_indices(
+    f: Any, graph: Graph, gathers: Sequence[Gather], columns: Sequence[int],
+    outputs: Sequence[int], names: Sequence[str] | None,
+) -> None:  # fmt: skip
+    """Refuse a column that is an index and a number as well: a float32 holds no large index."""
+    used = {a for i in range(len(graph)) for a in graph.args(i)} | set(outputs)
+    for gather in gathers:
+        if columns[gather.column] in used:
+            column = names[gather.column] if names else gather.column
+            raise TraceError(
+                f"{describe(f)}: column {column!r} is an index and a number as well; give it twice"
+            )

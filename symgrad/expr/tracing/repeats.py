@@ -1,0 +1,263 @@
+"""Where a trace repeats itself: the turns of Python's loops, which a function has written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import reachable
+
+LEAST_TURNS: Final = 8
+"""Turns that a loop has at least."""
+
+CANDIDATES: Final = 8
+"""Periods of each kind that are looked at, those first by which most may be saved."""
+
+WORDS: Final = (1, 16, 256)
+"""Tokens in a row that come again: single ones where each is a line's own, and longer words."""
+
+MULTIPLES: Final = 4
+"""Periods that may be a turn: what looks the same may be of other numbers by turns."""
+
+MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number of no pattern."""
+
+REACH: Final = 8
+"""Turns, at most, from which on a value is not carried to a later one."""
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Truths = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The operations that a function did, in its order, also those that it had done before.
+
+    ``ids`` are the nodes, and ``tokens`` numbers, equal for the same operation on the same line.
+    """
+
+    ids: Ints
+    tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Events ``start .. stop`` of which each is like the one a period later."""
+
+    start: int
+    stop: int
+    period: int
+
+    @property
+    def turns(self) -> int:
+        """How often the period fits."""
+        return (self.stop - self.start) // self.period
+
+    @property
+    def saved(self) -> int:
+        """The events of all turns but one."""
+        return (self.turns - 1) * self.period
+
+
+def events_of(graph: Graph, roots: Sequence[int]) -> Events:
+    """All that a function did on the way to these roots."""
+    nodes, needed = graph.nodes, np.zeros(len(graph), np.bool_)
+    needed[[i for i in reachable(graph, roots) if nodes[i][0].arity]] = True
+    ids, again = np.flatnonzero(needed), np.array(graph.repeats or [(0, 0, 0)], np.int64)
+    again = again[needed[again[:, 1]]]
+    places = np.array(graph.places)[ids]
+    where = np.searchsorted(ids, again[:, 0])
+    ids, places = np.insert(ids, where, again[:, 1]), np.insert(places, where, again[:, 2])
+    _, ops = np.unique([id(nodes[i][0]) for i in ids.tolist()], return_inverse=True)
+    _, tokens = np.unique(ops * len(graph.sources) + places, return_inverse=True)
+    return Events(ids, tokens)
+
+
+def stretches(events: Events) -> list[Stretch]:
+    """Where events repeat themselves, most of them first; these may overlap."""
+    found: list[Stretch] = []
+    for period in _periods(events.tokens):
+        found += _of_period(events.tokens, period)
+    return sorted(found, key=lambda s: (-s.saved, s.start))
+
+
+def _periods(tokens: Ints) -> list[int]:
+    """Distances at which words of some tokens come again, those first that most events may have.
+
+    Words are found by a hash; periods are looked at closely later.
+    """
+    found: dict[int, None] = {}
+    words, length = tokens.astype(np.uint64), 1
+    for wanted in WORDS:
+        while length < wanted and len(words) > length:
+            words = words[:-length] * MULTIPLIER + words[length:]
+            length *= 2
+        found |= dict.fromkeys(_distances(words))
+    return list(found)
+
+
+def _distances(words: np.ndarray[Any, Any]) -> list[int]:
+    """How far it is from words to the next that are equal, those first that most events have."""
+    order = np.argsort(words, kind="stable")
+    gaps = np.diff(order)[words[order][1:] == words[order][:-1]]
+    counts = np.bincount(gaps) if len(gaps) else np.zeros(1, np.int64)
+    likely = np.flatnonzero(counts >= LEAST_TURNS - 1)
+    weights = counts[likely] * likely
+    return likely[np.argsort(-weights, kind="stable")][:CANDIDATES].tolist()
+
+
+def _of_period(tokens: Ints, period: int) -> Iterator[Stretch]:
+    same = np.concatenate([[False], tokens[period:] == tokens[:-period], [False]])
+    edges = np.flatnonzero(np.diff(same))
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        for times in range(1, MULTIPLES + 1):
+            if end - start >= (LEAST_TURNS - 1) * times * period:
+                yield Stretch(start, end + period, times * period)
+
+
+# --- what each event takes ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an argument of the same event is in all turns: ``values``, nodes.
+
+    Those are what was made ``back`` events ago; 0 says that they are from elsewhere.
+    """
+
+    values: Ints
+    back: int
+
+
+class Links:
+    """What the events of a stretch take from one another, and for which of them that holds."""
+
+    def __init__(self, graph: Graph, events: Events, stretch: Stretch) -> None:
+        self._graph, self.stretch = graph, stretch
+        self.ids = events.ids[stretch.start : stretch.stop]
+        self.holds = np.ones(len(self.ids), np.bool_)
+        self._made = np.argsort(self.ids, kind="stable")
+        self._sorted = self.ids[self._made]
+        self.taken = [self._column(q) for q in range(stretch.period)]
+        """What each event of the first period takes."""
+
+    def _column(self, q: int) -> list[Taken]:
+        at = np.arange(q, len(self.ids), self.stretch.period)
+        nodes = self._graph.nodes
+        args = np.array([nodes[i][1:] for i in self.ids[at].tolist()])
+        if nodes[self.ids[q]][0].commutative:
+            self._put_in_order(args, at)
+        found: list[Taken] = []
+        for slot in range(args.shape[1]):
+            back, holds = self._link(args[:, slot], at)
+            self.holds[at] &= holds
+            found.append(Taken(args[:, slot], back))
+        return found
+
+    def _link(self, values: Ints, at: Ints) -> tuple[int, Truths]:
+        """How many events ago these nodes were made, and where that, or what else, holds."""
+        middle = len(at) // 2
+        same = values == values[middle]
+        if 2 * np.count_nonzero(same) > len(at):
+            return 0, same
+        for back in self._backs(values[middle], at[middle]):
+            holds = (self._made_before(at, back) == values) | (at < back)
+            if 2 * np.count_nonzero(holds) > len(at):
+                return back, holds
+        return 0, np.ones(len(at), np.bool_)
+
+    def _backs(self, i: int, at: int) -> list[int]:
+        """How many events before this one node i was made, the last time first."""
+        least = at - REACH * self.stretch.period
+        first, last = (np.searchsorted(self._sorted, i, side) for side in ("left", "right"))
+        return [at - m for m in self._made[first:last][::-1].tolist() if least <= m < at]
+
+    def _made_before(self, at: Ints, back: int) -> Ints:
+        return np.where(at < back, -1, self.ids[np.maximum(at - back, 0)])
+
+    def _put_in_order(self, args: Ints, at: Ints) -> None:
+        """Put arguments, which stand in the order of their ids, in the same order in all turns."""
+        middle = len(at) // 2
+        for first in (0, 1):
+            for back in self._backs(args[middle, first], at[middle]):
+                before = self._made_before(at, back)
+                hits = args == before[:, None]
+                known = hits.any(axis=1)
+                if 2 * np.count_nonzero(known | (at < back)) > len(at):
+                    self._swap(args, ~hits[:, 0] & hits[:, 1])
+                    self._swap(args, ~known & self._are_turned(args, at, ~known))
+                    return
+        self._swap(args, self._ranks(args[:, 0]) > self._ranks(args[:, 1]))
+        for value in args[middle].tolist():
+            hits = args == value
+            if hits.any(axis=1).all():
+                self._swap(args, ~hits[:, 0])
+                return
+
+    @staticmethod
+    def _swap(args: Ints, where: Truths) -> None:
+        args[where] = args[where][:, ::-1]
+
+    def _are_turned(self, args: Ints, at: Ints, unknown: Truths) -> Truths:
+        """Whether the first arguments of these events are what others take as the second."""
+        known = np.flatnonzero(~unknown)
+        back, _ = self._link(args[known, 1], at[known])
+        if back:
+            second = self._made_before(at, back)
+            return (args[:, 0] == second) & (args[:, 1] != second)
+        typical = args[known[len(known) // 2], 1]
+        if 2 * np.count_nonzero(args[known, 1] == typical) > len(known):
+            return (args[:, 0] == typical) & (args[:, 1] != typical)
+        rank, ranks = self._ranks(args[known[:1], 1]), self._ranks(args.ravel()).reshape(-1, 2)
+        return (ranks[:, 0] == rank) & (ranks[:, 1] != rank)
+
+    def _ranks(self, ids: Ints) -> Ints:
+        """Numbers for kinds of nodes: constants, other leaves, operations."""
+        nodes = self._graph.nodes
+        found = [0 if nodes[i][0].constant else 1 + (nodes[i][0].arity > 0) for i in ids.tolist()]
+        return np.array(found)
+
+    # --- where turns begin ------------------------------------------------------------------------
+
+    def turns(self) -> tuple[int, int]:
+        """The event at which a turn begins, and how many turns there are from there on.
+
+        Turns begin where the fewest values are handed from one to the next.
+        """
+        p = self.stretch.period
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], self.holds, [False]])))
+        starts, ends = edges[::2], edges[1::2]
+        longest = int(np.argmax(ends - starts)) if len(starts) else 0
+        if not len(starts) or ends[longest] - starts[longest] < LEAST_TURNS * p:
+            return 0, 0
+        start, end = int(starts[longest]), int(ends[longest])
+        shifts = (np.arange(p) + start) % p
+        crossing = self._crossing()[shifts]
+        turns = (end - start - np.arange(p)) // p
+        peeled = end - start - turns * p
+        best = int(np.lexsort((np.arange(p), peeled, crossing))[0])
+        return start + best, int(turns[best])
+
+    def _crossing(self) -> Ints:
+        """How many values are handed over a boundary before each event of the period."""
+        p, reach = self.stretch.period, dict[int, int]()
+        for q, slots in enumerate(self.taken):
+            for taken in slots:
+                if taken.back:
+                    made = (q - taken.back) % p
+                    reach[made] = max(reach.get(made, 0), taken.back)
+        change = np.zeros(2 * p + 1, np.int64)
+        for made, back in reach.items():
+            change[0] += back // p
+            change[p] -= back // p
+            change[made + 1] += 1
+            change[made + 1 + back % p] -= 1
+        total = np.cumsum(change)
+        return total[:p] + total[p : 2 * p]

@@ -1,0 +1,126 @@
+"""Rolling: what a Python loop has written out, turn by turn, becomes a loop again.
+
+A trace stands in the order in which the function did it, and each operation knows its line: the
+turns of a loop are a stretch in which every event is like the one a period later. What a turn takes
+of those before it is carried; other arguments are the same in all turns, numbers in a row, or
+elements of an array. What is used after the loop is what it carries in the end, or all turns of it
+in an array. Turns that are not like the others stay outside, and so does what is not worth a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from symgrad.expr.graph.arrays import WRITES
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.region import close
+from symgrad.expr.graph.within import in_regions
+from symgrad.expr.tracing.repeats import Ints, events_of, stretches
+from symgrad.expr.tracing.rolled_loop import Use, inputs_in_a_row, rolled_loop
+from symgrad.expr.tracing.trace import Trace
+from symgrad.expr.tracing.turns import Turns, turns_of
+
+LEAST_SAVED: Final = 2**10
+"""Operations by which a loop is shorter than what it stands for, at least."""
+
+LEAST_READING: Final = 2**12
+"""The same, if it reads inputs one by one, which are values where turns are written out."""
+
+LEVELS: Final = 4
+"""How often what has been rolled is looked at once more, for loops around it."""
+
+
+def rolled(traced: Trace, rounding: float) -> Trace:
+    """The trace with loops in place of turns; constants may move by ``rounding``, relatively.
+
+    Nearly linear in the number of nodes.
+    """
+    graph, roots = _rolled(rounding, traced.graph, traced.outputs)
+    if graph is traced.graph:
+        return traced
+    return replace(traced, graph=graph, inputs=tuple(inputs_of(graph)), outputs=tuple(roots))
+
+
+def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    for _ in range(LEVELS):
+        found = list(_repeated(graph, roots))
+        if not found:
+            break
+        work = graph.copy()
+        stand = _Rolling(work, roots, rounding).rolled(found)
+        if not stand:
+            break
+        region, _ = close(work, inputs_of(work), roots, stand)
+        graph, roots = region.graph, region.yields
+    return in_regions(graph, roots, partial(_rolled, rounding))
+
+
+def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]]:
+    """Turns that may be worth a loop, and which of them made each node; none within another."""
+    if len(graph) < LEAST_SAVED:
+        return
+    events = events_of(graph, roots)
+    first = np.full(len(graph), -1)
+    first[events.ids[::-1]] = np.arange(len(events))[::-1]
+    free = np.ones(len(events), np.bool_)
+    for stretch in stretches(events):
+        if stretch.saved < LEAST_SAVED:
+            return
+        if free[stretch.start : stretch.stop].all():
+            turns = turns_of(graph, events, first, stretch)
+            if turns is not None:
+                free[turns.start : turns.start + turns.events] = False
+                if _is_worth_it(graph, turns):
+                    yield turns, turns.made(first)
+
+
+def _is_worth_it(graph: Graph, turns: Turns) -> bool:
+    """Whether a loop saves enough; tables, which are written number by number, cost nothing."""
+    if all(graph.nodes[int(c.results[0])][0] in WRITES for c in turns.columns):
+        return False
+    return turns.saved >= (LEAST_READING if inputs_in_a_row(graph, turns) else LEAST_SAVED)
+
+
+class _Rolling:
+    """A graph in which turns become loops; ``stand`` is what stands for nodes that they made."""
+
+    def __init__(self, graph: Graph, roots: Sequence[int], rounding: float) -> None:
+        self._graph, self._roots, self._rounding = graph, roots, rounding
+        args = [node[1:] if node[0].arity else () for node in graph.nodes]
+        self._users = np.repeat(np.arange(len(graph)), list(map(len, args)))
+        self._args = np.fromiter(chain.from_iterable(args), np.int64)
+        self._stand: dict[int, int] = {}
+
+    def rolled(self, found: Sequence[tuple[Turns, Ints]]) -> dict[int, int]:
+        """What stands for nodes that these turns made, as far as a loop is worth it."""
+        for turns, made in sorted(found, key=lambda item: item[0].start):
+            self._roll(turns, made)
+        return self._stand
+
+    def _roll(self, turns: Turns, made: Ints) -> None:
+        start = len(self._graph)
+        uses = list(self._uses(turns, made))
+        found = rolled_loop(self._graph, turns, uses, self._stand, self._rounding)
+        if found is None:
+            return
+        added = len(self._graph) - start - found.free
+        if added + LEAST_SAVED <= turns.events and 2 * added <= turns.events:
+            self._stand |= found.ends
+
+    def _uses(self, turns: Turns, made: Ints) -> Iterator[Use]:
+        """Which results of which turns are used elsewhere."""
+        wanted = np.zeros(len(made), np.bool_)
+        wanted[self._args[made[self._users] < 0]] = True
+        wanted[list(self._roots)] = True
+        wanted &= made >= 0
+        for column, c in enumerate(turns.columns):
+            if not c.is_fixed:
+                for turn in np.flatnonzero(wanted[c.results]).tolist():
+                    yield Use(int(c.results[turn]), turn, column)

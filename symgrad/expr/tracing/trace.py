@@ -1,0 +1,221 @@
+"""Tracing: a Python function of n scalars becomes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from symgrad.errors import InputError, TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.arrays import ArrayOp
+from symgrad.expr.graph.misuse import Explaining
+from symgrad.expr.graph.node import Graph, Handle, Node, Op, real_number
+from symgrad.expr.graph.place import describe, resolve_places
+from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
+from symgrad.expr.handles.array import ExprArray, TracedArray, plain
+from symgrad.expr.handles.expression import Condition, Expr, as_float, require_graph
+from symgrad.expr.handles.integers import Word, refuse_integer
+from symgrad.expr.handles.tree import Tree, flatten
+from symgrad.expr.loops.control import Tracing, require_closed
+from symgrad.expr.tracing.randomness import WatchingRandomNumbers
+
+MOST_SYMBOLS: Final = 2**20
+"""Variables of one trace: a symbol takes half a kilobyte, and four microseconds."""
+
+
+class Content:
+    """All that a trace says, lines of the user's program included: equal for equal traces.
+
+    Its hash is computed once, since it takes a look at every node.
+    """
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, graph: Graph, *more: Hashable) -> None:
+        self._parts = (*_said(graph), tuple(graph.sources), *more)
+        self._hash = hash(self._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Content) and self._hash == other._hash and self._parts == other._parts
+        )
+
+
+def _said(graph: Graph) -> tuple[Hashable, ...]:
+    """A graph's nodes, and their places, with those in the regions of its loops and choices."""
+    nodes: Sequence[Node] = graph.nodes
+    inner = {op: _said_of(op) for op in _operations(graph) if isinstance(op, Regional)}
+    if inner:
+        nodes = [(inner.get(node[0], node[0]), *node[1:]) for node in nodes]
+    return tuple(nodes), tuple(graph.places), tuple(graph.names)
+
+
+def _said_of(op: Loop | Choice) -> Hashable:
+    """All that a loop or a choice says: its lines are those of the program that it is in."""
+    body = (*_said(op.body.graph), op.body.params, op.body.yields)
+    if isinstance(op, Loop):
+        return op.name, op.carries, op.test, op.down, op.most, body
+    return op.name, op.results, body
+
+
+def _operations(graph: Graph) -> Iterable[Op]:
+    """The rows that occur in a graph, each once."""
+    return dict.fromkeys(node[0] for node in graph.nodes)
+
+
+def _is_known(op: Op) -> bool:
+    """Whether an operation is of symgrad, with all that is in its region."""
+    if isinstance(op, Regional):
+        return all(map(_is_known, _operations(op.body.graph)))
+    return isinstance(op, (ArrayOp, Pick)) or ops.TABLE.get(op.name) is op
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a function turned out to compute: ``outputs`` are node ids in ``graph``."""
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    structure: Tree
+
+    @property
+    def key(self) -> Hashable:
+        """All that it says; None where a derivative is the user's own, which is not in it."""
+        if not all(map(_is_known, _operations(self.graph))):
+            return None
+        return self.content()
+
+    def copied(self) -> Trace:
+        """The same with a graph of its own, for somebody who builds on it."""
+        return Trace(self.graph.copy(), self.inputs, self.outputs, self.structure)
+
+    def content(self, *derived: Hashable) -> Content:
+        """All that it says, with what has been derived from it, whose nodes are in its graph."""
+        return Content(self.graph, self.outputs, self.structure, *derived)
+
+
+def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> Trace:
+    """Call ``f`` on n symbolic scalars and record what it does.
+
+    Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
+    """
+    graph, count = Graph(), checked_count(n)
+    graph.repeats = []
+    inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
+    with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
+        result = f(variables(graph, inputs))
+    graph.tracing = False
+    outputs, structure = flatten_result(graph, result, f)
+    if has_holes(graph):
+        require_closed(graph, outputs)
+    resolve_places(graph)
+    return Trace(graph, inputs, tuple(outputs), structure)
+
+
+def variables(graph: Graph, ids: Sequence[int]) -> ExprArray:
+    """The nodes as a 1-D array of expressions."""
+    v = np.empty(len(ids), dtype=object)
+    v[:] = [Expr(graph, i) for i in ids]
+    return v.view(ExprArray)
+
+
+def checked_count(n: Any) -> int:
+    """n as a count of variables."""
+    if isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)):
+        raise TraceError(f"the number of variables is an integer, not {n!r}")
+    if n < 1:
+        raise InputError(f"a kernel needs at least one variable, not {n}")
+    require_feasible(int(n))
+    return int(n)
+
+
+def require_feasible(count: int) -> None:
+    """Refuse more symbols than one trace can hold in memory."""
+    if count > MOST_SYMBOLS:
+        raise InputError(
+            f"{count:,} variables are too many: each is traced as a symbol of its own, and about "
+            f"{MOST_SYMBOLS:,} are feasible; large tables of parameters are looked up by a column "
+            "of indices, p[r.index], in a kernel over data (columns=)"
+        )
+
+
+def scalar(traced: Trace, f: Callable[..., Any]) -> Trace:
+    """The trace, if its result is one number."""
+    require_slope(traced.graph, traced.outputs[:1], traced.structure, f)
+    if traced.structure.kind is not None and traced.structure != Tree("array", ()):
+        kind = traced.structure.kind
+        what = (
+            f"an array of shape {traced.structure.keys}" if kind == "array" else f"a {_name(kind)}"
+        )
+        raise TraceError(
+            f"{describe(f)} returned {what}; a loss is one scalar: sum it up, "
+            "or use sg.fused_forward or sg.fused_jacobian for several outputs"
+        )
+    return traced
+
+
+def require_slope(graph: Graph, roots: Sequence[int], structure: Tree, f: Any) -> None:
+    """Refuse a loss that is true or false, or an integer."""
+    if structure.kind == "condition":
+        refuse_condition(f)
+    if structure.kind == "integer":
+        (integer,) = graph.args(roots[0])
+        refuse_integer(Word(graph, integer), f"what {describe(f)} returned")
+
+
+def refuse_condition(f: Callable[..., Any]) -> NoReturn:
+    """Raise the error of a loss that is true or false: it has no slope to follow."""
+    raise TraceError(
+        f"{describe(f)} returned a condition, which is true or false: a loss is a number; "
+        "use sg.where(condition, a, b) to choose between two"
+    )
+
+
+def _name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
+    """The nodes of a function's results, and how they were nested."""
+    return flatten(result, lambda value: _leaf(graph, value, f))
+
+
+def _leaf(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree] | None:
+    """The nodes of a result that is a number, a condition or an array; None of a container."""
+    if isinstance(result, (Condition, bool, np.bool_)):
+        return [_output(graph, result)], Tree("condition")
+    if isinstance(result, Word):
+        return [_output(graph, result)], Tree("integer")
+    if isinstance(result, Handle) or _is_number(result):
+        return [_output(graph, result)], Tree()
+    if isinstance(result, (np.ndarray, TracedArray)):
+        if result.ndim == 0:
+            return _leaf(graph, result.item(), f)
+        return [_output(graph, r) for r in plain(result).flat], Tree("array", result.shape)
+    if isinstance(result, (Mapping, list, tuple)):
+        return None
+    hint = "does it lack a return statement? " if result is None else ""
+    raise TraceError(
+        f"{describe(f)} returned {result!r}: {hint}return an expression of its variables"
+    )
+
+
+def _is_number(result: Any) -> bool:
+    return isinstance(result, (int, float, np.number, np.bool_)) and not isinstance(
+        result, (np.complexfloating,)
+    )
+
+
+def _output(graph: Graph, value: Any) -> int:
+    if isinstance(value, Handle):
+        require_graph(graph, value)
+        graph.place = graph.places[value.id]
+        return as_float(value).id
+    return graph.constant(real_number(value))
