@@ -14,26 +14,29 @@ from symgrad.expr.ops.hyperbolic import logistic, tanh
 from symgrad.expr.ops.normal import bell, fading
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 relu = Op(
     name="relu", signature="f->f", reference=lambda x: np.maximum(x, 0), meaning="maximum(x, 0)",
     cost=2, vjp=lambda g, y, x: (Masked(~(x <= 0.0), where(x > 0.0, g, x)),),
     edges="the derivative at 0 is 0", points=((0.5,), (-4.0,)),
     public=True,
     definition=lambda x: where((x > 0.0) | isnan(x), x, 0.0),
-)  # fmt: skip
+)
 silu = Op(
     name="silu", signature="f->f", reference=reference.silu, cost=24,
     meaning="x*sigmoid(x), also called swish; 0 at -inf", partials=lambda y, x: (silu_slope(x),),
     transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
     points=((0.5,), (-4.0,), (0.0,)),
     public=True,
-)  # fmt: skip
+)
 silu_slope = Op(
     name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
     meaning="sigmoid(x)*(1 + x*sigmoid(-x)), the derivative of silu", transcendental=True,
     partials=lambda y, x: (logistic(x) * (2.0 - x * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,), (0.0,)),
-)  # fmt: skip
+)
 gelu = Op(
     name="gelu", signature="f->f",
     reference=reference.gelu, cost=44,
@@ -41,7 +44,7 @@ gelu = Op(
     partials=lambda y, x: (gelu_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1e20,), (-3e38,)),
     public=True,
-)  # fmt: skip
+)
 
 
 def _gelu_curvature(x: Any) -> Any:
@@ -54,14 +57,14 @@ gelu_slope = Op(
     name="gelu_slope", signature="f->f", reference=reference.gelu_slope, cost=60,
     meaning="Phi(x) + x*phi(x), phi the normal density: the derivative of gelu",
     partials=lambda y, x: (_gelu_curvature(x),), transcendental=True, points=((0.5,), (-2.0,)),
-)  # fmt: skip
+)
 gelu_tanh = Op(
     name="gelu_tanh", signature="f->f", reference=reference.gelu_tanh, cost=28,
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
     partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (31.0,), (-3e38,)),
     public=True,
-)  # fmt: skip
+)
 
 
 def _gelu_tanh_curvature(x: Any) -> Any:
@@ -77,4 +80,4 @@ gelu_tanh_slope = Op(
     name="gelu_tanh_slope", signature="f->f", reference=reference.gelu_tanh_slope, cost=44,
     meaning="the derivative of gelu_tanh", partials=lambda y, x: (_gelu_tanh_curvature(x),),
     transcendental=True, points=((0.5,), (-4.0,), (0.0,)),
-)  # fmt: skip
+)

@@ -9,6 +9,9 @@ from symgrad.expr.ops import interval
 from symgrad.expr.ops.law import exact, finite, nonnegative, nonzero, real
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 add = Op(
     name="add", signature="ff->f", reference=np.add, meaning="a + b", commutative=True,
     llvm="fadd {f} {0}, {1}", wgsl="{0} + {1}", partials=lambda y, a, b: (1, 1), latex="{0} + {1}",
@@ -20,7 +23,7 @@ add = Op(
     ),
     edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
     interval=interval.add,
-)  # fmt: skip
+)
 sub = Op(
     name="sub", signature="ff->f", reference=np.subtract, meaning="a - b",
     llvm="fsub {f} {0}, {1}", wgsl="{0} - {1}", partials=lambda y, a, b: (1, -1), latex="{0} - {1}",
@@ -33,7 +36,7 @@ sub = Op(
     ),
     edges="inf - inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
     interval=lambda a, b: interval.add(a, interval.neg(b)),
-)  # fmt: skip
+)
 mul = Op(
     name="mul", signature="ff->f", reference=np.multiply, meaning="a * b", commutative=True,
     llvm="fmul {f} {0}, {1}",
@@ -47,7 +50,7 @@ mul = Op(
     ),
     edges="0 * inf is NaN", points=((1.5, -0.25), (-3.0, 7.0)),
     interval=interval.mul,
-)  # fmt: skip
+)
 div = Op(
     name="div", signature="ff->f", reference=np.divide, meaning="a / b", cost=4,
     llvm="fdiv {f} {0}, {1}",
@@ -66,14 +69,14 @@ div = Op(
     domain="b != 0", edges="a/0 is ±inf, 0/0 is NaN; d/db is -(a/b)/b, so no square overflows",
     points=((1.5, -0.7), (0.4, 2.0)),
     interval=lambda a, b: interval.mul(a, interval.reciprocal(b)),
-)  # fmt: skip
+)
 neg = Op(
     name="neg", signature="f->f", reference=np.negative, meaning="-a",
     llvm="fneg {f} {0}", wgsl="-{0}",
     partials=lambda y, a: (-1,), latex="-{0}",
     laws=lambda a: (exact(neg(-a), a),), points=((1.5,), (-0.25,)),
     interval=interval.neg,
-)  # fmt: skip
+)
 reciprocal = Op(
     name="reciprocal", signature="f->f", reference=reference.reciprocal, meaning="1 / a", cost=4,
     llvm="fdiv {f} {one}, {0}",
@@ -85,14 +88,14 @@ reciprocal = Op(
     ),
     domain="a != 0", edges="±inf at ±0", points=((1.5,), (-0.25,)),
     interval=interval.reciprocal, public=True,
-)  # fmt: skip
+)
 fma = Op(
     name="fma", signature="fff->f", reference=reference.fma, meaning="a * b + c", cost=1,
     llvm="call {f} @llvm.fma.{m}({f} {0}, {f} {1}, {f} {2})",
     wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
     edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
     public=True,
-)  # fmt: skip
+)
 sqrt = Op(
     name="sqrt", signature="f->f", reference=np.sqrt, meaning="the square root", cost=4,
     llvm="call {f} @llvm.sqrt.{m}({f} {0})",
@@ -102,7 +105,7 @@ sqrt = Op(
     ),
     domain="x >= 0", edges="the derivative at 0 is inf", points=((2.0,), (0.3,)),
     interval=interval.sqrt, public=True,
-)  # fmt: skip
+)
 rsqrt = Op(
     name="rsqrt", signature="f->f", reference=reference.rsqrt, meaning="1/sqrt(x)", cost=4,
     llvm="r = call {f} @llvm.sqrt.{m}({f} {0}); fdiv {f} {one}, {r}",
@@ -110,7 +113,7 @@ rsqrt = Op(
     latex=r"\frac{{1}}{{\sqrt{{{0}}}}}",
     domain="x > 0", edges="inf at 0", points=((2.0,), (0.3,)),
     interval=interval.power, public=True,
-)  # fmt: skip
+)
 abs = Op(
     name="abs", signature="f->f", reference=np.abs, meaning="|x|",
     llvm="call {f} @llvm.fabs.{m}({f} {0})", wgsl="abs({0})",
@@ -122,19 +125,19 @@ abs = Op(
     ),
     edges="the derivative at 0 is 0", whole=True, points=((0.5,), (-4.0,)),
     interval=interval.abs, public=True,
-)  # fmt: skip
+)
 sign = Op(
     name="sign", signature="f->f", reference=np.sign, meaning="-1, 0 or 1", cost=2,
     partials=lambda y, x: (None,), edges="sign(0) is 0, sign(NaN) is NaN; the derivative is 0",
     whole=True, points=((0.5,), (-4.0,), (0.0,)),
     interval=interval.within(-1.0, 1.0), public=True,
-)  # fmt: skip
+)
 one_minus_square = Op(
     name="one_minus_square", signature="f->f", reference=lambda x: (1 - x) * (1 + x), cost=3,
     meaning="1 - x**2, accurate next to ±1", partials=lambda y, x: (-2.0 * x,),
     edges="the derivative is -2x itself, not the sum of those of 1 - x and 1 + x",
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1.0,), (-0.9999,)),
-)  # fmt: skip
+)
 copysign = Op(
     name="copysign", signature="ff->f", reference=np.copysign, cost=3,
     meaning="|a| with the sign of b",
@@ -143,16 +146,16 @@ copysign = Op(
     wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x7fffffffu) | (bitcast<u32>({1}) & 0x80000000u))",
     points=((1.5, -2.0), (-0.5, 3.0)),
     public=True,
-)  # fmt: skip
+)
 stop_gradient = Op(
     name="stop_gradient", signature="f->f", reference=np.positive, cost=0,
     meaning="x, taken as a constant by differentiation", partials=lambda y, x: (None,),
     transparent=True, whole=True, points=((0.5,),),
-)  # fmt: skip
+)
 opaque = Op(
     name="opaque", signature="f->f", reference=np.positive, cost=1,
     meaning="x, rounded where it stands: no compiler can see through it",
     partials=lambda y, x: (1,), points=((1.5,),),
     wgsl="bitcast<f32>(bitcast<u32>({0}) ^ params.zero)",
     interval=lambda a: a,
-)  # fmt: skip
+)

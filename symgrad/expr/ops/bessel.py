@@ -12,6 +12,9 @@ from symgrad.expr.ops.comparison import where
 from symgrad.expr.references import special_reference as reference
 from symgrad.lazy import mpmath as _mp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 I0E_SERIES: Final = tuple((-0.5) ** k * math.comb(2 * k, k) / math.factorial(k) for k in range(30))
 """exp(-a) I_0(a), a power series in a."""
 I1E_SERIES: Final = tuple(
@@ -33,7 +36,7 @@ I0E_SLOPE: Final = (
     0.21752718948945146, -0.014748154986388122, -0.10166142102160093, 0.0029344545260906545,
     0.035650589738786334, -0.0002564773762694973, -0.008831348392066096, -2.3305553719145274e-05,
     0.001377983081578879, 5.8077891211174e-06, -0.00010183094324777445,
-)  # fmt: skip
+)
 """(I_1(a) - I_0(a)) exp(-a) (a + 9)**1.5 in t = 1 - 20/(a + 9), a >= 1 (tools/fit.py)."""
 I1E_SLOPE: Final = (
     -0.4363279954419804, 0.4340647362880396, -0.32835414965546195, 0.18790065161833305,
@@ -49,7 +52,7 @@ I1E_SLOPE: Final = (
     -0.22008278989848867, 0.01768821029972424, 0.10317767086867519, -0.003977719280381435,
     -0.0362758730621597, 0.0005175360204145217, 0.009005876068974083, -1.7789443983430375e-05,
     -0.0014078506625544974, -2.7470379490112563e-06, 0.00010420764116973845,
-)  # fmt: skip
+)
 """The same of the slope of exp(-a) I_1(a)."""
 
 
@@ -85,7 +88,7 @@ i0e = Op(
     edges="the derivative is taken to be 0 at 0, where the slopes are 1 and -1",
     points=((0.5,), (-0.25,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
     public=True,
-)  # fmt: skip
+)
 i1e = Op(
     name="i1e", signature="f->f", reference=reference.i1e, cost=60, transcendental=True,
     meaning="exp(-|x|)*I_1(x), a modified Bessel function", scipy=True,
@@ -95,4 +98,4 @@ i1e = Op(
     edges="the second derivative is taken to be 0 at 0, where it jumps",
     points=((0.5,), (-0.25,), (2.0,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
     public=True,
-)  # fmt: skip
+)

@@ -13,72 +13,75 @@ from symgrad.expr.ops import interval
 from symgrad.expr.ops.law import exact
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 lt = Op(
     name="lt", signature="ff->b", reference=np.less, meaning="a < b",
     llvm="fcmp olt {f} {0}, {1}", wgsl="{0} < {1}",
     latex="{0} < {1}", points=((1.0, 2.0), (2.0, 2.0)),
-)  # fmt: skip
+)
 le = Op(
     name="le", signature="ff->b", reference=np.less_equal, meaning="a <= b",
     llvm="fcmp ole {f} {0}, {1}", wgsl="{0} <= {1}",
     latex=r"{0} \le {1}", points=((1.0, 2.0), (2.0, 2.0)),
-)  # fmt: skip
+)
 eq = Op(
     name="eq", signature="ff->b", reference=np.equal, meaning="a == b",
     llvm="fcmp oeq {f} {0}, {1}", wgsl="{0} == {1}",
     commutative=True, latex="{0} = {1}", points=((1.0, 2.0), (2.0, 2.0)),
-)  # fmt: skip
+)
 ne = Op(
     name="ne", signature="ff->b", reference=np.not_equal, meaning="a != b",
     llvm="fcmp une {f} {0}, {1}",
     wgsl="!({0} == {1})",  # "!=" is false beside NaN, on Vulkan
     commutative=True, latex=r"{0} \ne {1}", points=((1.0, 2.0), (2.0, 2.0)),
     laws=lambda a, b: (exact(ne(a, a), isnan(a)),),
-)  # fmt: skip
+)
 logical_and = Op(
     name="logical_and", signature="bb->b", reference=np.logical_and, meaning="a and b",
     llvm="and {b} {0}, {1}",
     wgsl="{0} & {1}", commutative=True, latex=r"{0} \wedge {1}", points=((0, 1), (1, 1)),
     laws=lambda a, b: (exact(a & a, a),),
     public=True,
-)  # fmt: skip
+)
 logical_or = Op(
     name="logical_or", signature="bb->b", reference=np.logical_or, meaning="a or b",
     llvm="or {b} {0}, {1}",
     wgsl="{0} | {1}", commutative=True, latex=r"{0} \vee {1}", points=((0, 1), (1, 1)),
     laws=lambda a, b: (exact(a | a, a),),
     public=True,
-)  # fmt: skip
+)
 logical_xor = Op(
     name="logical_xor", signature="bb->b", reference=np.logical_xor, meaning="one of a and b",
     llvm="xor {b} {0}, {1}",
     wgsl="{0} != {1}", commutative=True, latex=r"{0} \oplus {1}", points=((0, 1), (1, 1)),
     public=True,
-)  # fmt: skip
+)
 logical_not = Op(
     name="logical_not", signature="b->b", reference=np.logical_not, meaning="not a",
     llvm="xor {b} {0}, {true}",
     wgsl="!{0}", latex=r"\neg {0}", points=((0,), (1,)), laws=lambda a: (exact(~~a, a),),
     public=True,
-)  # fmt: skip
+)
 isnan = Op(
     name="isnan", signature="f->b", reference=np.isnan, meaning="whether x is NaN", cost=2,
     llvm="fcmp uno {f} {0}, {0}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) > 0x7f800000u", points=((1.0,), (math.nan,)),
     public=True,
-)  # fmt: skip
+)
 isinf = Op(
     name="isinf", signature="f->b", reference=np.isinf, meaning="whether x is +inf or -inf",
     llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp oeq {f} {a}, {infinity}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u", cost=2, points=((1.0,), (math.inf,)),
     public=True,
-)  # fmt: skip
+)
 isfinite = Op(
     name="isfinite", signature="f->b", reference=np.isfinite, meaning="neither NaN nor infinite",
     llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp olt {f} {a}, {infinity}",
     wgsl="(bitcast<u32>({0}) & 0x7fffffffu) < 0x7f800000u", cost=2, points=((1.0,), (math.nan,)),
     public=True,
-)  # fmt: skip
+)
 
 
 def _of_integers(name: str) -> Callable[..., Any]:
@@ -109,7 +112,7 @@ where = Op(
     edges="nothing of the other branch reaches value or derivative, not even NaN",
     whole=True, points=((0, 2.0, -3.0), (1, 2.0, -3.0)),
     interval=interval.join, public=True,
-)  # fmt: skip
+)
 
 
 def at_nan(condition: Any, value: Any) -> Any:
@@ -135,7 +138,7 @@ minimum = Op(
     edges="NaN if either is; the derivative at a tie is half to each",
     whole=True, points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
     interval=lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), public=True,
-)  # fmt: skip
+)
 maximum = Op(
     name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
     cost=3, special=_of_integers("maximum"),
@@ -145,7 +148,7 @@ maximum = Op(
     edges="NaN if either is; the derivative at a tie is half to each",
     whole=True, points=((1.5, -0.25), (-3.0, 7.0), (2.0, 2.0)),
     interval=interval.maximum, public=True,
-)  # fmt: skip
+)
 clip = Op(
     name="clip", signature="fff->f", reference=np.clip, cost=6,
     meaning="x limited to [low, high]: minimum(maximum(x, low), high)",
@@ -153,4 +156,4 @@ clip = Op(
     edges="the derivative at a bound is half", whole=True,
     points=((0.5, 0.0, 1.0), (3.0, 0.0, 1.0)),
     public=True,
-)  # fmt: skip
+)

@@ -12,6 +12,9 @@ from symgrad.expr.references import special_reference as reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 _RATIO_SLOPE: Final = tuple(
     (-1) ** k * k * 4.0**-k / (math.factorial(k) * math.factorial(k + 1)) for k in range(1, 18)
 )
@@ -36,7 +39,7 @@ j0 = Op(
     latex=r"J_0\left({0}\right)", edges=f"0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.7,), (3.0,), (-4.6,), (7.0,), (9.7,), (-123.4,)),
     public=True,
-)  # fmt: skip
+)
 j1 = Op(
     name="j1", signature="f->f", reference=reference.j1, cost=80, transcendental=True,
     meaning="J_1(x), a Bessel function of the first kind",
@@ -45,7 +48,7 @@ j1 = Op(
     latex=r"J_1\left({0}\right)", edges=f"±0.0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
     public=True,
-)  # fmt: skip
+)
 j1_ratio = Op(
     name="j1_ratio", signature="f->f", reference=reference.j1_ratio, cost=90, transcendental=True,
     meaning="J_1(x)/x, 1/2 at 0: of the derivative of j1",
@@ -53,4 +56,4 @@ j1_ratio = Op(
     exact=lambda x: _mp.besselj(1, x) / x if x else _mp.mpf(1) / 2,
     latex=r"\frac{{J_1\left({0}\right)}}{{{0}}}", edges="0 at ±inf; as j1 next to zeros",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
-)  # fmt: skip
+)

@@ -15,6 +15,9 @@ from symgrad.expr.ops.hyperbolic import sigmoid, tanh
 from symgrad.expr.ops.law import positive, real
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 LN2: Final = math.log(2.0)
 
 exp = Op(
@@ -24,7 +27,7 @@ exp = Op(
     partials=lambda y, x: (y,), transcendental=True, latex="e^{{{0}}}",
     laws=lambda x: (real(exp(log(x)), x, when=positive(x)),), points=((1.5,), (-2.0,)),
     interval=lambda a: (0.0, math.exp(min(a[1], 100.0))), public=True,
-)  # fmt: skip
+)
 
 
 def _exp2_slope(y: Any, x: Any) -> Any:
@@ -39,14 +42,14 @@ exp2 = Op(
     partials=lambda y, x: (_exp2_slope(y, x),), transcendental=True, latex="2^{{{0}}}",
     scipy=True, points=((1.5,), (-2.0,)),
     interval=lambda a: (0.0, 2.0 ** min(a[1], 130.0)), public=True,
-)  # fmt: skip
+)
 expm1 = Op(
     name="expm1", signature="f->f", reference=np.expm1, cost=16, transcendental=True,
     meaning="exp(x) - 1, accurate near 0", partials=lambda y, x: (exp(x),),
     edges="the derivative is exp(x) itself, not the value plus 1",
     scipy=True, points=((1e-3,), (-2.0,), (1.5,)),
     interval=interval.at_least(-1.0), public=True,
-)  # fmt: skip
+)
 log = Op(
     name="log", signature="f->f", reference=np.log, meaning="the natural logarithm", cost=10,
     llvm="call {f} @llvm.log.{m}({f} {0})",
@@ -56,7 +59,7 @@ log = Op(
     domain="x >= 0", edges="-inf at 0; NaN for x < 0, value and derivative",
     points=((2.0,), (0.3,)),
     interval=interval.log, public=True,
-)  # fmt: skip
+)
 log2 = Op(
     name="log2", signature="f->f", reference=np.log2, meaning="the logarithm to base 2", cost=10,
     llvm="call {f} @llvm.log2.{m}({f} {0})",
@@ -64,13 +67,13 @@ log2 = Op(
     transcendental=True, laws=lambda x: (real(log2(exp2(x)), x),),
     domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
     public=True,
-)  # fmt: skip
+)
 log10 = Op(
     name="log10", signature="f->f", reference=np.log10, meaning="the logarithm to base 10",
     cost=11, partials=lambda y, x: (at_nan(x < 0.0, (1.0 / math.log(10.0)) / x),),
     transcendental=True, domain="x >= 0", edges="as log", points=((2.0,), (0.3,)),
     public=True,
-)  # fmt: skip
+)
 log1p = Op(
     name="log1p", signature="f->f", reference=np.log1p, cost=18, transcendental=True,
     meaning="log(1 + x), accurate near 0",
@@ -78,7 +81,7 @@ log1p = Op(
     domain="x >= -1", edges="-inf at -1; NaN for x < -1, value and derivative",
     scipy=True, points=((1e-3,), (2.0,), (-0.4,)),
     interval=interval.log1p, public=True,
-)  # fmt: skip
+)
 
 
 sigmoid_difference = Op(
@@ -86,13 +89,13 @@ sigmoid_difference = Op(
     meaning="sigmoid(a - b), the difference not rounded; 1/2 where a = b, infinite or not",
     partials=lambda y, a, b: ((slope := logistic_difference(a, b)), -slope), transcendental=True,
     points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
-)  # fmt: skip
+)
 logistic_difference = Op(
     name="logistic_difference", signature="ff->f", reference=reference.logistic_difference, cost=26,
     meaning="logistic(a - b), the difference not rounded", commutative=True, transcendental=True,
     partials=lambda y, a, b: ((slope := y * tanh(0.5 * (b - a))), -slope),
     points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
-)  # fmt: skip
+)
 
 
 def _logaddexp_of_zero(a: Any, b: Any) -> Any:
@@ -113,10 +116,10 @@ logaddexp = Op(
         (1e-6, 0.0), (0.0, 40.0), (30.0, -20.0),
     ),
     public=True,
-)  # fmt: skip
+)
 softplus = Op(
     name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",
     cost=32, partials=lambda y, x: (sigmoid(x),), transcendental=True,
     points=((0.5,), (-30.0,), (100.0,)),
     interval=interval.at_least(0.0), public=True,
-)  # fmt: skip
+)

@@ -16,6 +16,9 @@ from symgrad.expr.references.integer_powers import power_chain
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 _SHIFT: Final = 14
 """How many terms of a polygamma function's series are added up one by one; more for large orders"""
 
@@ -23,7 +26,7 @@ BERNOULLI: Final = (
     (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510),
     (43867, 798), (-174611, 330), (854513, 138), (-236364091, 2730), (8553103, 6),
     (-23749461029, 870), (8615841276005, 14322),
-)  # fmt: skip
+)
 """The Bernoulli numbers B_2, B_4, ..., as fractions."""
 
 _EVEN: Final = tuple(b / (c * math.factorial(2 * j)) for j, (b, c) in enumerate(BERNOULLI[:10], 1))
@@ -89,7 +92,7 @@ gammaln = Op(
     "small",
     scipy=True, points=((0.3,), (1.0,), (1.5,), (2.0,), (2.7,), (3.5,), (20.0,), (-0.4,), (-1.7,)),
     public=True,
-)  # fmt: skip
+)
 digamma = Op(
     name="digamma", signature="f->f", reference=reference.digamma, cost=80, transcendental=True,
     meaning="the derivative of gammaln", partials=lambda y, x: (trigamma(x),),
@@ -100,14 +103,14 @@ digamma = Op(
     "error is small",
     points=((0.3,), (1.0,), (1.5,), (2.0,), (3.0,), (20.0,), (-0.4,), (-1.7,)),
     public=True,
-)  # fmt: skip
+)
 trigamma = Op(
     name="trigamma", signature="f->f", reference=lambda x: reference.polygamma(1, x), cost=70,
     meaning="the derivative of digamma, polygamma(1, x)", partials=lambda y, x: (tetragamma(x),),
     exact=lambda x: _mp.psi(1, x), sympy=lambda x: _sp.polygamma(1, x), transcendental=True,
     latex=r"\psi_1\left({0}\right)", domain="all x but 0, -1, -2, ...",
     edges="inf at 0, -1, -2, ...", points=((0.3,), (1.0,), (2.5,), (20.0,), (-0.4,), (-1.7,)),
-)  # fmt: skip
+)
 tetragamma = Op(
     name="tetragamma", signature="f->f", reference=lambda x: reference.polygamma(2, x), cost=70,
     meaning="the derivative of trigamma, polygamma(2, x)", partials=lambda y, x: (pentagamma(x),),
@@ -115,7 +118,7 @@ tetragamma = Op(
     latex=r"\psi_2\left({0}\right)", domain="all x but 0, -1, -2, ...",
     edges="-inf at 0, inf at -0.0, NaN at -1, -2, ...; near its zeros below 0 only the absolute "
     "error is small", points=((0.3,), (1.0,), (2.5,), (20.0,), (-0.4,), (-1.7,)),
-)  # fmt: skip
+)
 pentagamma = Op(
     name="pentagamma", signature="f->f", reference=lambda x: reference.polygamma(3, x), cost=70,
     meaning="the derivative of tetragamma, polygamma(3, x)",
@@ -123,7 +126,7 @@ pentagamma = Op(
     sympy=lambda x: _sp.polygamma(3, x), transcendental=True,
     latex=r"\psi_3\left({0}\right)", domain="all x but 0, -1, -2, ...",
     edges="inf at 0, -1, -2, ...", points=((0.3,), (1.0,), (2.5,), (20.0,), (-0.4,), (-1.7,)),
-)  # fmt: skip
+)
 
 POLYGAMMA: Final = (digamma, trigamma, tetragamma, pentagamma)
 """The polygamma functions that are rows, by their orders."""

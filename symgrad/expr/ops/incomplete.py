@@ -10,10 +10,13 @@ from symgrad.expr.references import incomplete_reference as reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 _BETA_POINTS: Final = (
     (0.5, 0.5, 0.25), (1.0, 1.0, 0.5), (2.5, 1.5, 0.75), (3.0, 7.0, 0.125),
     (0.25, 0.125, 0.984375), (20.0, 30.0, 0.375), (100.0, 2.0, 0.9375), (300.0, 250.0, 0.5),
-)  # fmt: skip
+)
 """Parameters and a point."""
 
 
@@ -54,7 +57,7 @@ gammainc = Op(
     "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 80.0)),
     public=True,
-)  # fmt: skip
+)
 gammaincc = Op(
     name="gammaincc", signature="ff->f", reference=reference.gammaincc, cost=750,
     meaning="the regularized upper incomplete gamma function, Q(a, x) = 1 - P(a, x), accurate "
@@ -67,7 +70,7 @@ gammaincc = Op(
     "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 130.0)),
     public=True,
-)  # fmt: skip
+)
 gamma_density = Op(
     name="gamma_density", signature="ff->f", reference=reference.gamma_density, cost=150,
     meaning="x**(a - 1)*exp(-x)/gamma(a), the gamma distribution's density: the derivative of "
@@ -78,7 +81,7 @@ gamma_density = Op(
     domain="a > 0, x >= 0", edges="at x = 0 inf, 1 or 0 for a < 1, a = 1 and "
     "a > 1; there is no derivative by a",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
-)  # fmt: skip
+)
 betainc = Op(
     name="betainc", signature="fff->f", reference=reference.betainc, cost=2200,
     meaning="the regularized incomplete beta function, I_x(a, b): the beta distribution's "
@@ -91,7 +94,7 @@ betainc = Op(
     "else NaN; there is no derivative by a or b; NaN for finite a or b above 2**60",
     points=_BETA_POINTS,
     public=True,
-)  # fmt: skip
+)
 betaincc = Op(
     name="betaincc", signature="fff->f", reference=reference.betaincc, cost=2200,
     meaning="1 - I_x(a, b), accurate where it is small",
@@ -104,7 +107,7 @@ betaincc = Op(
     "2**60",
     points=_BETA_POINTS,
     public=True,
-)  # fmt: skip
+)
 beta_density = Op(
     name="beta_density", signature="fff->f", reference=reference.beta_density, cost=1000,
     meaning="x**(a - 1)*(1 - x)**(b - 1)/B(a, b), the beta distribution's density: the derivative "
@@ -120,4 +123,4 @@ beta_density = Op(
     "x = 1 inf, a or 0 for b < 1, b = 1 and b > 1, else NaN; there is no derivative by a or b; NaN "
     "for a or b above 2**60",
     points=_BETA_POINTS[:-3],
-)  # fmt: skip
+)

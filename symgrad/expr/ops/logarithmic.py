@@ -13,6 +13,9 @@ from symgrad.expr.references import special_reference as reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 
 def _share(x: Any, y: Any) -> Any:
     """x/y, but 0/0 is 0."""
@@ -27,7 +30,7 @@ xlogy = Op(
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1.0), (-0.3, 20.0)),
     public=True,
     definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log(y)),
-)  # fmt: skip
+)
 xlog1py = Op(
     name="xlog1py", signature="ff->f", reference=reference.xlog1py, cost=22, transcendental=True,
     meaning="x*log(1 + y), 0 where x is 0",
@@ -37,7 +40,7 @@ xlog1py = Op(
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1e-3), (-0.3, -0.4)),
     public=True,
     definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log1p(y)),
-)  # fmt: skip
+)
 entr = Op(
     name="entr", signature="f->f", reference=reference.entr, cost=14, transcendental=True,
     meaning="-x*log(x), a term of an entropy", partials=lambda y, x: (-1.0 - log(x),),
@@ -48,7 +51,7 @@ entr = Op(
     scipy=True, points=((0.5,), (1.0,), (3.0,), (1e-3,)),
     public=True,
     definition=lambda x: where(x < 0.0, -math.inf, where(x == 0.0, 0.0, -x * log(x))),
-)  # fmt: skip
+)
 logit = Op(
     name="logit", signature="f->f", reference=reference.logit, cost=40, transcendental=True,
     meaning="log(x/(1 - x)), the inverse of sigmoid",
@@ -58,7 +61,7 @@ logit = Op(
     edges="-inf at 0 and inf at 1, the derivative inf; NaN beyond",
     scipy=True, points=((0.5,), (0.25,), (0.75,), (0.1,), (1e-3,), (0.999,), (0.6,)),
     public=True,
-)  # fmt: skip
+)
 
 
 def _log1mexp_slope(x: Any) -> Any:
@@ -83,7 +86,7 @@ log1mexp = Op(
     points=((0.7,), (0.6931471805599453,), (0.5,), (1e-3,), (3.0,), (30.0,)),
     public=True,
     definition=_log1mexp,
-)  # fmt: skip
+)
 
 
 def _huber(delta: Any, r: Any) -> Any:
@@ -99,4 +102,4 @@ huber = Op(
     compose=_huber, domain="delta >= 0",
     edges="inf for delta < 0", scipy=True, points=((1.0, 0.5), (0.5, -2.0)),
     public=True,
-)  # fmt: skip
+)

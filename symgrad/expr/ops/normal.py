@@ -10,6 +10,9 @@ from symgrad.expr.ops import interval
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 
 def fading(x: Any, y: Any) -> Any:
     """x as a factor beside y, which falls off faster than x grows: 0 where y is."""
@@ -21,14 +24,14 @@ exp_neg_square = Op(
     meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
     interval=interval.within(0.0, 1.0),
-)  # fmt: skip
+)
 erf = Op(
     name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
     partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
     latex=r"\mathrm{{erf}}\left({0}\right)", scipy=True,
     points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
     interval=interval.within(-1.0, 1.0), public=True,
-)  # fmt: skip
+)
 erfc = Op(
     name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
     meaning="1 - erf(x), accurate in the tail",
@@ -36,13 +39,13 @@ erfc = Op(
     latex=r"\mathrm{{erfc}}\left({0}\right)", scipy=True,
     points=((0.5,), (-2.0,), (4.0,), (0.0,), (1.0001,), (3e38,), (-3e38,)),
     interval=interval.within(0.0, 2.0), public=True,
-)  # fmt: skip
+)
 bell = Op(
     name="bell", signature="f->f", reference=reference.bell, cost=14,
     meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
     interval=interval.within(0.0, 1.0),
-)  # fmt: skip
+)
 normal_cdf = Op(
     name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
     meaning="the normal distribution function, erfc(-x/sqrt(2))/2", transcendental=True,
@@ -50,10 +53,10 @@ normal_cdf = Op(
     latex=r"\Phi\left({0}\right)",
     points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
     interval=interval.within(0.0, 1.0),
-)  # fmt: skip
+)
 ndtr = Op(
     name="ndtr", signature="f->f", reference=reference.normal_cdf, cost=40, transcendental=True,
     meaning="the normal distribution function, as SciPy calls it", compose=normal_cdf,
     scipy=True, points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
     public=True,
-)  # fmt: skip
+)

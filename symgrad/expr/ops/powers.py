@@ -14,6 +14,9 @@ from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.exponential import log
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 integer_pow = Op(
     name="integer_pow", signature="fi->f", reference=reference.integer_power, cost=3,
     meaning="x**k for a constant integer k, by products for -15 < k < 17",
@@ -23,7 +26,7 @@ integer_pow = Op(
         (1.5, 3), (-1.25, 4), (-0.5, -3), (0.0, 2), (1.1, 8), (-1.2, 9), (0.0, 9), (1.3, -12),
         (-0.9, 25), (-1.01, -300), (1.7, 7), (1.3, -6), (-1.9, -14), (2.0, 16),
     ),
-)  # fmt: skip
+)
 
 
 def _shifts(base: float) -> bool:
@@ -74,7 +77,7 @@ pow_times = Op(
         (1.5, 1.5, 2.5, -1), (-0.5, 0.3, -1.7, -2), (2.0, 4.0, 0.5, 0), (1.5, 2.0, 0.0, -1),
         (0.7, 2.0, 1.0, -2), (0.7, 1.0, 3.0, -1),
     ),
-)  # fmt: skip
+)
 pow = Op(
     name="pow", signature="ff->f", reference=np.power, meaning="x**p", cost=30,
     partials=lambda y, x, p: (_slope(x, p), _growth(y, x, p)),
@@ -86,10 +89,10 @@ pow = Op(
         (2.0, 0.99999994), (1.5, 1e-6), (1e5, 1.000001), (1.00001, 3.7), (1e-20, 4.0),
     ),
     interval=interval.power,
-)  # fmt: skip
+)
 cbrt = Op(
     name="cbrt", signature="f->f", reference=np.cbrt, meaning="the real cube root", cost=20,
     partials=lambda y, x: (reciprocal(3.0 * (y * y)),), latex=r"\sqrt[3]{{{0}}}",
     edges="the derivative at 0 is inf", scipy=True, points=((2.0,), (-0.3,)),
     public=True,
-)  # fmt: skip
+)

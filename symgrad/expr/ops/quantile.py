@@ -9,6 +9,9 @@ from symgrad.expr.ops.comparison import where
 from symgrad.expr.references import special_reference as reference
 from symgrad.lazy import mpmath as _mp
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 BEND: Final = (
     4.114047614906926, 4.5927708091643655, -0.575003247080336, -4.000513028960457,
     -0.7183507210213834, 2.9882691622442175, 1.0272296905663452, -2.106537058413086,
@@ -21,7 +24,7 @@ BEND: Final = (
     -0.001877958493297273, 0.001169324985150385, 0.0007876949627987434, -0.0003904964035631584,
     -0.00026846818430443386, 9.732114873963477e-05, 6.825636825811171e-05, -1.5860314543595946e-05,
     -1.1323269164725166e-05, 1.2547038193516625e-06, 9.092581680274307e-07,
-)  # fmt: skip
+)
 """(1 - u h)(4 - x)**2 in 6/(4 - x) - 1, x <= 1, and its derivatives (tools/fit.py)."""
 
 
@@ -75,19 +78,19 @@ log_ndtr = Op(
     latex=r"\ln\Phi\left({0}\right)", edges="-inf at -inf, -0.0 at inf",
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,), (-30.0,), (7.0,)),
     public=True,
-)  # fmt: skip
+)
 inverse_mills = Op(
     name="inverse_mills", signature="f->f", reference=reference.inverse_mills, cost=60,
     meaning="phi(x)/Phi(x), the derivative of log_ndtr: the inverse of Mills' ratio",
     partials=lambda y, x: (_hazard_slope(y, x),), exact=_hazard, transcendental=True,
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,)),
-)  # fmt: skip
+)
 mills_excess = Op(
     name="mills_excess", signature="f->f", reference=reference.mills_excess, cost=50,
     meaning="x + phi(x)/Phi(x), which falls as -1/x to the left", transcendental=True,
     partials=lambda y, x: (_excess_slope(y, x),), exact=lambda x: x + _hazard(x),
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,)),
-)  # fmt: skip
+)
 erfinv = Op(
     name="erfinv", signature="f->f", reference=reference.erfinv, cost=60, transcendental=True,
     meaning="the inverse of erf", partials=lambda y, x: (erfinv_slope(x),), scipy=True,
@@ -96,14 +99,14 @@ erfinv = Op(
     edges="±inf at ±1, where the derivative is inf; NaN beyond",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (0.9,), (-0.999,), (1e-3,)),
     public=True,
-)  # fmt: skip
+)
 erfinv_slope = Op(
     name="erfinv_slope", signature="f->f", reference=reference.erfinv_slope, cost=120,
     meaning="the derivative of erfinv", partials=lambda y, x: (2.0 * erfinv(x) * (y * y),),
     exact=lambda x: _mp.sqrt(_mp.pi) / 2 * _mp.exp(_inverse_erf(x) ** 2),
     transcendental=True, domain="-1 <= x <= 1", edges="inf at ±1, NaN beyond",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (0.9,), (-0.999,)),
-)  # fmt: skip
+)
 ndtri = Op(
     name="ndtri", signature="f->f", reference=reference.ndtri, cost=60, transcendental=True,
     meaning="the inverse of ndtr: quantiles of the normal distribution", exact=_inverse_normal,
@@ -112,11 +115,11 @@ ndtri = Op(
     edges="-inf at 0 and inf at 1, where the derivative is inf; NaN beyond",
     points=((0.5,), (0.3,), (0.25,), (0.75,), (1e-3,), (1e-30,), (0.99,)),
     public=True,
-)  # fmt: skip
+)
 ndtri_slope = Op(
     name="ndtri_slope", signature="f->f", reference=reference.ndtri_slope, cost=120,
     meaning="the derivative of ndtri", partials=lambda y, p: (ndtri(p) * (y * y),),
     exact=lambda p: _mp.sqrt(2 * _mp.pi) * _mp.exp(_inverse_normal(p) ** 2 / 2),
     transcendental=True, domain="0 <= p <= 1", edges="inf at 0 and 1, NaN beyond",
     points=((0.5,), (0.3,), (0.25,), (0.75,), (1e-3,), (0.99,)),
-)  # fmt: skip
+)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from symgrad.expr.graph.node import Op
 from symgrad.expr.references import reference
 
+# Rows are set by hand: what belongs together stands on one line.
+# fmt: off
+
 scalb = Op(
     name="scalb", signature="ff->f", reference=reference.scalb, cost=3,
     meaning="x * 2**k, k a whole number of at most 2100 in absolute value",
@@ -17,27 +20,27 @@ scalb = Op(
     llvm_v8f64="call {f} @llvm.x86.avx512.mask.scalef.pd.512({f} {0}, {f} {1}, {f} {0}, i8 -1, "
     "i32 4)",
     wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
-)  # fmt: skip
+)
 exponent = Op(
     name="exponent", signature="f->f", reference=reference.exponent, cost=3,
     meaning="floor(log2(|x|)) of a normal x", points=((1.5,), (-40.0,)),
     llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {digits}; e = and {w} {s}, {exponents}; "
     "o = or {w} {e}, {whole}; v = bitcast {w} {o} to {f}; fsub {f} {v}, {whole_bias}",
     wgsl="f32(i32((bitcast<u32>({0}) >> 23u) & 0xffu) - 127)",
-)  # fmt: skip
+)
 significand = Op(
     name="significand", signature="f->f", reference=reference.significand, cost=2,
     meaning="x / 2**exponent(x) of a normal x, in ±[1, 2)", points=((1.5,), (-40.0,)),
     llvm="x = bitcast {f} {0} to {w}; d = and {w} {x}, {unscaled}; o = or {w} {d}, {one_word}; "
     "bitcast {w} {o} to {f}",
     wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x807fffffu) | 0x3f800000u)",
-)  # fmt: skip
+)
 upper = Op(
     name="upper", signature="f->f", reference=reference.upper,
     meaning="x cut to half its digits, 26 of 53 bits (float32: 12 of 24): products are exact",
     llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
     wgsl="bitcast<f32>(bitcast<u32>({0}) & 0xfffff000u)", points=((1.5,), (-40.0 - 2.0**-40,)),
-)  # fmt: skip
+)
 first_digits = Op(
     name="first_digits", signature="f->f", reference=reference.first_digits, cost=3,
     meaning="x cut to a quarter of its digits, 13 of 53 bits (float32: 6 of 24): its fourth power "
@@ -46,4 +49,4 @@ first_digits = Op(
     "d = sub {w} {x}, {o}; h = and {w} {d}, {quarter}; bitcast {w} {h} to {f}",
     wgsl="bitcast<f32>((bitcast<u32>({0}) - ((bitcast<u32>({0}) >> 30u) & 1u)) & 0xfffc0000u)",
     points=((1.5,), (-40.0 - 2.0**-40,), (2.0,)),
-)  # fmt: skip
+)
