@@ -8,15 +8,21 @@ from typing import Any, Final, Protocol
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration, Reduction
+from symgrad.kernel.target import InGroups, InStep
 from symgrad.llvm import dispatch as llvm
+from symgrad.llvm import launch as llvm_launch
 from symgrad.llvm import loop as llvm_loop
 from symgrad.llvm import sums as llvm_sums
-from symgrad.mathlib.define import functions
+from symgrad.llvm.device import host
+from symgrad.mathlib.define import Math, functions
 from symgrad.pipeline import DTypeName, Options, Shaders
 from symgrad.targets import Device
 from symgrad.wgsl import dispatch as wgsl
+from symgrad.wgsl import launch as wgsl_launch
 from symgrad.wgsl import loop as wgsl_loop
 from symgrad.wgsl import reduce_dispatch as wgsl_sums
 from symgrad.wgsl.device import Gpu, open_gpu, opened_gpu
@@ -28,6 +34,9 @@ CACHED_PROGRAMS: Final = 64
 
 CACHED_LOOPS: Final = 16
 """Most compiled loops that are cached."""
+
+CACHED_LAUNCHES: Final = 256
+"""Most compiled launches that are cached."""
 
 LARGEST_CACHED: Final = 2**12
 """Nodes of the largest computation whose program for the CPU is cached."""
@@ -105,6 +114,14 @@ class Backend(Protocol):
         """A computation that is repeated for each of many problems."""
         ...
 
+    def traits(self, dtype: str, math: Math = "accurate") -> Target:
+        """What programs are written for that compute in a dtype: groups of the usual width."""
+        ...
+
+    def launch(self, launch: Launch, options: Options) -> Any:
+        """A launch that is compiled for the device: ``run(*inputs)`` gives the outputs."""
+        ...
+
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """Whether loops over a matrix of n variables are quicker than straight-line code.
 
@@ -115,6 +132,7 @@ class Backend(Protocol):
 
 _programs: Once[Any, llvm.Program] = Once(CACHED_PROGRAMS)
 _loops: Once[Any, Any] = Once(CACHED_LOOPS)
+_launches: Once[Any, Any] = Once(CACHED_LAUNCHES)
 
 
 @dataclass(frozen=True)
@@ -158,6 +176,16 @@ class Cpu:
         math, dtype = options.math, options.dtype
         make = partial(llvm_loop.Loop, iteration, math, dtype)
         return _loops.get((iteration, math, dtype), make)
+
+    def traits(self, dtype: str, math: Math = "accurate") -> InStep:
+        """The lanes of a vector, the last of which may have nothing to do: see `Backend`."""
+        return InStep(host().shape(dtype, True, math != "strict").lanes, whole=False)
+
+    def launch(self, launch: Launch, options: Options) -> llvm_launch.Launched:
+        """On all cores: see `Backend`."""
+        math, dtype = options.math, options.dtype
+        make = partial(llvm_launch.Launched, launch, math, dtype)
+        return _launches.get((launch, math, dtype), make)
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """From a few variables on: see `Backend`."""
@@ -219,6 +247,18 @@ class Wgpu:
         owner, math = self.owner, options.math
         make = partial(wgsl_loop.Loop, owner, iteration, math)
         return _loops.get((iteration, math, owner), make)
+
+    def traits(self, dtype: str, math: Math = "accurate") -> InGroups:
+        """Workgroups: see `Backend`."""
+        self.require(dtype)
+        return InGroups()
+
+    def launch(self, launch: Launch, options: Options) -> wgsl_launch.Launched:
+        """In one submit: see `Backend`."""
+        self.require(options.dtype)
+        owner, style = self.owner, Style(options.math, options.comments)
+        make = partial(wgsl_launch.Launched, owner, launch, style)
+        return _launches.get((launch, style, owner), make)
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """If it fits in a workgroup: see `Backend`."""

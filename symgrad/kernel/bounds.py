@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from symgrad.expr import ops
@@ -19,6 +19,8 @@ Interval = tuple[int, int]
 class Bounds:
     """Intervals of words. Of a loop it is told when its body is begun, before there is a `For`.
 
+    Of what the host gives, some intervals may be ``known``.
+
     Example:
         >>> from symgrad.kernel.target import InStep
         >>> k = Kernel(InStep(4))
@@ -26,9 +28,10 @@ class Bounds:
         (1, 16)
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, known: Mapping[int, Interval] | None = None) -> None:
         self.kernel = kernel
         self._known: dict[int, Interval] = {kernel.local: (0, kernel.target.width - 1)}
+        self._known |= known or {}
         self._starts: dict[int, tuple[int, int]] = {}
         """What the counter of a loop is at least, as a node, and how far it goes beyond at most."""
 

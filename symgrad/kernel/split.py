@@ -7,12 +7,12 @@ kernel; so do then all that it has itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.bounds import ALL, Bounds
+from symgrad.kernel.bounds import ALL, Bounds, Interval
 from symgrad.kernel.copy import Copy, needs
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer, Fill, For, If, Read, Statement, results_of
@@ -48,10 +48,10 @@ def split(kernel: Kernel, most: int = TURNS) -> Split:
 
 
 class Turns:
-    """How often an invocation turns in loops, at most."""
+    """How often an invocation turns in loops, at most; some words may be ``known``."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._bounds = Bounds(kernel)
+    def __init__(self, kernel: Kernel, known: Mapping[int, Interval] | None = None) -> None:
+        self._bounds = Bounds(kernel, known)
         self._own: dict[int, int] = {}
         self._each: dict[int, int] = {}
         self.total = self._sum(kernel.main.items)

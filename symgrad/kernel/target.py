@@ -33,6 +33,13 @@ def pair_add(k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
     return after, k.add(ops.add, low, error)
 
 
+def last_or_before(k: Kernel) -> int:
+    """The number of the invocation's point, or past the end that of the last."""
+    point = k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
+    k.names[point] = "point"
+    return point
+
+
 @dataclass(frozen=True)
 class InStep:
     """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`.
@@ -55,7 +62,7 @@ class InStep:
 
     def point(self, k: Kernel) -> int:
         """The number of the invocation's point: see `Target`."""
-        return k.cell
+        return k.cell if self.whole else last_or_before(k)
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The parts of each: see `Target`."""
@@ -136,9 +143,7 @@ class InGroups:
 
     def point(self, k: Kernel) -> int:
         """The invocation's point, or past the end the last one again: see `Target`."""
-        point = k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
-        k.names[point] = "point"
-        return point
+        return last_or_before(k)
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The pairs: see `Target`."""

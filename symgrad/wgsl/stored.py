@@ -104,6 +104,11 @@ class StoredArray:
         return self._storage.buffer, self._first + start * width, count * width
 
     @property
+    def place(self) -> Range | None:
+        """Where all elements stand in a buffer, to be bound, if there are any."""
+        return self._storage and (self._storage.buffer, self._first, self.nbytes)
+
+    @property
     def is_shared(self) -> bool:
         """Whether other arrays have elements in the same memory."""
         return self._storage is not None and sys.getrefcount(self._storage) > 2

@@ -1,0 +1,257 @@
+"""What a call runs, as data that every back end takes: programs, arrays, sizes, arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.cache import Once
+from symgrad.expr.graph.node import Op
+from symgrad.kernel.execute import POISON, execute
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.split import Turns
+from symgrad.kernel.statements import BOUND, Buffer, For, If, Scope
+from symgrad.kernel.verify import verify
+
+Program = Callable[[Any], Kernel]
+"""What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
+
+CACHED_KERNELS: Final = 64
+"""Kernels that are cached as they were written."""
+
+LARGEST_WORD: Final = 2**32 - 1
+
+GUESSED: Final = 32
+"""Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
+
+_kernels: Once[Any, Kernel] = Once(CACHED_KERNELS)
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of a launch: its numbers are of one kind of `kernel.statements.KINDS`."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str = "f"
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    def dtype(self, floats: Any) -> np.dtype[Any]:
+        """What its numbers are on the host, where the kernel's are such ``floats``."""
+        return np.dtype({"f": floats, "i": np.int32, "u": np.uint32}[self.kind])
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One kernel over so many invocations: what writes it, and what it is given.
+
+    ``program`` writes it for ``target``, whose width is that of its groups. ``arrays`` are pairs of
+    a buffer's name in the kernel and an array's name in the launch. There are ``groups`` of
+    invocations, or, where it is 0, as many as ``count`` takes; more invocations than ``count`` have
+    nothing to do, which the kernel sees to. ``arguments`` are pairs of a name and a word.
+    """
+
+    program: Program
+    target: Target
+    arrays: tuple[tuple[str, str], ...]
+    count: int
+    groups: int = 0
+    arguments: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel, which is verified when it is written, and written once for all launches."""
+        return _kernels.get((self.program, self.target), self._written)
+
+    def _written(self) -> Kernel:
+        kernel = self.program(self.target)
+        verify(kernel)
+        return kernel
+
+    def __reduce__(self) -> Any:
+        known = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
+        return type(self), known
+
+    @property
+    def number_of_groups(self) -> int:
+        """The groups that run."""
+        return self.groups or -(-self.count // self.target.width)
+
+    @property
+    def bound(self) -> list[tuple[Buffer, str]]:
+        """The kernel's buffers that arrays are bound to, in its order, and the arrays' names."""
+        names = dict(self.arrays)
+        given = (b for b in self.kernel.buffers if b.space in BOUND and b.data is None)
+        return [(b, names[b.name]) for b in given]
+
+    @property
+    def words(self) -> list[int]:
+        """The kernel's arguments, in its order."""
+        return [dict(self.arguments)[name] for name in self.kernel.arguments.values()]
+
+    @cached_property
+    def _turns(self) -> Turns:
+        """The loops' turns, with sizes and arguments as they are in this dispatch."""
+        k, groups = self.kernel, self.number_of_groups
+        exact = {k.count: self.count, k.groups: groups}
+        exact |= zip(k.arguments, self.words, strict=True)
+        last = {k.group: groups - 1, k.cell: groups * self.target.width - 1}
+        known = {i: (word, word) for i, word in exact.items()}
+        return Turns(k, known | {i: (0, max(0, word)) for i, word in last.items()})
+
+    @property
+    def turns(self) -> int:
+        """How often an invocation turns in loops, at most."""
+        return self._turns.total
+
+    @property
+    def operations(self) -> int:
+        """About what an invocation costs, in additions."""
+        return self._cost(self.kernel.main)
+
+    def _cost(self, scope: Scope) -> int:
+        return sum(self._cost_of(item) for item in scope.items)
+
+    def _cost_of(self, item: Any) -> int:
+        match item:
+            case int():
+                op: Op = self.kernel.graph.nodes[item][0]
+                return op.cost
+            case For():
+                turns = self._turns.of(item) // self._turns.each(item)
+                return (turns if turns < LARGEST_WORD else GUESSED) * (1 + self._cost(item.scope))
+            case If(sides=sides):
+                return max(map(self._cost, sides))
+            case _:
+                return 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that one call runs: its arrays, and the dispatches that compute them, one by one.
+
+    Sizes are numbers, so a launch is of arrays of certain shapes. Kernels are the same for all
+    shapes where they take what depends on these by arguments. A launch is made once and run often.
+
+    Invariants:
+      1. No two arrays have one name.
+      2. What a dispatch only reads was given, or written by a dispatch before.
+      3. What a dispatch writes is no input, and it is bound to no other buffer there.
+      4. All outputs are written.
+
+    Example:
+        >>> from symgrad.expr import ops
+        >>> from symgrad.kernel.target import InStep
+        >>> def doubled(target):
+        ...     k = Kernel(target, "doubled")
+        ...     x, y = k.buffer("x", "read"), k.buffer("y", "write")
+        ...     value = k.load(x, k.target.point(k))
+        ...     inside = k.add(ops.word_lt, k.cell, k.count)
+        ...     k.when(inside, lambda: k.store(y, k.cell, k.add(ops.add, value, value)))
+        ...     return k
+        >>> arrays = (("x", "a"), ("y", "b"))
+        >>> twice = Dispatch(doubled, InStep(4, whole=False), arrays, count=3)
+        >>> launch = Launch("twice", (Array("a", (3,)),), (Array("b", (3,)),), (), (twice,))
+        >>> launch.verify()
+        >>> launch.execute([np.array([1.0, 2.0, 3.0])])[0].tolist()
+        [2.0, 4.0, 6.0]
+    """
+
+    name: str
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    scratch: tuple[Array, ...]
+    dispatches: tuple[Dispatch, ...]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays."""
+        return *self.inputs, *self.outputs, *self.scratch
+
+    def verify(self) -> None:
+        """Raise AssertionError with the first fault, if there is one."""
+        for fault in self.faults():
+            raise AssertionError(f"{self.name}: {fault}")
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with a launch, in words."""
+        arrays = {a.name: a for a in self.arrays}
+        if len(arrays) < len(self.arrays):
+            yield "two arrays have one name"
+        known = {a.name for a in self.inputs}
+        for dispatch in self.dispatches:
+            named = list(_unbound(dispatch, arrays))
+            yield from named
+            if named:
+                return
+            yield from _misfits(dispatch, arrays)
+            yield from self._misused(dispatch, known)
+            known.update(name for b, name in dispatch.bound if b.space == "write")
+        yield from (f"nothing writes {a.name}" for a in self.outputs if a.name not in known)
+
+    def _misused(self, dispatch: Dispatch, known: set[str]) -> Iterator[str]:
+        """The faults of what a dispatch reads and writes, where these arrays have numbers."""
+        bound = dispatch.bound
+        inputs, names = {a.name for a in self.inputs}, [name for _, name in bound]
+        for b, name in bound:
+            if b.space == "read" and name not in known:
+                yield f"{dispatch.kernel.name} reads {name}, which nobody has written"
+            if b.space == "write" and name in inputs:
+                yield f"{dispatch.kernel.name} writes {name}, an input"
+            if b.space == "write" and names.count(name) > 1:
+                yield f"{dispatch.kernel.name} writes {name}, which it has as another buffer too"
+
+    def execute(self, inputs: Sequence[np.ndarray], dtype: Any = np.float64) -> list[np.ndarray]:
+        """The outputs, by the NumPy interpreter: see `symgrad.kernel.execute`.
+
+        Raises:
+            AssertionError: for an index out of bounds, or a race.
+        """
+        arrays = {
+            a.name: np.ascontiguousarray(x, a.dtype(dtype))
+            for a, x in zip(self.inputs, inputs, strict=True)
+        }
+        for a in (*self.outputs, *self.scratch):
+            arrays[a.name] = np.full(a.shape, POISON[a.kind], a.dtype(dtype))
+        for d in self.dispatches:
+            bound = {b.name: arrays[name] for b, name in d.bound}
+            if d.number_of_groups:
+                groups, given = d.number_of_groups, dict(d.arguments)
+                execute(d.kernel, bound, d.count, groups, dtype, given)
+        return [arrays[a.name] for a in self.outputs]
+
+
+def _unbound(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
+    """The faults of the names that a dispatch gives."""
+    kernel, given = dispatch.kernel, dict(dispatch.arrays)
+    asked = {b.name for b in kernel.buffers if b.space in BOUND and b.data is None}
+    yield from (f"{kernel.name} is given no {name}" for name in sorted(asked - given.keys()))
+    yield from (f"{kernel.name} has no buffer {name}" for name in sorted(given.keys() - asked))
+    unknown = sorted(set(given.values()) - arrays.keys())
+    yield from (f"{kernel.name} is given {name}, an array that is not there" for name in unknown)
+    wanted = set(kernel.arguments.values())
+    if wanted != {name for name, _ in dispatch.arguments}:
+        yield f"{kernel.name} takes the arguments {sorted(wanted)}"
+
+
+def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
+    """The faults of numbers: kinds, sizes, and what no word holds."""
+    kernel = dispatch.kernel
+    for b, name in dispatch.bound:
+        array = arrays[name]
+        if b.kind != array.kind:
+            yield f"{b.name} of {kernel.name} has numbers of kind {b.kind}, {name} of {array.kind}"
+        if b.size and b.size > array.size:
+            yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {array.size}"
+    for value in (dispatch.count, dispatch.groups, *dispatch.words):
+        if not 0 <= value <= LARGEST_WORD:
+            yield f"{kernel.name} is given {value}, which is no word"

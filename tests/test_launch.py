@@ -1,0 +1,239 @@
+"""Launches: several programs over arrays, the same on every back end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad import targets
+from symgrad.backend import Backend, backend_of
+from symgrad.errors import DeviceError
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.pipeline import Options
+
+DEVICES = ["cpu", "gpu"]
+OPTIONS = Options("total")
+
+
+@dataclass(frozen=True)
+class PartialSums:
+    """Each group adds up its share of ``stride`` numbers apart, and of a factor's."""
+
+    factor: float = 1.0
+
+    def __call__(self, target: Target) -> Kernel:
+        k = Kernel(target, "partial_sums")
+        x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
+        stride = k.argument("stride")
+        end = k.add(ops.word_add, k.count, k.add(ops.word_sub, stride, k.word(1)))
+        turns = k.add(ops.word_div, k.add(ops.word_sub, end, k.cell), stride)
+
+        def add(t: int, carries: list[int]) -> list[int]:
+            at = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, stride))
+            return [k.add(ops.add, carries[0], k.load(x, at))]
+
+        (total,), _ = k.loop(k.word(0), turns, [k.constant(0.0)], add)
+        (found,) = target.sum_group(k, [k.add(ops.mul, total, k.constant(self.factor))])
+        first = k.add(ops.word_lt, k.local, k.word(1))
+        k.when(first, lambda: k.store(sums, k.group, found))
+        return k
+
+
+def spread(target: Target) -> Kernel:
+    """Of each number the share that it is of the sum of some others, by an array of its own."""
+    k = Kernel(target, "spread")
+    x, sums, out = k.buffer("x", "read"), k.buffer("sums", "read"), k.buffer("out", "write")
+    own = k.buffer("kept", "own", size=100)
+    many = k.argument("many")
+    value = k.load(x, target.point(k))
+
+    def keep(j: int, _: list[int]) -> list[int]:
+        k.store(own, j, k.load(sums, j))
+        return []
+
+    def add(j: int, carries: list[int]) -> list[int]:
+        return [k.add(ops.add, carries[0], k.load(own, j))]
+
+    k.loop(k.word(0), many, [], keep)
+    (total,), _ = k.loop(k.word(0), many, [k.constant(0.0)], add)
+    inside = k.add(ops.word_lt, k.cell, k.count)
+    k.when(inside, lambda: k.store(out, k.cell, k.add(ops.div, value, total)))
+    return k
+
+
+def shares(target: Target, n: int, groups: int = 3, factor: float = 1.0) -> Launch:
+    """The share of each of n numbers in their sum."""
+    stride = groups * target.width
+    sums = Dispatch(PartialSums(factor), target, (("x", "x"), ("sums", "partial")), n, groups,
+                    (("stride", stride),))  # fmt: skip
+    arrays = ("x", "x"), ("sums", "partial"), ("out", "shares")
+    whole = Dispatch(spread, target, arrays, n, arguments=(("many", groups),))
+    kept = (Array("partial", (groups,)),)
+    return Launch("shares", (Array("x", (n,)),), (Array("shares", (n,)),), kept, (sums, whole))
+
+
+def backend(name: str) -> Backend:
+    return backend_of(targets.choose(name))  # pyright: ignore[reportArgumentType]
+
+
+def numbers(n: int) -> np.ndarray:
+    return np.random.default_rng(n).uniform(0.5, 2.0, n).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("n", [1, 7, 64, 1001])
+def test_dispatches_run_one_after_the_other(name: str, n: int) -> None:
+    device, x = backend(name), numbers(n)
+    launch = shares(device.traits("float32"), n)
+    (found,) = device.launch(launch, OPTIONS).run(x)
+    (expected,) = launch.execute([x])
+    np.testing.assert_allclose(expected, x / x.sum(dtype=np.float64), rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_cpu_computes_in_float64_too() -> None:
+    device, x = backend("cpu"), numbers(100).astype(np.float64)
+    launch = shares(device.traits("float64"), 100)
+    (found,) = device.launch(launch, replace(OPTIONS, dtype="float64")).run(x)
+    np.testing.assert_allclose(found, x / x.sum(), rtol=1e-14)
+
+
+def test_arrays_stay_on_the_device() -> None:
+    device, x = backend("gpu"), numbers(300)
+    launched = device.launch(shares(device.traits("float32"), 300), OPTIONS)
+    there = sg.device_array(x, device="gpu")
+    (found,) = launched.run(there)
+    assert isinstance(found, sg.DeviceArray)
+    np.testing.assert_array_equal(found.numpy(), launched.run(x)[0])
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_other_shapes_compile_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = backend(name)
+    target = device.traits("float32")
+    device.launch(shares(target, 50, factor=2.0), OPTIONS)
+    module = f"symgrad.{'llvm' if name == 'cpu' else 'wgsl'}.launch.print_kernel"
+    monkeypatch.setattr(module, None)
+    (found,) = device.launch(shares(target, 80, factor=2.0), OPTIONS).run(numbers(80))
+    np.testing.assert_allclose(found.sum(), 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_launches_pickle(name: str) -> None:
+    device = backend(name)
+    launch = shares(device.traits("float32"), 9)
+    launch.verify()
+    again = pickle.loads(pickle.dumps(launch))
+    assert again == launch and hash(again) == hash(launch)
+    assert device.launch(again, OPTIONS) is device.launch(launch, OPTIONS)
+    assert len(pickle.dumps(launch)) < 2_000, "kernels do not go along"
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_there_may_be_nothing_to_do(name: str) -> None:
+    device = backend(name)
+    target = device.traits("float32")
+    launch = Launch("nothing", (Array("x", (0,)),), (Array("y", (0,)),), (), (
+        Dispatch(doubled, target, (("x", "x"), ("y", "y")), 0),))  # fmt: skip
+    (found,) = device.launch(launch, OPTIONS).run(np.empty(0, np.float32))
+    assert found.shape == (0,)
+
+
+def doubled(target: Target) -> Kernel:
+    """Twice each number, by a table of the kernel's own."""
+    k = Kernel(target, "doubled")
+    x, y = k.buffer("x", "read"), k.buffer("y", "write")
+    two = k.buffer("two", "read", size=2, data=(2.0, 0.0))
+    at = target.point(k)
+    value = k.add(ops.mul, k.load(two, k.word(0)), k.load(x, at))
+    inside = k.add(ops.word_lt, k.cell, k.count)
+    k.when(inside, lambda: k.store(y, k.cell, value))
+    return k
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_kernels_bring_tables_of_their_own(name: str) -> None:
+    device, x = backend(name), numbers(21)
+    steps = tuple(
+        Dispatch(doubled, device.traits("float32"), (("x", a), ("y", b)), 21)
+        for a, b in (("x", "between"), ("between", "y"))
+    )
+    between = (Array("between", (21,)),)
+    launch = Launch("four times", (Array("x", (21,)),), (Array("y", (21,)),), between, steps)
+    np.testing.assert_array_equal(device.launch(launch, OPTIONS).run(x)[0], 4 * x)
+    np.testing.assert_array_equal(launch.execute([x], np.float32)[0], 4 * x)
+
+
+def test_many_groups_stand_in_a_grid() -> None:
+    device, n = backend("gpu"), 65_535 * 64 + 3
+    target = replace(device.traits("float32"), grid=True)  # pyright: ignore[reportArgumentType]
+    step = Dispatch(doubled, target, (("x", "x"), ("y", "y")), n)
+    launch = Launch("doubled", (Array("x", (n,)),), (Array("y", (n,)),), (), (step,))
+    x = np.arange(n, dtype=np.float32) % 1000
+    np.testing.assert_array_equal(device.launch(launch, OPTIONS).run(x)[0], 2 * x)
+
+
+def test_loops_that_the_device_would_end_are_refused() -> None:
+    device = backend("gpu")
+    if device.owner is None or device.owner.info.turns is None:
+        pytest.skip("this GPU ends no loops")
+    launch = shares(device.traits("float32"), 70_000 * 64, groups=1)
+    with pytest.raises(DeviceError, match="turns"):
+        device.launch(launch, OPTIONS)
+
+
+Change = Callable[[Launch], Launch]
+
+
+def _with(changed: Callable[[Dispatch], Dispatch]) -> Change:
+    return lambda launch: replace(
+        launch, dispatches=(changed(launch.dispatches[0]), *launch.dispatches[1:])
+    )
+
+
+FAULTS: dict[str, Change] = {
+    "two arrays have one name": lambda launch: replace(launch, scratch=(Array("x", (3,)),)),
+    "spread reads partial, which nobody": lambda launch: replace(
+        launch, dispatches=launch.dispatches[::-1]
+    ),
+    "nothing writes shares": lambda launch: replace(launch, dispatches=launch.dispatches[:1]),
+    "partial_sums writes x, an input": _with(
+        lambda d: replace(d, arrays=(("x", "x"), ("sums", "x")))
+    ),
+    "writes partial, which it has as another": _with(
+        lambda d: replace(d, arrays=(("x", "partial"), ("sums", "partial")))
+    ),
+    "is given no sums": _with(lambda d: replace(d, arrays=(("x", "x"),))),
+    "has no buffer z": _with(lambda d: replace(d, arrays=(*d.arrays, ("z", "x")))),
+    "given w, an array that is not there": _with(
+        lambda d: replace(d, arrays=(("x", "w"), ("sums", "partial")))
+    ),
+    "takes the arguments": _with(lambda d: replace(d, arguments=())),
+    "which is no word": _with(lambda d: replace(d, count=2**32)),
+    "numbers of kind f, partial of u": lambda launch: replace(
+        launch, scratch=(Array("partial", (3,), "u"),)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_told(fault: str) -> None:
+    launch = FAULTS[fault](shares(backend("cpu").traits("float32"), 9))
+    assert any(fault in found for found in launch.faults()), list(launch.faults())
+    with pytest.raises(AssertionError, match="shares: "):
+        launch.verify()
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_turns_and_costs_are_those_of_the_sizes(name: str) -> None:
+    target = backend(name).traits("float32")
+    few, many = (shares(target, n).dispatches[0] for n in (64 * 3, 64 * 3 * 100))
+    assert few.turns < 20 and 100 * 64 // target.width <= many.turns < 150 * 64 // target.width
+    assert many.operations > 5 * few.operations
