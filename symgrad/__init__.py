@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from symgrad.rows.squares import LeastSquaresKernel
     from symgrad.rows.sums import SumsKernel
     from symgrad.targets import Device, device_array, devices
+    from symgrad.tensor.kernel import TensorKernel, TensorStats
+    from symgrad.tensor.layers import gemm_bias, linear
     from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
@@ -141,6 +143,8 @@ __all__ = [
     "SumsKernel",
     "Suspect",
     "SymgradError",
+    "TensorKernel",
+    "TensorStats",
     "Tolerances",
     "TraceError",
     "TracedArray",
@@ -168,6 +172,7 @@ __all__ = [
     "fused_hvp",
     "fused_jacobian",
     "fused_least_squares",
+    "gemm_bias",
     "grad",
     "hessian",
     "hvp",
@@ -177,6 +182,7 @@ __all__ = [
     "jvp",
     "latex",
     "linalg",
+    "linear",
     "log_softmax",
     "logsumexp",
     "memory",
@@ -236,6 +242,8 @@ _LATER = {
     "symgrad.rows.squares": "LeastSquaresKernel",
     "symgrad.kernel.stats": "Stats",
     "symgrad.targets": "Device device_array devices",
+    "symgrad.tensor.kernel": "TensorKernel TensorStats",
+    "symgrad.tensor.layers": "gemm_bias linear",
     "symgrad.wgsl.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""

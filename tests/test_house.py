@@ -18,7 +18,7 @@ import symgrad
 ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < expr < mathlib values < kernel < wgsl llvm < pipeline targets < backend
-    < report < optimize < rows < front < fit < checks demo < symgrad __main__
+    < report < optimize < rows tensor < front < fit < checks demo < symgrad __main__
 """
 EXPR_LAYERS = """
     graph < references < ops < meaning < handles < laws < derivatives < loops < linear < calls

@@ -15,7 +15,6 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
-from symgrad.kernel.stats import Stats
 from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
 from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
@@ -49,6 +48,25 @@ MEANING: Final = {
 """What the stages are, in the order in which they are shown."""
 
 
+class Size(Protocol):
+    """The size of a kernel, as far as a profile asks for it."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each stage of making it took."""
+        ...
+
+    @property
+    def bytes_per_point(self) -> int:
+        """What comes and goes for a point."""
+        ...
+
+    @property
+    def flops(self) -> int:
+        """What is computed for a point, in additions."""
+        ...
+
+
 class Profiled(Protocol):
     """A kernel, as far as a profile asks it."""
 
@@ -58,7 +76,7 @@ class Profiled(Protocol):
         ...
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> Size:
         """Its size."""
         ...
 

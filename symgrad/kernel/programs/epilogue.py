@@ -1,0 +1,143 @@
+"""What comes after sums that a program has made: a traced function of them, of biases and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.lower import inline
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.words import Words
+
+FOUR: Final = 4
+"""Numbers that are read, and written, together."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """A computation of each element of a result, whose first input is a sum.
+
+    Its other inputs are buffers with a number for each element, or, ``by_column``, for each column;
+    its outputs, of a number each, are buffers too.
+    """
+
+    computation: Computation
+    by_column: tuple[str, ...] = ()
+
+
+class Written:
+    """The epilogue of a kernel: its buffers, and what it writes to them, in ``quads`` or not."""
+
+    def __init__(self, k: Kernel, epilogue: Epilogue, quads: bool) -> None:
+        self.k, self.w, self.quads = k, Words(k), quads
+        self.graph, self.outputs = epilogue.computation.graph, epilogue.computation.outputs
+        names = self.graph.names[1:]
+        self.reads = {n: k.buffer(n, "read", quads=quads) for n in names}
+        self.by_column = [n for n in names if n in epilogue.by_column]
+        self.by_element = [n for n in names if n not in epilogue.by_column]
+        self.writes = [k.buffer(o.name, "write", quads=quads) for o in self.outputs]
+        self.nodes = {
+            self.graph.names[node[1]]: i
+            for i, node in enumerate(self.graph.nodes) if node[0] is INPUT
+        }  # fmt: skip
+
+    def columns(self, column: int, count: int) -> dict[str, int]:
+        """What there is once for a column, or beyond the last of so many for that."""
+        at = self.w.least(column, self.w.last(count))
+        return {name: self.k.load(self.reads[name], at) for name in self.by_column}
+
+    def columns_of_four(self, four: int, count: int) -> list[dict[str, int]]:
+        """The same for each of four columns, by their number among the fours."""
+        w, k = self.w, self.k
+        if not self.quads:
+            first = w.times(four, w.number(FOUR))
+            return [self.columns(w.plus(first, w.number(c)), count) for c in range(FOUR)]
+        at = w.least(four, w.last(w.over(count, w.number(FOUR))))
+        return [
+            {name: k.load(self.reads[name], k.offset(at, FOUR, c)) for name in self.by_column}
+            for c in range(FOUR)
+        ]
+
+    def one(self, place: int, total: int, columns: Mapping[str, int]) -> None:
+        """Write what is made of a sum to a place."""
+        loaded = {n: self.k.load(self.reads[n], place) for n in self.by_element}
+        self._store([place], [self._values(total, loaded | dict(columns))])
+
+    def four(self, four: int, totals: Sequence[int], columns: Sequence[Mapping[str, int]]) -> None:
+        """Write what is made of four sums to a four of places."""
+        places = [self.k.offset(four, FOUR, c) for c in range(FOUR)]
+        loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
+        made = [
+            self._values(total, {n: loaded[n][c] for n in loaded} | dict(columns[c]))
+            for c, total in enumerate(totals)
+        ]
+        self._store(places, made)
+
+    def _values(self, total: int, inputs: Mapping[str, int]) -> list[int]:
+        """What all buffers get."""
+        first = self.graph.names[0]
+        known = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
+        return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], known)
+
+    def _store(self, places: Sequence[int], values: Sequence[Sequence[int]]) -> None:
+        for n, buffer in enumerate(self.writes):
+            for place, made in zip(places, values, strict=True):
+                self.k.store(buffer, place, made[n])
+
+
+@dataclass(frozen=True)
+class FinishProgram:
+    """The kernel that makes of sums, each in some ``parts``, what an epilogue makes of them.
+
+    Its buffers are ``parts``, (.., parts, size), and those of the epilogue; its arguments are the
+    number of columns, ``n``, and the ``size`` of a matrix. Each invocation has an element.
+    """
+
+    epilogue: Epilogue
+    parts: int = 1
+
+    @paused_gc()
+    def __call__(self, target: Target) -> Kernel:
+        """The kernel."""
+        k = Kernel(target, "finish")
+        w, buffer = Words(k), k.buffer("parts", "read")
+        written = Written(k, self.epilogue, quads=False)
+        n, size = k.argument("n"), k.argument("size")
+        place = w.least(k.cell, w.last(k.count))
+        columns = written.columns(w.parts(place, n)[1], n)
+        matrix, within = w.parts(place, size)
+        start = w.plus(w.times(matrix, w.times(size, w.number(self.parts))), within)
+        parts = [w.plus(start, w.times(size, w.number(p))) for p in range(self.parts)]
+        total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p) for p in parts])
+        k.when(w.below(k.cell, k.count), lambda: written.one(place, total, columns))
+        return k
+
+
+@dataclass(frozen=True)
+class ColumnsProgram:
+    """The kernel that sums columns: of ``table``, (rows, n), the ``sums`` (chunks, n) of chunks.
+
+    A chunk has as many rows as the argument ``each`` says, but for the last one; the other
+    arguments are ``n`` and ``rows``. An invocation has a column of a chunk.
+    """
+
+    def __call__(self, target: Target) -> Kernel:
+        """The kernel."""
+        k = Kernel(target, "columns")
+        w, table, sums = Words(k), k.buffer("table", "read"), k.buffer("sums", "write")
+        n, rows, each = (k.argument(name) for name in ("n", "rows", "each"))
+        place = w.least(k.cell, w.last(k.count))
+        chunk, column = w.parts(place, n)
+        first = w.times(chunk, each)
+        last = w.least(w.plus(first, each), rows)
+        (total,), _ = k.loop(
+            first, last, [k.constant(0.0)],
+            lambda r, s: [k.add(ops.add, s[0], k.load(table, w.plus(w.times(r, n), column)))],
+        )  # fmt: skip
+        k.when(w.below(k.cell, k.count), lambda: k.store(sums, place, total))
+        return k

@@ -1,0 +1,448 @@
+"""Products of matrices: a group computes a tile of the result, and what comes after it.
+
+Tiles of both operands pass through the group's memory, turned so that the reduction's index is the
+first; the next ones are loaded while these are multiplied. Operands are read as they stand, plain
+or transposed, in fours where their rows allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, NamedTuple
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.programs.epilogue import FOUR, Epilogue, Written
+from symgrad.kernel.target import InGroups
+from symgrad.kernel.words import Words
+
+MEMORY: Final = 16_384
+"""Bytes of memory that a group has on every device."""
+
+WIDEST: Final = 256
+"""Invocations that a group has at most on every device."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the work is shared out: a group has ``rows`` x ``columns`` numbers of the result.
+
+    An invocation has ``down`` x ``across`` of them, multiples of 4. The reduction goes in steps of
+    ``depth``, a multiple of 4, and ``unrolled`` of it are written out.
+    """
+
+    rows: int = 128
+    columns: int = 128
+    depth: int = 16
+    down: int = 8
+    across: int = 8
+    unrolled: int = 16
+    zigzag: bool = True
+
+    def __post_init__(self) -> None:
+        assert self.nbytes <= MEMORY, f"{self.nbytes:,} bytes are more than a group has"
+        assert self.width <= WIDEST, f"{self.width} invocations are more than a group has"
+
+    @property
+    def y(self) -> int:
+        """Invocations of a column."""
+        return self.rows // self.down
+
+    @property
+    def x(self) -> int:
+        """Invocations of a row."""
+        return self.columns // self.across
+
+    @property
+    def width(self) -> int:
+        """The invocations of a group."""
+        return self.x * self.y
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the group's memory in float32."""
+        return 4 * self.depth * (self.rows + self.columns)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How an operand stands in memory.
+
+    Neighbours are numbers ``along`` the reduction, or else those of one of its steps; in ``quads``,
+    what stands in a row is a multiple of 4 numbers.
+    """
+
+    along: bool
+    quads: bool
+
+
+@dataclass(frozen=True)
+class MatmulProgram:
+    """The kernel of ``result[z] = epilogue(sum_k a[z, :, k] b[z, k, :])`` of matrices number z.
+
+    Its buffers are ``a`` and ``b``, and those of the epilogue; its arguments are `ARGUMENTS`.
+    Where the reduction is not a multiple of the depth it is ``ragged``; where the result is not one
+    of whole tiles, ``edges`` are guarded. Results stand in ``quads`` where their rows do.
+    """
+
+    tiles: Tiles
+    a: Operand
+    b: Operand
+    epilogue: Epilogue
+    ragged: bool = True
+    edges: bool = True
+    quads: bool = False
+
+    @property
+    def target(self) -> Target:
+        """What it is written for."""
+        return InGroups(self.tiles.width, grid=True)
+
+    @paused_gc()
+    def __call__(self, target: Target) -> Kernel:
+        """The kernel."""
+        return _Matmul(self, target).k
+
+
+ARGUMENTS: Final = (
+    "m", "n", "depth", "a_row", "b_row", "a_size", "b_size", "a_each", "a_count", "b_each",
+    "b_count", "splits", "turns", "total",
+)  # fmt: skip
+"""The result's rows and columns, and the length of the reduction; from a row of an operand to the
+next, and from a matrix to the next, in fours where the operand stands in them; the result number z
+is made of matrix ``z / each % count``; in how many parts the reduction is done, each of so many
+steps of a tile's depth; and the number of groups."""
+
+
+class _Block(NamedTuple):
+    """Four by four numbers of an operand that an invocation moves.
+
+    ``starts`` are where its rows begin, if these are along the reduction, or else the one column;
+    ``step`` is its first step of the reduction within a tile; ``put`` the fours in the group's
+    memory where its steps go.
+    """
+
+    which: int
+    starts: tuple[int, ...]
+    step: int
+    put: tuple[int, ...]
+
+
+class _Matmul:
+    def __init__(self, p: MatmulProgram, target: Target) -> None:
+        self.p, self.tiles = p, p.tiles
+        self.k = k = Kernel(target, "matmul")
+        self.w = Words(k)
+        self.operands = p.a, p.b
+        self.buffers = [
+            k.buffer(n, "read", quads=o.quads) for n, o in zip("ab", self.operands, strict=True)
+        ]
+        self.written = Written(k, p.epilogue, p.quads)
+        size = self.tiles.depth * (self.tiles.rows + self.tiles.columns)
+        self.tile = k.buffer("tile", "group", size=size, quads=True)
+        self.g = {name: k.argument(name) for name in ARGUMENTS}
+        self._place()
+        self.blocks = self._blocks()
+        self._write()
+
+    # where ---------------------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        """Which tile of which result the group has, which part of the reduction, and who is who."""
+        w, g, t = self.w, self.g, self.tiles
+        number = self.k.group
+        if self.p.edges:
+            self.exists = w.below(number, g["total"])
+            number = w.least(number, w.last(g["total"]))
+        across = w.ceiling(g["n"], w.number(t.columns))
+        z, within = w.parts(number, w.times(across, w.ceiling(g["m"], w.number(t.rows))))
+        down, right = w.parts(within, across)
+        self.first = w.times(down, w.number(t.rows)), w.times(right, w.number(t.columns))
+        self.z, self.split = w.parts(z, g["splits"])
+        self.result = z
+        self.y, self.x = self._member()
+
+    def _member(self) -> tuple[int, int]:
+        """The invocation's row and column in the group.
+
+        In a zigzag, neighbours are below each other as well as beside, so that together they read
+        few different numbers.
+        """
+        w, t, local = self.w, self.tiles, self.k.local
+        if not (t.zigzag and t.x >= 8 and t.y >= 4):
+            return w.parts(local, w.number(t.x))
+        warp, lane = w.parts(local, w.number(32))
+        bits = [self._bit(lane, n) for n in range(5)]
+        x = w.plus(w.plus(bits[0], w.times(bits[2], w.number(2))), w.times(bits[4], w.number(4)))
+        y = w.plus(bits[1], w.times(bits[3], w.number(2)))
+        below, beside = w.parts(warp, w.number(t.x // 8))
+        eight, four = w.number(8), w.number(4)
+        return w.plus(w.times(below, four), y), w.plus(w.times(beside, eight), x)
+
+    def _bit(self, a: int, n: int) -> int:
+        k = self.k
+        return k.add(ops.word_and, k.add(ops.word_shift_right, a, k.word(n)), k.word(1))
+
+    # from memory to the group's ------------------------------------------------------------------
+
+    def _counts(self) -> tuple[int, int]:
+        """The blocks of a tile of each operand."""
+        t = self.tiles
+        return t.rows * t.depth // 16, t.columns * t.depth // 16
+
+    def _blocks(self) -> list[list[_Block]]:
+        """The blocks that the invocation moves: of either operand, one for each turn.
+
+        Where a turn is for blocks of both, some invocations have this and some that.
+        """
+        ends = self._counts()[0], sum(self._counts())
+        width, found = self.tiles.width, list[list[_Block]]()
+        for start in range(0, ends[1], width):
+            here: list[_Block] = []
+            number = self.w.plus(self.k.local, self.w.number(start))
+            if start < ends[0]:
+                here.append(self._block(0, self.w.least(number, self.w.number(ends[0] - 1))))
+            if start + width > ends[0]:
+                rest = self.w.minus(number, self.w.number(ends[0]))
+                if start < ends[0]:
+                    rest = self.w.where(
+                        self.w.below(number, self.w.number(ends[0])), self.w.number(0), rest
+                    )
+                here.append(
+                    self._block(1, self.w.least(rest, self.w.number(ends[1] - ends[0] - 1)))
+                )
+            found.append(here)
+        return found
+
+    def _block(self, which: int, number: int) -> _Block:
+        """The block number so many of an operand's tile."""
+        w, t, operand = self.w, self.tiles, self.operands[which]
+        beside = (t.rows, t.columns)[which] // FOUR
+        if operand.along:
+            row, step = w.parts(number, w.number(t.depth // FOUR))
+        else:
+            step, row = w.parts(number, w.number(beside))
+        base = 0 if which == 0 else t.rows * t.depth // FOUR
+        put = w.plus(w.times(step, w.number(FOUR * beside)), w.plus(row, w.number(base)))
+        puts = tuple(self.k.shifted(put, c * beside) for c in range(FOUR))
+        starts = self._starts(which, w.times(row, w.number(FOUR)))
+        return _Block(which, starts, w.times(step, w.number(FOUR)), puts)
+
+    def _starts(self, which: int, row: int) -> tuple[int, ...]:
+        """Where the block's rows begin, or its columns: four, or one where these are a quad.
+
+        What is beyond the last one is that again.
+        """
+        w, name, operand = self.w, "ab"[which], self.operands[which]
+        length = self.g["mn"[which]]
+        matrix = w.over(self.z, self.g[f"{name}_each"])
+        matrix = w.parts(matrix, self.g[f"{name}_count"])[1]
+        start = w.times(matrix, self.g[f"{name}_size"])
+        row = w.plus(self.first[which], row)
+        if operand.quads and not operand.along:
+            four = w.number(FOUR)
+            column = w.least(w.over(row, four), w.last(w.over(length, four)))
+            return (w.plus(start, column),)
+        rows = [w.least(w.plus(row, w.number(j)), w.last(length)) for j in range(FOUR)]
+        if operand.along:
+            rows = [w.times(r, self.g[f"{name}_row"]) for r in rows]
+        return tuple(w.plus(start, r) for r in rows)
+
+    def _load(self, block: _Block, first: int) -> list[int]:
+        """The numbers of a block whose tile begins at a step: four for each of four steps."""
+        w, operand = self.w, self.operands[block.which]
+        step = w.plus(first, block.step)
+        if operand.along and operand.quads:
+            inside, step = self._clamped(step, FOUR)
+            quad = w.over(step, w.number(FOUR))
+            rows = [self._quad(block.which, w.plus(s, quad)) for s in block.starts]
+            return [self._kept(inside, row[c]) for c in range(FOUR) for row in rows]
+        found: list[int] = []
+        for c in range(FOUR):
+            inside, at = self._clamped(w.plus(step, w.number(c)), 1)
+            if not operand.along:
+                at = w.times(at, self.g[f"{'ab'[block.which]}_row"])
+            indices = [w.plus(s, at) for s in block.starts]
+            found += [self._kept(inside, i) for i in self._numbers(block.which, indices)]
+        return found
+
+    def _clamped(self, step: int, many: int) -> tuple[int, int]:
+        """Whether so many steps are there, and the steps, or the last ones instead of them."""
+        w, depth = self.w, self.g["depth"]
+        if not self.p.ragged:
+            return self.k.truth(True), step
+        return w.below(step, depth), w.least(step, w.minus(depth, w.number(many)))
+
+    def _numbers(self, which: int, indices: Sequence[int]) -> list[int]:
+        if len(indices) == 1:
+            return self._quad(which, indices[0])
+        return [self.k.load(self.buffers[which], i) for i in indices]
+
+    def _quad(self, which: int, quad: int) -> list[int]:
+        k = self.k
+        return [k.load(self.buffers[which], k.offset(quad, FOUR, c)) for c in range(FOUR)]
+
+    def _kept(self, inside: int, value: int) -> int:
+        """A number, or zero where the reduction has ended."""
+        if not self.p.ragged:
+            return value
+        return self.k.add(ops.where, inside, value, self.k.constant(0.0))
+
+    def _loads(self, turn: int) -> list[int]:
+        """The numbers that the invocation moves in a turn."""
+        first = self.w.times(turn, self.w.number(self.tiles.depth))
+        found: list[int] = []
+        for n, here in enumerate(self.blocks):
+            if len(here) == 1:
+                found += self._load(here[0], first)
+            else:
+                is_first = self._is_of_a(n)
+                found += self.k.choose(
+                    is_first, lambda h=here: self._load(h[0], first),
+                    lambda h=here: self._load(h[1], first),
+                )  # fmt: skip
+        return found
+
+    def _is_of_a(self, turn: int) -> int:
+        number = self.w.plus(self.k.local, self.w.number(turn * self.tiles.width))
+        return self.w.below(number, self.w.number(self._counts()[0]))
+
+    def _put(self, values: Sequence[int]) -> None:
+        """Write what was loaded to the group's memory."""
+        w, total = self.w, sum(self._counts())
+        for n, here in enumerate(self.blocks):
+            puts = here[0].put
+            if len(here) > 1:
+                both = zip(here[0].put, here[1].put, strict=True)
+                puts = tuple(w.where(self._is_of_a(n), a, b) for a, b in both)
+            mine = values[16 * n : 16 * n + 16]
+            if (n + 1) * self.tiles.width > total:
+                number = w.plus(self.k.local, w.number(n * self.tiles.width))
+                self.k.when(
+                    w.below(number, w.number(total)),
+                    lambda puts=puts, mine=mine: self._put_block(puts, mine),
+                )
+            else:
+                self._put_block(puts, mine)
+
+    def _put_block(self, puts: Sequence[int], values: Sequence[int]) -> None:
+        for c, put in enumerate(puts):
+            for j in range(FOUR):
+                self.k.store(self.tile, self.k.offset(put, FOUR, j), values[FOUR * c + j])
+
+    # products ------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        k, w, t = self.k, self.w, self.tiles
+        begin = w.times(self.split, self.g["turns"])
+        steps = w.ceiling(self.g["depth"], w.number(t.depth))
+        end = w.least(w.plus(begin, self.g["turns"]), steps)
+        loaded = self._loads(w.least(begin, w.last(steps)))
+        zeros = [k.constant(0.0)] * (t.down * t.across)
+
+        def turn(i: int, carried: Sequence[int]) -> Sequence[int]:
+            sums, values = carried[: len(zeros)], carried[len(zeros) :]
+            self._put(values)
+            k.barrier()
+            following = w.least(w.plus(i, w.number(1)), w.last(steps))
+            loads = self._loads(following)
+            sums = self._products(sums)
+            k.barrier()
+            return [*sums, *loads]
+
+        found, _ = k.loop(begin, end, [*zeros, *loaded], turn)
+        self._results(found[: len(zeros)])
+
+    def _products(self, sums: Sequence[int]) -> Sequence[int]:
+        """The sums and what a tile adds to them."""
+        k, t = self.k, self.tiles
+        if t.unrolled >= t.depth:
+            return self._some(k.word(0), range(t.depth), sums)
+        found, _ = k.loop(
+            k.word(0), k.word(t.depth // t.unrolled), sums,
+            lambda i, sums: self._some(i, range(t.unrolled), sums),
+        )  # fmt: skip
+        return found
+
+    def _some(self, i: int, steps: range, sums: Sequence[int]) -> Sequence[int]:
+        """The sums and some steps of the reduction."""
+        t, found = self.tiles, list(sums)
+        for step in steps:
+            factors = [self._factors(which, i, step, len(steps)) for which in (0, 1)]
+            for r, a in enumerate(factors[0]):
+                for c, b in enumerate(factors[1]):
+                    at = r * t.across + c
+                    found[at] = self.k.add(ops.fma, a, b, found[at])
+        return found
+
+    def _factors(self, which: int, i: int, step: int, many: int) -> list[int]:
+        """What the invocation needs of an operand for a step, after ``i`` times so many."""
+        w, t = self.w, self.tiles
+        own, among, mine = ((self.y, t.y, t.down), (self.x, t.x, t.across))[which]
+        size = (t.rows, t.columns)[which] // FOUR
+        base = which * t.rows * t.depth // FOUR + step * size
+        start = w.plus(own, w.times(i, w.number(size * many)))
+        quads = [self.k.shifted(start, base + q * among) for q in range(mine // FOUR)]
+        return [v for quad in quads for v in self._fetched(quad)]
+
+    def _fetched(self, quad: int) -> list[int]:
+        k = self.k
+        return [k.load(self.tile, k.offset(quad, FOUR, c)) for c in range(FOUR)]
+
+    # results -------------------------------------------------------------------------------------
+
+    def _results(self, sums: Sequence[int]) -> None:
+        """What the epilogue makes of the sums, where there is a place for it."""
+        w, t, n = self.w, self.tiles, self.g["n"]
+        first = w.over(self.first[1], w.number(FOUR))
+        fours = [w.plus(first, w.plus(self.x, w.number(q * t.x))) for q in range(t.across // FOUR)]
+        shared = [self.written.columns_of_four(four, n) for four in fours]
+        for r in range(t.down):
+            row = self._row(r)
+            before = w.plus(w.times(self.result, self.g["m"]), row)
+            for q, four in enumerate(fours):
+                start = r * t.across + q * FOUR
+                self._four(row, before, four, sums[start : start + FOUR], shared[q])
+
+    def _row(self, r: int) -> int:
+        """The row of the result that is the invocation's row number r."""
+        w = self.w
+        below = w.plus(self.y, w.number(r // FOUR * self.tiles.y))
+        return w.plus(self.first[0], w.plus(w.times(below, w.number(FOUR)), w.number(r % FOUR)))
+
+    def _four(
+        self, row: int, before: int, four: int, sums: Sequence[int],
+        shared: Sequence[dict[str, int]],
+    ) -> None:  # fmt: skip
+        """Four results, or as many of them as there are; so many rows are before theirs."""
+        w, n = self.w, self.g["n"]
+        here = self._inside(row)
+        if self.p.quads:
+            fours = w.over(n, w.number(FOUR))
+            place = w.plus(w.times(before, fours), four)
+            self._when(
+                here and [*here, w.below(four, fours)],
+                lambda: self.written.four(place, sums, shared),
+            )
+            return
+        for c in range(FOUR):
+            column = w.plus(w.times(four, w.number(FOUR)), w.number(c))
+            place = w.plus(w.times(before, n), column)
+            self._when(
+                [*here, w.below(column, n)],
+                lambda place=place, c=c: self.written.one(place, sums[c], shared[c]),
+            )
+
+    def _inside(self, row: int) -> list[int]:
+        """What says that a row is there, if it may not be."""
+        return [self.exists, self.w.below(row, self.g["m"])] if self.p.edges else []
+
+    def _when(self, conditions: Sequence[int], body: Callable[[], None]) -> None:
+        """Do what is to be done where all conditions hold."""
+        if not conditions:
+            body()
+            return
+        self.k.when(reduce(lambda a, b: self.k.add(ops.logical_and, a, b), conditions), body)

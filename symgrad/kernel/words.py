@@ -1,0 +1,65 @@
+"""Arithmetic of words, for programs that compute many indices."""
+
+from __future__ import annotations
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel
+
+
+class Words:
+    """What indices are made with; all arguments are values of the kernel, but for ``number``.
+
+    Example:
+        >>> from symgrad.kernel.target import InStep
+        >>> w = Words(Kernel(InStep(4)))
+        >>> w.parts(w.number(30), w.number(8)) == (w.number(3), w.number(6))
+        True
+    """
+
+    def __init__(self, k: Kernel) -> None:
+        self.k = k
+
+    def number(self, n: int) -> int:
+        """A word that is known."""
+        return self.k.word(n)
+
+    def plus(self, a: int, b: int) -> int:
+        """The sum."""
+        return self.k.add(ops.word_add, a, b)
+
+    def minus(self, a: int, b: int) -> int:
+        """The difference."""
+        return self.k.add(ops.word_sub, a, b)
+
+    def times(self, a: int, b: int) -> int:
+        """The product."""
+        return self.k.add(ops.word_mul, a, b)
+
+    def over(self, a: int, b: int) -> int:
+        """The quotient, rounded down."""
+        return self.k.add(ops.word_div, a, b)
+
+    def least(self, a: int, b: int) -> int:
+        """The smaller one."""
+        return self.k.add(ops.word_min, a, b)
+
+    def below(self, a: int, b: int) -> int:
+        """Whether a < b."""
+        return self.k.add(ops.word_lt, a, b)
+
+    def where(self, condition: int, a: int, b: int) -> int:
+        """One of the two."""
+        return self.k.add(ops.word_where, condition, a, b)
+
+    def parts(self, a: int, b: int) -> tuple[int, int]:
+        """The quotient and the rest."""
+        quotient = self.over(a, b)
+        return quotient, self.minus(a, self.times(quotient, b))
+
+    def ceiling(self, a: int, b: int) -> int:
+        """The quotient, rounded up."""
+        return self.over(self.plus(a, self.minus(b, self.number(1))), b)
+
+    def last(self, a: int) -> int:
+        """The last index of so many."""
+        return self.minus(a, self.number(1))

@@ -1,0 +1,1 @@
+"""Kernels of arrays as layers of networks use them: products of matrices, scans, rows."""

@@ -1,0 +1,53 @@
+"""Activations as epilogues: a traced function of one number, and its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from symgrad.errors import InputTypeError
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.tracing.trace import Trace
+from symgrad.kernel.programs.epilogue import Epilogue
+from symgrad.pipeline import Derivation, Options, Wanted, build
+from symgrad.values.results import Scalar
+
+Activation = Callable[[Any], Any]
+"""A function of one number, of symgrad's or NumPy's operations."""
+
+
+def epilogue(
+    f: Activation | None, options: Options, bias: bool, kept: bool = False, gradient: bool = False
+) -> Epilogue:
+    """What is made of a sum: ``result`` = f(sum + bias).
+
+    Where it is asked for: what f is of, ``kept``, and ``slope``, which is the ``gradient`` of the
+    result times the derivative of f.
+
+    Raises:
+        InputTypeError: if f is no function. TraceError: if it does not return one number.
+    """
+    if f is not None and not callable(f):
+        raise InputTypeError(f"activation={f!r}: use a function such as sg.gelu, or None")
+    names = ["sum", *["bias"] * bias, *["gradient"] * gradient]
+
+    def made(v: Any) -> Any:
+        before = v[0] + v[1] if bias else v[0]
+        return before if f is None else f(before), before
+
+    kind = "activation", kept, gradient
+    found = build(made, len(names), Derivation(kind, partial(_wanted, *kind[1:])), options, names)
+    return Epilogue(found.computation, ("bias",))
+
+
+def _wanted(kept: bool, gradient: bool, traced: Trace) -> Sequence[Wanted]:
+    graph, (result, before) = traced.graph, traced.outputs
+    found = [Wanted("result", (result,), Scalar())]
+    if kept:
+        found.append(Wanted("kept", (before,), Scalar()))
+    if gradient:
+        (slope,) = vjp(graph, {result: traced.inputs[-1]}, traced.inputs[:1])
+        node = graph.constant(0.0) if slope is None else slope
+        found.append(Wanted("slope", (node,), Scalar()))
+    return found

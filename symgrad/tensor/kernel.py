@@ -1,0 +1,302 @@
+"""Kernels of arrays: a shape of kernel, a traced function in it, and the derivative derived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+
+from symgrad import targets
+from symgrad.backend import Backend, backend_of
+from symgrad.cache import Once
+from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Launch
+from symgrad.kernel.target import InGroups
+from symgrad.mathlib.define import functions
+from symgrad.pipeline import Options
+from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.values.arrays import real_numbers
+from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.printer import print_kernel
+
+Shape = tuple[int, ...]
+
+CACHED_SHAPES: Final = 64
+"""Most shapes of arguments for which a kernel keeps what it runs."""
+
+
+class Runner(Protocol):
+    """What runs one kind of call for arrays of certain shapes."""
+
+    def run(self, *arrays: Any) -> list[Any]:
+        """The results, as fresh arrays: on the device where arrays are."""
+        ...
+
+
+class Work(Protocol):
+    """What is particular to a kernel: immutable, hashable, and if all in it does, it pickles.
+
+    ``arguments`` are the names of the arrays that it takes. A call is of a ``kind``: "run" takes
+    these and gives the results, "vjp" takes ``cotangent`` behind them, and gives the gradients of
+    all arguments behind the results.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the kernel is called."""
+        ...
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arrays that it takes."""
+        ...
+
+    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the results of arguments of these shapes.
+
+        Raises:
+            InputError: if the shapes do not go together; it names the argument.
+        """
+        ...
+
+    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+        """What a call runs where there is something to compute."""
+        ...
+
+    def runner(
+        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> Runner:
+        """What does a call."""
+        ...
+
+
+def launched(
+    work: Work, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+) -> Runner:
+    """The runner that is nothing but a launch."""
+    traits = backend.traits(options.dtype, options.math)
+    return backend.launch(work.launch(kind, shapes, traits), options)
+
+
+@dataclass(frozen=True)
+class TensorStats:
+    """The size of a call: ``flops`` count operations at their cost in additions.
+
+    ``bytes`` are those of the arrays that come and go, and ``kernels`` are run one by one.
+    ``seconds`` is how long compiling took, where it has been compiled.
+    """
+
+    flops: int
+    bytes: int
+    kernels: int
+    seconds: dict[str, float]
+
+    @property
+    def bytes_per_point(self) -> int:
+        """The same, as a call is one point."""
+        return self.bytes
+
+    def __str__(self) -> str:
+        return f"{self.flops:,} operations, {self.bytes:,} bytes, {self.kernels} kernels"
+
+
+class TensorKernel:
+    """A kernel of arrays: ``run`` computes, and ``vjp`` gives the gradients as well.
+
+    It is compiled for the shapes of a call when these are first seen. Arrays are NumPy's, or
+    `DeviceArray`s; results are of the same kind, so arrays stay on the device between kernels. It
+    pickles; what it has compiled is compiled again.
+    """
+
+    def __init__(self, work: Work, options: Options, device: targets.DeviceChoice = None) -> None:
+        self._work, self._options = work, options
+        self.device = targets.choose(device)
+        backend_of(self.device).require(options.dtype)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what belongs to this process."""
+        self._runners: Once[Any, Runner] = Once(CACHED_SHAPES)
+        self._last: tuple[str, tuple[Shape, ...]] | None = None
+
+    # running -------------------------------------------------------------------------------------
+
+    def run(self, *arrays: Any) -> Any:
+        """The result for these arrays, or a tuple of results.
+
+        Raises:
+            InputError: for shapes that do not go together, naming the argument.
+            InputTypeError: for what holds no real numbers, or is on another device.
+        """
+        return _single(self._call("run", arrays, self._work.arguments))
+
+    __call__ = run
+
+    def vjp(self, *arrays: Any) -> tuple[Any, Any]:
+        """The result, and the gradients: the cotangent of the result comes behind the arguments.
+
+        The gradients are of the sum of the result times the cotangent, one for each argument and
+        of its shape, in a tuple.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+        """
+        names = self._work.arguments
+        found = self._call("vjp", arrays, (*names, "cotangent"))
+        many = len(found) - len(names)
+        return _single(found[:many]), tuple(found[many:])
+
+    def _call(self, kind: str, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        """The arrays that a kind of call gives."""
+        if len(given) != len(names):
+            raise InputError(
+                f"{self.name} takes {len(names)} arrays, {', '.join(names)}; there are {len(given)}"
+            )
+        arrays = self._arrays(given, names)
+        shapes = tuple(tuple(a.shape) for a in arrays)
+        self._require(kind, shapes)
+        self._last = kind, shapes
+        if all(map(math.prod, shapes)):
+            return self._runner(kind, shapes).run(*arrays)
+        return self._empty(kind, arrays)
+
+    def _arrays(self, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        """The arrays as kernels take them: all on the device if one is."""
+        there = any(isinstance(a, DeviceArray) for a in given)
+        owner = backend_of(self.device).owner
+        found: list[Any] = []
+        for a, name in zip(given, names, strict=True):
+            if not isinstance(a, DeviceArray):
+                a = np.ascontiguousarray(real_numbers(a, name), self.dtype)
+                found.append(DeviceArray.from_numpy(owner, a) if there and owner else a)
+                continue
+            if owner is None or a.gpu is not owner:
+                raise InputTypeError(
+                    f"{name} is on {a.device}, {self.name} on {self.device}: use x.numpy(), "
+                    "or the kernel's .to(device)"
+                )
+            if a.dtype != self.dtype:
+                raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} of {self.dtype}")
+            found.append(a)
+        return found
+
+    def _require(self, kind: str, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the results; a cotangent has the shape of the first."""
+        many = len(self._work.arguments)
+        results = self._work.results(shapes[:many])
+        if kind == "vjp" and tuple(shapes[many]) != results[0]:
+            raise InputError(
+                f"the cotangent has shape {tuple(shapes[many])}, the result {results[0]}"
+            )
+        return results
+
+    def _runner(self, kind: str, shapes: Sequence[Shape]) -> Runner:
+        backend = backend_of(self.device)
+        make = partial(self._work.runner, kind, shapes, backend, self._options)
+        return self._runners.get((kind, shapes, backend.owner), make)
+
+    def _empty(self, kind: str, arrays: Sequence[Any]) -> list[Any]:
+        """The results where an array has no elements: on the host, where nothing is bound."""
+        hosted = [a.numpy() if isinstance(a, DeviceArray) else a for a in arrays]
+        shapes = tuple(a.shape for a in hosted)
+        found = self.to("cpu")._runner(kind, shapes).run(*hosted)
+        owner = backend_of(self.device).owner
+        if owner is None or not any(isinstance(a, DeviceArray) for a in arrays):
+            return found
+        return [DeviceArray.from_numpy(owner, a) for a in found]
+
+    # what it is ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._options.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What it computes in."""
+        return np.dtype(self._options.dtype)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arrays that ``run`` takes."""
+        return self._work.arguments
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules of the last call, in the order in which they run.
+
+        Raises:
+            InputError: if there was none, as they depend on the shapes of the arrays.
+        """
+        style = Style(self._options.math, self._options.comments, self.name)
+        library = functions(self._options.math)
+        found = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
+        return tuple(dict.fromkeys(m for printed in found for m in printed.modules))
+
+    @property
+    def wgsl(self) -> str:
+        """The source of the last call: one WGSL module or several; see ``modules``."""
+        return "\n".join(self.modules)
+
+    @property
+    def stats(self) -> TensorStats:
+        """The size of the last call.
+
+        Raises:
+            InputError: if there was none, as it depends on the shapes of the arrays.
+        """
+        launch = self._launch()
+        flops = sum(d.operations * d.number_of_groups * d.target.width for d in launch.dispatches)
+        numbers = sum(a.size for a in (*launch.inputs, *launch.outputs))
+        kind, shapes = self._last_call()
+        seconds = getattr(self._runner(kind, shapes), "seconds", None)
+        made = {} if seconds is None else {"compile": seconds}
+        return TensorStats(flops, numbers * self.dtype.itemsize, len(launch.dispatches), made)
+
+    def _launch(self) -> Launch:
+        """What the last call runs on a GPU."""
+        return self._work.launch(*self._last_call(), InGroups())
+
+    def _last_call(self) -> tuple[str, tuple[Shape, ...]]:
+        if self._last is None:
+            raise InputError(
+                f"what {self.name} runs depends on the shapes of its arrays: call run or vjp first"
+            )
+        return self._last
+
+    def profile(self, *arrays: Any) -> Profile:
+        """Where the time of ``run``, or of ``vjp`` if there is a cotangent, goes: see `Profile`.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+        """
+        call = self.run if len(arrays) == len(self.arguments) else self.vjp
+        call(*arrays)
+        return profile_kernel(lambda: call(*arrays), self, 1)
+
+    def to(self, device: targets.DeviceChoice) -> Self:
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        return type(self)(self._work, self._options, device)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.arguments)
+        return f"<symgrad kernel {self.name}({names}); {self.dtype} on {self.device}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in ("_runners", "_last")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+
+def _single(found: Sequence[Any]) -> Any:
+    """The results as they are returned."""
+    return found[0] if len(found) == 1 else tuple(found)

@@ -1,0 +1,125 @@
+"""The program of products of matrices, by the interpreter and by both front ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tint import check_with_tint, tint_available
+
+import symgrad as sg
+from symgrad.kernel.execute import execute
+from symgrad.kernel.programs.epilogue import ColumnsProgram, Epilogue, FinishProgram
+from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram, Operand, Tiles
+from symgrad.kernel.target import InGroups
+from symgrad.kernel.verify import verify
+from symgrad.mathlib.define import functions
+from symgrad.pipeline import Options
+from symgrad.tensor.activation import epilogue
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.printer import print_kernel
+
+SMALL = [Tiles(16, 16, 8, 4, 4, 8), Tiles(32, 16, 8, 4, 4, 4), Tiles(16, 16, 16, 8, 4, 16)]
+SIZES = [(16, 16, 16), (20, 12, 20), (5, 7, 3)]
+FULL = epilogue(sg.tanh, Options("gemm"), bias=True, kept=True, gradient=True)
+
+
+def words(
+    tiles: Tiles, size: tuple[int, int, int], operands: tuple[Operand, Operand], splits: int
+) -> dict[str, int]:
+    """The arguments for two products with the same second matrix."""
+    (m, n, k), many = size, [4 if o.quads else 1 for o in operands]
+    rows = [k if o.along else beside for o, beside in zip(operands, (m, n), strict=True)]
+    steps = math.ceil(k / tiles.depth)
+    total = -(-m // tiles.rows) * -(-n // tiles.columns) * splits * 2
+    values = (
+        m, n, k, rows[0] // many[0], rows[1] // many[1], m * k // many[0], n * k // many[1],
+        1, 2, 1, 1, splits, math.ceil(steps / splits), total,
+    )  # fmt: skip
+    return dict(zip(ARGUMENTS, values, strict=True))
+
+
+@pytest.mark.parametrize("tiles", SMALL, ids=str)
+@pytest.mark.parametrize("a", [True, False], ids=["a along", "a across"])
+@pytest.mark.parametrize("b", [True, False], ids=["b along", "b across"])
+@pytest.mark.parametrize("quads", [True, False], ids=["quads", "numbers"])
+def test_products_of_any_size_and_layout(tiles: Tiles, a: bool, b: bool, quads: bool) -> None:
+    rng = np.random.default_rng(1)
+    operands = Operand(a, quads), Operand(b, quads)
+    for m, n, k in SIZES:
+        if quads and (m % 4 or n % 4 or k % 4):
+            continue
+        program = MatmulProgram(tiles, *operands, FULL, k % tiles.depth > 0, True, n % 4 == 0)
+        kernel = program(program.target)
+        verify(kernel)
+        left, right = rng.normal(size=(2, m, k)), rng.normal(size=(k, n))
+        bias, gradient = rng.normal(size=n), rng.normal(size=(2, m, n))
+        given = words(tiles, (m, n, k), operands, 1)
+        arrays = {
+            "a": np.ascontiguousarray(left if a else left.mT),
+            "b": np.ascontiguousarray(right.T if b else right),
+            "bias": bias, "gradient": gradient,
+        }  # fmt: skip
+        outputs = {name: np.zeros((2, m, n)) for name in ("result", "kept", "slope")}
+        execute(kernel, arrays | outputs, 1, groups=given["total"], arguments=given)
+        z = left @ right + bias
+        np.testing.assert_allclose(outputs["kept"], z, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(outputs["result"], np.tanh(z), rtol=1e-12, atol=1e-12)
+        slope = gradient * (1 - np.tanh(z) ** 2)
+        np.testing.assert_allclose(outputs["slope"], slope, rtol=1e-10, atol=1e-12)
+
+
+def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
+    rng = np.random.default_rng(2)
+    tiles, operands, splits = SMALL[0], (Operand(True, False), Operand(False, False)), 3
+    m, n, k = 9, 5, 50
+    plain = epilogue(None, Options("gemm"), bias=False)
+    program = MatmulProgram(tiles, *operands, plain)
+    left, right, bias = rng.normal(size=(2, m, k)), rng.normal(size=(k, n)), rng.normal(size=n)
+    given = words(tiles, (m, n, k), operands, splits)
+    parts = np.zeros((2, splits, m, n))
+    arrays = {"a": left, "b": right, "result": parts}
+    execute(program(program.target), arrays, 1, groups=given["total"], arguments=given)
+    np.testing.assert_allclose(parts.sum(1), left @ right, rtol=1e-12, atol=1e-12)
+    result = np.zeros((2, m, n))
+    finish = FinishProgram(epilogue(sg.tanh, Options("gemm"), bias=True), splits)(InGroups(64))
+    verify(finish)
+    sizes = {"n": n, "size": m * n}
+    execute(finish, {"parts": parts, "bias": bias, "result": result}, 2 * m * n, arguments=sizes)
+    np.testing.assert_allclose(result, np.tanh(left @ right + bias), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "each"), [(1, 1), (7, 7), (50, 8), (33, 1)])
+def test_columns_are_summed_in_chunks(rows: int, each: int) -> None:
+    table = np.random.default_rng(3).normal(size=(rows, 5))
+    chunks = -(-rows // each)
+    sums, kernel = np.zeros((chunks, 5)), ColumnsProgram()(InGroups(64))
+    verify(kernel)
+    given = {"n": 5, "rows": rows, "each": each}
+    execute(kernel, {"table": table, "sums": sums}, chunks * 5, arguments=given)
+    wanted = [table[k * each : (k + 1) * each].sum(0) for k in range(chunks)]
+    np.testing.assert_allclose(sums, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_group_has_no_more_memory_than_webgpu_gives() -> None:
+    assert Tiles().nbytes <= 16_384 and Tiles().width <= 256
+    with pytest.raises(AssertionError, match="bytes"):
+        Tiles(128, 128, 32)
+
+
+def module(tiles: Tiles, a: Operand, b: Operand, of: Epilogue, exact: bool) -> str:
+    program = MatmulProgram(tiles, a, b, of, not exact, not exact, a.quads)
+    style = Style("accurate", False, "gemm")
+    (found,) = print_kernel(program(program.target), functions("accurate"), style).modules
+    return found
+
+
+@pytest.mark.skipif(not tint_available(), reason="SYMGRAD_TINT is not set")
+def test_tint_takes_products() -> None:
+    sources = [
+        module(tiles, Operand(along, quads), Operand(not along, quads), FULL, exact)
+        for tiles in (Tiles(), SMALL[1])
+        for along, quads, exact in ((True, True, True), (False, False, False), (True, True, False))
+    ]
+    assert check_with_tint(sources) == [None] * len(sources)
