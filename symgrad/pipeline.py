@@ -18,7 +18,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.strips import Checkpoint, length_of_strips, require_checkpoint
+from symgrad.expr.derivatives.strips import Checkpoint, lengths_of_strips, require_checkpoint
 from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_regions, regions
@@ -34,7 +34,7 @@ from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
-from symgrad.values.results import Result
+from symgrad.values.results import Array, Result
 from symgrad.wgsl.emit import Style, emit
 from symgrad.wgsl.printer import Printed, print_map
 
@@ -100,7 +100,7 @@ class Built:
     def derived(self) -> Derived:
         """How derivatives were made."""
         graph, mode = self.traced.graph, next((w.mode for w in self.wanted if w.mode), None)
-        return Derived(mode, tuple(sorted({length_of_strips(graph, i) for i in graph.strips})))
+        return Derived(mode, lengths_of_strips(graph))
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,13 @@ class Derivation:
     kind: Hashable
     derive: Callable[[Trace], Sequence[Wanted]] = field(compare=False)
 
+
+def _values(traced: Trace) -> Sequence[Wanted]:
+    return (Wanted("values", traced.outputs, Array((len(traced.outputs),))),)
+
+
+VALUES: Final = Derivation("values", _values)
+"""All that a function returns, in one array."""
 
 CACHED_NODES: Final = 2**17
 """Nodes, all together, of the traces whose builds are cached: some 100 MiB."""
@@ -170,7 +177,6 @@ def _derived(
     if wanted is None:
         traced = _rolled(traced, options, clock)
         wanted = _differentiated(traced, derivation, options, clock)
-    require_range(traced, wanted, options.dtype)
     traced.graph.release()
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
@@ -269,7 +275,11 @@ def simplified(
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
     `simplify`.
+
+    Raises:
+        InputError: for a constant of the user's that the dtype cannot hold.
     """
+    _require_range(graph, roots, options.dtype)
     with watch.stage("simplify"):
         found = _lowered(graph, roots, options, regroup)
         if options.simplify != "real":
@@ -329,11 +339,10 @@ def require_options(options: Options) -> None:
         raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')
 
 
-def require_range(traced: Trace, wanted: Sequence[Wanted], dtype: str) -> None:
+def _require_range(graph: Graph, roots: Sequence[int], dtype: str) -> None:
     """Refuse the user's constants that a float32 kernel cannot hold."""
     if dtype != "float32":
         return
-    graph, roots = traced.graph, [i for w in wanted for i in w.nodes]
     _require_float32(graph, roots)
     for body in regions(graph, roots):
         _require_float32(body.graph, body.yields)

@@ -17,18 +17,16 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceMemoryError
-from symgrad.expr.graph.node import INPUT, Graph, paused_gc
+from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.expression import Expr
-from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.plan import Computation, Iteration, Output
 from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions as definitions
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Collected, Data, Ends, Task
-from symgrad.pipeline import Options, Wanted, simplify_outputs
-from symgrad.values.results import Array
+from symgrad.pipeline import VALUES, Options, build
 from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
@@ -195,13 +193,9 @@ def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns:
     """The kernel from starts (S, n) to states (S, size)."""
 
     def made() -> Program:
-        options = Options("starts to states", comments=False)
-        with paused_gc():
-            traced = trace(lambda v: [*box.project(v), *first[n:]], n)
-            wanted = Wanted("states", tuple(traced.outputs), Array((len(first),)))
-            graph, outputs = simplify_outputs(traced, [wanted], options)
-        computation = Computation(options.name, graph, tuple(outputs))
-        return _program(gpu, computation, Style(comments=False, columns_out=by_columns))
+        options = Options("starts to states", comments=False, roll=False)
+        made = build(lambda v: [*box.project(v), *first[n:]], n, VALUES, options)
+        return _program(gpu, made.computation, Style(comments=False, columns_out=by_columns))
 
     return _programs.get((gpu, n, repr(first), box, by_columns), made)
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.derivatives.differentiate import deriving
-from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.expr.tracing.trace import trace
@@ -30,14 +29,7 @@ from symgrad.optimize.method import (
     Tolerances,
 )
 from symgrad.optimize.normal import Calls, Stored, unpacked
-from symgrad.pipeline import (
-    Options,
-    Wanted,
-    require_options,
-    require_range,
-    simplify_outputs,
-)
-from symgrad.values.results import Array
+from symgrad.pipeline import VALUES, Options, build
 
 LARGEST_CACHED: Final = 2**10
 """Nodes of the largest trace whose problem is cached."""
@@ -303,7 +295,6 @@ def _row_computation(
     return _computation(row, len(names), names, options)
 
 
-_simplified: Once[Any, Computation] = Once(32)
 _hoisted: Once[Any, Reduction] = Once(32)
 _stepped: Once[Any, Computation] = Once(32)
 _iterations: Once[Any, Iteration] = Once(32)
@@ -313,21 +304,8 @@ _recorded: Once[Any, tuple[Computation, tuple[Call, ...]]] = Once(32)
 def _computation(
     f: Callable[..., Any], n: int, names: Sequence[str], options: Options
 ) -> Computation:
-    """What f computes, simplified; once for all functions of which the trace is the same."""
-    require_options(options)
-    with paused_gc():
-        with watch.stage("trace"):
-            traced = trace(f, n, names)
-        wanted = [Wanted("values", traced.outputs, Array((len(traced.outputs),)))]
-        require_range(traced, wanted, options.dtype)
-
-        def simplified() -> Computation:
-            graph, outputs = simplify_outputs(traced, wanted, options)
-            graph.release()
-            return Computation(options.name, graph, tuple(outputs))
-
-        key = tuple(traced.graph.nodes), tuple(traced.outputs), tuple(names), options
-        return _simplified.get(key, simplified)
+    """What f computes, simplified; its turns stay as they were written."""
+    return build(f, n, VALUES, replace(options, roll=False), names).computation
 
 
 def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,11 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.stats import flops
-from symgrad.pipeline import Derivation, DTypeName, Options, Shaders, Wanted, build
+from symgrad.pipeline import VALUES, DTypeName, Options, Shaders, build
 from symgrad.targets import Device
-from symgrad.values.results import Array
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.bandwidth import copying
 
@@ -94,7 +92,7 @@ def _repeated(
 ) -> tuple[Callable[[int], None], int]:
     """What computes f of so many numbers at so many points, over and over, and a point's cost."""
     options = Options("limits", "accurate", dtype, False, False)
-    built = build(f, width, Derivation("limits", _values), options)
+    built = build(f, width, VALUES, options)
     computation = built.computation
     (ids,) = (output.nodes for output in computation.outputs)
     cost = flops(computation.graph, ids)
@@ -121,10 +119,6 @@ def _on_gpu(program: Any, shape: tuple[int, int]) -> Callable[[int], None]:
 def _again(call: Callable[[], Any], turns: int) -> None:
     for _ in range(turns):
         call()
-
-
-def _values(traced: Trace) -> Sequence[Wanted]:
-    return [Wanted("values", traced.outputs, Array((len(traced.outputs),)))]
 
 
 def _seconds(run: Callable[[int], None]) -> float:

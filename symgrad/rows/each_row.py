@@ -18,11 +18,13 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError
+from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.handles.tree import tree_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.stage import arranged
+from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified
 from symgrad.report.expressions import Expressions
 from symgrad.rows.kernel import DataKernel
@@ -328,7 +330,7 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     traced = Traced(
         computed, read, (), made.gathers, tree_of(request.n),
         replace(columns, indices=indices), weight_column(request), read, expressions, clock.seconds,
-        mode=wants.mode,
+        Derived(wants.mode, lengths_of_strips(made.graph)),
     )  # fmt: skip
     return Mapped(traced, wants.parts, wants.variables)
 

@@ -13,6 +13,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
+from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.reach import reachable
@@ -23,6 +24,7 @@ from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
 from symgrad.expr.tracing.trace import require_slope
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
+from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, require_options, simplified, size
 from symgrad.report.expressions import Expressions
 from symgrad.rows.penalty import Penalty
@@ -67,7 +69,7 @@ class Traced:
     """The loss of a row, its derivatives for ``read`` and then for what it looks up, and products
     of them if they are wanted. Their inputs are ``read``, the columns and what is looked up."""
     seconds: dict[str, float] = field(compare=False)
-    mode: Mode | None = "reverse"
+    derived: Derived
     """How derivatives were made."""
 
     def without_code(self) -> Traced:
@@ -153,8 +155,7 @@ def traced_squares(request: Request) -> Traced:
     ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
-    traced = ready(request, made, tuple(range(n)), summed, [], groups, clock)
-    return replace(traced, mode=mode)
+    return ready(request, made, tuple(range(n)), summed, [], groups, clock, mode)
 
 
 def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]:
@@ -206,6 +207,7 @@ def trace_request(request: Request) -> RowTrace:
     """The trace of the function of a row."""
     n, columns = request.n, request.columns
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
+    made.graph.checkpoint = request.options.checkpoint
     weight = weight_column(request)
     if any(g.column == weight for g in made.gathers):
         raise InputError(
@@ -243,6 +245,7 @@ def weight_column(request: Request) -> int | None:
 def ready(
     request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
     added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
+    mode: Mode | None = "reverse",
 ) -> Traced:  # fmt: skip
     """Simplified, and its inputs in the order that reductions have."""
     columns = request.columns
@@ -260,6 +263,7 @@ def ready(
         reduction, used, graded, made.gathers, tree_of(request.n),
         replace(columns, indices=indices), weight_column(request),
         tuple(made.parameters), expressions, clock.seconds,
+        Derived(mode, lengths_of_strips(made.graph)),
     )  # fmt: skip
 
 

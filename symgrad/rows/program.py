@@ -13,7 +13,7 @@ from symgrad.backend import backend_of
 from symgrad.errors import TraceError
 from symgrad.expr.handles.tree import Tree
 from symgrad.expr.meaning.show import formula
-from symgrad.kernel.stats import Derived, Stats, measured
+from symgrad.kernel.stats import Stats, measured
 from symgrad.mathlib.define import functions
 from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
@@ -96,7 +96,7 @@ class RowProgram:
         words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
         nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
         seconds = self._traced.seconds | {"compile": self._sums.seconds}
-        shaders, derived = len(self.modules), Derived(self._traced.mode)
+        shaders, derived = len(self.modules), self._traced.derived
         return measured(reduction.graph, reduction.outputs, nbytes, shaders, seconds, derived, 4)
 
     @property

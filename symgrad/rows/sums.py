@@ -176,10 +176,8 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
         sources.append(np.array([order[i] for i in mine.values()], np.intp))
     gathers, added, lines = _lines(wants)
     made = replace(made, gathers=gathers)
-    traced = ready(request, made, (), sums, added, wants.nodes, clock)
-    return Summed(
-        replace(traced, mode=wants.mode), wants.parts, tuple(places), tuple(sources), lines
-    )
+    traced = ready(request, made, (), sums, added, wants.nodes, clock, wants.mode)
+    return Summed(traced, wants.parts, tuple(places), tuple(sources), lines)
 
 
 def place_of(part: Part, key: tuple[int, ...], variables: Variables) -> int:

@@ -10,7 +10,7 @@ from flow import FLOWS, Flow
 from kernel.test_stage import reduction
 
 import symgrad as sg
-from symgrad.errors import DeviceError, UnsupportedError
+from symgrad.errors import DeviceError, InputError, UnsupportedError
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.programs.rows import rows_program
@@ -198,3 +198,32 @@ def test_many_results_of_loops_are_summed_in_several_modules() -> None:
     assert len(gpu.modules) == 2
     for a, b in zip(gpu.run(p, rows), cpu.run(p, rows), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * np.abs(b).max())
+
+
+VERBS = {
+    "sum": lambda f, **o: sg.fused_forward_backward(3, f, row=3, device="cpu", **o),
+    "each row": lambda f, **o: sg.fused_forward_backward(
+        3, f, row=3, reduce=None, device="cpu", **o
+    ),
+    "squares": lambda f, **o: sg.fused_least_squares(3, f, row=3, device="cpu", **o),
+    "hessian": lambda f, **o: sg.fused_hessian(3, f, row=3, device="cpu", **o),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_loops_keep_what_is_asked_for(verb: str) -> None:
+    whole, strips = (VERBS[verb](euler, checkpoint=choice) for choice in ("keep", 8))
+    assert not whole.stats.strips and strips.stats.strips == (8,)
+    assert strips.stats.kept < whole.stats.kept
+    for a, b in zip(*(k.run(PARAMETERS, table(40)) for k in (whole, strips)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_constants_that_float32_cannot_hold_are_refused(verb: str) -> None:
+    def large(p: Any, r: Any) -> Any:
+        return (p[0] * r[0] * 1e39 - r[1]) ** 2
+
+    with pytest.raises(InputError, match=r"1e\+39 is beyond float32"):
+        VERBS[verb](large)
+    VERBS[verb](large, dtype="float64")

@@ -114,8 +114,13 @@ def strip_of(op: Loop, length: int) -> Loop:
     return loop_op(op.body, op.carries, op.test, op.down, length)
 
 
-def length_of_strips(graph: Graph, i: int) -> int:
-    """The turns of a strip of the loop of which node i is a result, and which runs in strips."""
+def lengths_of_strips(graph: Graph) -> tuple[int, ...]:
+    """The turns of the strips of all loops that were differentiated in strips."""
+    return tuple(sorted({_length_of_strips(graph, i) for i in graph.strips}))
+
+
+def _length_of_strips(graph: Graph, i: int) -> int:
+    """The turns of a strip of the loop of which node i is a result."""
     op = graph.nodes[graph.nodes[graph.strips[i]][1]][0]
     strips = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
     return next(strips).most or 0
