@@ -10,6 +10,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import StoreRow
 from symgrad.kernel.target import InGroups
 
 POINTS: Final = np.random.default_rng(7).uniform(-2.0, 2.0, (150, 3)).astype(np.float32)
@@ -57,7 +58,8 @@ class Draft:
 def columns_of(kernel: Kernel) -> int:
     """The numbers that such a kernel stores at each point."""
     y = next(b for b in kernel.buffers if b.name == "y")
-    return sum(getattr(item, "buffer", None) is y for _, item in kernel.items())
+    stores = [item for _, item in kernel.items() if getattr(item, "buffer", None) is y]
+    return sum(len(s.values) if isinstance(s, StoreRow) else 1 for s in stores)
 
 
 def swap() -> Kernel:

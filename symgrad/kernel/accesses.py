@@ -12,8 +12,10 @@ from symgrad.kernel.statements import (
     If,
     Load,
     Read,
+    ReadRow,
     Statement,
     Store,
+    StoreRow,
 )
 
 
@@ -30,17 +32,21 @@ def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:
             return (index,)
         case Store(index=index, value=value):
             return index, value
+        case ReadRow(row=row):
+            return (row,)
+        case StoreRow(values=values):
+            return values
         case _:
             return ()
 
 
 def accesses(kernel: Kernel, item: int | Statement) -> Iterator[tuple[Buffer, int | None]]:
-    """The buffer that an item reads or writes, and the index; None for all of it."""
+    """The buffer that an item reads or writes, and the index; None for many."""
     if isinstance(item, int):
         op, *args = kernel.graph.nodes[item]
         if isinstance(op, Read):
             yield op.buffer, args[0]
     elif isinstance(item, Load | Store):
         yield item.buffer, item.index
-    elif isinstance(item, Fill):
+    elif isinstance(item, Fill | ReadRow | StoreRow):
         yield item.buffer, None

@@ -12,8 +12,10 @@ from symgrad.kernel.statements import (
     For,
     If,
     Load,
+    ReadRow,
     Statement,
     Store,
+    StoreRow,
     results_of,
     scopes_of,
 )
@@ -90,6 +92,12 @@ class Copy:
                 self.know([item.result], [load(item.buffer, self.value(item.index))])
             case Store():
                 k.store(item.buffer, self.value(item.index), self.value(item.value), item.add)
+            case ReadRow():
+                columns = item.results
+                found = k.read_row(item.buffer, self.value(item.row), item.width, columns)
+                self.know([*columns.values()], [found[c] for c in columns])
+            case StoreRow():
+                k.store_row(item.buffer, self.values(item.values))
             case Fill(buffer=buffer):
                 k.fill(buffer)
             case Barrier():

@@ -14,7 +14,6 @@ import numpy as np
 from symgrad.expr.meaning.evaluate import leaf
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
-    VALUES,
     Barrier,
     Buffer,
     Fill,
@@ -22,9 +21,11 @@ from symgrad.kernel.statements import (
     If,
     Load,
     Read,
+    ReadRow,
     Scope,
     Statement,
     Store,
+    StoreRow,
     lane_sum,
     wide_lane_sum,
 )
@@ -136,9 +137,7 @@ class _Run:
     def value(self, i: int) -> Any:
         """The value of a node: a number, or one for each invocation."""
         node = self.nodes[i]
-        if node[0].arity or VALUES.get(node[0].result) is node[0]:
-            return self.values[i]
-        return leaf(node, self.dtype)
+        return leaf(node, self.dtype) if node[0].constant else self.values[i]
 
     def all(self, i: int) -> np.ndarray:
         """The value of a node in each invocation."""
@@ -167,6 +166,10 @@ class _Run:
                 self._load(item, mask)
             case Store():
                 self._store(item, mask)
+            case ReadRow():
+                self._read_row(item, mask)
+            case StoreRow():
+                self._store_row(item, mask)
             case Fill():
                 self.own[item.buffer].reshape(-1, self.n)[:, mask] = 0
             case Barrier():
@@ -233,6 +236,21 @@ class _Run:
             own[at] = own[at] + values if s.add else values
         else:
             self.shared[s.buffer].store(at, self.waiting[mask], values, s.add)
+
+    def _read_row(self, s: ReadRow, mask: np.ndarray) -> None:
+        array, rows = self.read[s.buffer], self.all(s.row).astype(np.int64)
+        for c, result in s.results.items():
+            at = np.where(mask, rows * s.width + c, 0)
+            assert (at < self._size(s.buffer)).all(), f"a row beyond those of {s.buffer.name}"
+            self._set(result, array[at], mask)
+
+    def _store_row(self, s: StoreRow, mask: np.ndarray) -> None:
+        assert self._whole(mask), "rows of results that not all invocations of a group reach"
+        here = mask & (self.cells < self.value(self.kernel.count))
+        for c, value in enumerate(s.values):
+            at = self.cells[here].astype(np.int64) * len(s.values) + c
+            assert (at < self._size(s.buffer)).all(), f"a row beyond those of {s.buffer.name}"
+            self.shared[s.buffer].store(at, self.waiting[here], self.all(value)[here], False)
 
     # control flow --------------------------------------------------------------------------------
 

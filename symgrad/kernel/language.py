@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -19,10 +19,12 @@ from symgrad.kernel.statements import (
     For,
     If,
     Load,
+    ReadRow,
     Scope,
     Space,
     Statement,
     Store,
+    StoreRow,
     scopes_of,
 )
 
@@ -127,20 +129,23 @@ class Kernel:
       1. A value is used where it stands or within, and behind what makes it.
       2. In no scope is there a node that is also in one around it.
       3. ``graph.places`` names the user's line of each node, where there is one.
+
+    The arena may begin as a copy of another ``graph``'s, of which `compute` takes what is needed.
     """
 
-    def __init__(self, target: Target, name: str = "kernel") -> None:
+    def __init__(self, target: Target, name: str = "kernel", graph: Graph | None = None) -> None:
         self.target, self.name = target, name
-        self.graph = Graph()
+        self.graph = graph.copy() if graph else Graph()
         self.graph.tracing = False
-        self.home: dict[int, Scope] = {}
+        self.at = self.main = Scope()
+        self.main.index.update(zip(self.graph.nodes, range(len(self.graph)), strict=True))
+        self.home: dict[int, Scope] = dict.fromkeys(range(len(self.graph)), self.main)
         """The scope of each node."""
         self.names: dict[int, str] = {}
         """What the user calls some of the nodes."""
         self.columns: dict[int, tuple[int, int]] = {}
         """Words that are `offset`s: those of the first column, and the numbers of the columns."""
         self.buffers: list[Buffer] = []
-        self.at = self.main = Scope()
         self.cell, self.count = self.value("u"), self.value("u")
         """The invocation's number, and how many there are to do."""
         self.local, self.group, self.groups = self.value("u"), self.value("u"), self.value("u")
@@ -178,6 +183,11 @@ class Kernel:
             if known is not None:
                 return known
         return self.intern((op, *args), self._home(args) if self.at.depth else self.main)
+
+    def compute(self, order: Iterable[int]) -> None:
+        """Compute nodes that the arena began with, in the outermost scope; leaves are left out."""
+        nodes = self.graph.nodes
+        self.main.items += [i for i in order if nodes[i][0].arity]
 
     def extend(
         self, graph: Graph, order: Iterable[int], known: dict[int, int], places: Sequence[int]
@@ -325,6 +335,19 @@ class Kernel:
     def store(self, buffer: Buffer, index: int, value: int, add: bool = False) -> None:
         """Write a number to an index of a buffer, or ``add`` it to what is there."""
         self.at.items.append(Store(buffer, index, value, add))
+
+    def read_row(
+        self, buffer: Buffer, row: int, width: int, columns: Mapping[int, int] | Iterable[int]
+    ) -> dict[int, int]:
+        """Numbers of the invocation's row, by columns; a mapping says which leaves they are."""
+        if not isinstance(columns, Mapping):
+            columns = {c: self.value(buffer.kind) for c in columns}
+        self.at.items.append(ReadRow(buffer, row, width, dict(columns)))
+        return dict(columns)
+
+    def store_row(self, buffer: Buffer, values: Sequence[int]) -> None:
+        """Write all numbers of the invocation's row, if it has one."""
+        self.at.items.append(StoreRow(buffer, list(values)))
 
     def fill(self, buffer: Buffer) -> None:
         """Write zeros to all of a buffer."""

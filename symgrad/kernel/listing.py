@@ -7,7 +7,19 @@ from collections.abc import Iterator
 
 from symgrad.expr.graph.node import CONST, Graph
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import Barrier, Fill, For, If, Load, Read, Scope, Statement, Store
+from symgrad.kernel.statements import (
+    Barrier,
+    Fill,
+    For,
+    If,
+    Load,
+    Read,
+    ReadRow,
+    Scope,
+    Statement,
+    Store,
+    StoreRow,
+)
 
 
 def listing(kernel: Kernel) -> str:
@@ -62,6 +74,13 @@ class _Listing:
             case Store(buffer=buffer, index=index, value=value):
                 sign = "+=" if item.add else "="
                 yield f"{buffer.name}[{self._name(index)}] {sign} {self._name(value)}"
+            case ReadRow():
+                row = f"{item.buffer.name}[{self._name(item.row)} * {item.width}"
+                for c, result in item.results.items():
+                    yield f"{self._name(result)} = {row} + {c}]"
+            case StoreRow(buffer=buffer, values=values):
+                found = ", ".join(map(self._name, values))
+                yield f"{buffer.name}[cell * {len(values)} ..] = {found}"
             case Fill(buffer=buffer):
                 yield f"{buffer.name} = 0"
             case Barrier():

@@ -169,6 +169,31 @@ class Store:
 
 
 @dataclass(eq=False)
+class ReadRow:
+    """``results[c] = buffer[row * width + c]`` of the columns c of a buffer that nobody writes to.
+
+    ``row`` is the number of the invocation or of its point. A number may be read where it is first
+    needed.
+    """
+
+    buffer: Buffer
+    row: int
+    width: int
+    results: dict[int, int]
+
+
+@dataclass(eq=False)
+class StoreRow:
+    """``buffer[cell * n + c] = values[c]`` of all n values, if there is such a point.
+
+    All invocations of a group come here, those too that have no point.
+    """
+
+    buffer: Buffer
+    values: list[int]
+
+
+@dataclass(eq=False)
 class Fill:
     """Zeros in all of a buffer of an invocation's own."""
 
@@ -180,7 +205,7 @@ class Barrier:
     """All invocations of a group wait here for each other, and see what each has stored."""
 
 
-Statement = For | If | Load | Store | Fill | Barrier
+Statement = For | If | Load | Store | ReadRow | StoreRow | Fill | Barrier
 
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:
@@ -212,5 +237,7 @@ def results_of(item: int | Statement) -> Sequence[int]:
             return results
         case Load(result=result):
             return (result,)
+        case ReadRow(results=found):
+            return (*found.values(),)
         case _:
             return ()

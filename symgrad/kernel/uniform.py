@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import For, If, Load, Statement, everything, lane_sum, wide_lane_sum
+from symgrad.kernel.statements import (
+    For,
+    If,
+    Load,
+    ReadRow,
+    Statement,
+    everything,
+    lane_sum,
+    wide_lane_sum,
+)
 
 _SAME: Final = (lane_sum, wide_lane_sum)
 """What is the same for a group, whatever it is made of."""
@@ -24,6 +33,8 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
         if not isinstance(item, int):
             if isinstance(item, For | If | Load):
                 _spread(kernel, item, found, memory)
+            elif isinstance(item, ReadRow) and item.row in found:
+                found.update(item.results.values())
             continue
         node = nodes[item]
         varies = node[1] in found or not found.isdisjoint(node[2:])
@@ -67,6 +78,8 @@ def _flows(item: Statement) -> Iterator[tuple[int, int]]:
     match item:
         case Load(result=result, index=index, agreed=False):
             yield index, result
+        case ReadRow(row=row, results=columns):
+            yield from ((row, result) for result in columns.values())
         case If(condition=condition, yields=yields, results=results):
             for result, *values in zip(results, *yields, strict=False):
                 yield from ((value, result) for value in (condition, *values))

@@ -9,16 +9,17 @@ from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.quads import quad_of
 from symgrad.kernel.statements import (
-    VALUES,
     Barrier,
     Buffer,
     Fill,
     For,
     If,
     Load,
+    ReadRow,
     Scope,
     Statement,
     Store,
+    StoreRow,
     lane_sum,
     results_of,
 )
@@ -107,8 +108,7 @@ class _Check:
         )
 
     def _is_known(self, i: int) -> bool:
-        op = self.nodes[i][0]
-        return i in self.known or (not op.arity and VALUES.get(op.result) is not op)
+        return i in self.known or self.nodes[i][0].constant
 
     # what it is ----------------------------------------------------------------------------------
 
@@ -127,6 +127,10 @@ class _Check:
                 yield self.kernel.graph.args(item), self.nodes[item][0].signature.partition("->")[0]
             case Load(result=value) | Store(value=value):
                 yield [item.index, value], "u" + item.buffer.kind
+            case ReadRow(row=row, results=columns):
+                yield [row, *columns.values()], "u" + item.buffer.kind * len(columns)
+            case StoreRow(buffer=buffer, values=values):
+                yield values, buffer.kind * len(values)
             case If():
                 yield [item.condition], "b"
                 yield from ((ys, self._kinds(item.results)) for ys in item.yields)
@@ -146,10 +150,12 @@ class _Check:
     ) -> Iterator[str]:
         if id(buffer) not in self.buffers:
             yield f"{shown} is of a buffer that the kernel does not have"
-        if (buffer.space == "read") != isinstance(item, int):
+        if (buffer.space == "read") != isinstance(item, int | ReadRow):
             yield f"{shown}: {buffer.name} is of the space {buffer.space!r}"
         if isinstance(item, Fill) and buffer.space != "own":
             yield f"{shown}: {buffer.name} is not the invocation's own"
+        if isinstance(item, StoreRow) and buffer.space != "write":
+            yield f"{shown}: {buffer.name} has no rows of points"
         if isinstance(item, Load) and item.agreed and (buffer.space != "group" or buffer.quads):
             yield f"{shown}: {buffer.name} is not a group's, of numbers by themselves"
         if buffer.atomic and isinstance(item, Store) and not item.add:
@@ -171,7 +177,7 @@ class _Check:
     def _waits(self, item: int | Statement) -> bool:
         """Whether all invocations of a group have to be there."""
         agreed = isinstance(item, Load) and item.agreed
-        return agreed or isinstance(item, Barrier) or self._is(item, lane_sum)
+        return agreed or isinstance(item, Barrier | StoreRow) or self._is(item, lane_sum)
 
     def _is(self, item: int | Statement, op: Op) -> bool:
         return isinstance(item, int) and self.nodes[item][0] is op

@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import BOUND, Buffer, For, If, Scope, Store, results_of, scopes_of
+from symgrad.kernel.statements import (
+    BOUND,
+    Buffer,
+    For,
+    If,
+    Read,
+    Scope,
+    Store,
+    StoreRow,
+    results_of,
+    scopes_of,
+)
 from symgrad.kernel.uniform import diverges
-from symgrad.llvm.body import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Item
-from symgrad.llvm.rows import Rowwise
+from symgrad.llvm.rows import Rows, Rowwise
+from symgrad.llvm.source import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.workspace import Workspace
 
 UNROLLED: Final = 192
@@ -35,7 +46,7 @@ class Part:
 class Arrangement(Rowwise):
     """How a kernel is written for vectors of a shape, or for one invocation: `Shape.lanes` is 1.
 
-    What is long is cut into functions as in `symgrad.llvm.body`, where no loop or branch stands: a
+    What is long is cut into functions of some hundred operations, where no loop or branch stands: a
     value that another function needs goes through memory, at ``slots``.
     """
 
@@ -61,11 +72,15 @@ class Arrangement(Rowwise):
         """The numbers, and where all copies of each stand."""
         for (_, i), at in self.copies.items():
             self.copied[i].append(at)
+        self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
+        """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
+        self.placed = self._placed()
+        """The columns of rows in memory that values go to as soon as they are known."""
         self.slots = self._crossing()
         self.slot = self._slot()
         """Bytes of a slot of the frame in which these values are handed on."""
-        self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
-        """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
+        self.left = self.slots.keys() | self.copied.keys() | self.placed.keys()
+        """The values that go to memory as soon as they are known."""
         self.room = {
             rows: f"%{self.names[rows.buffer]}.columns{k}"
             for k, rows in enumerate(self.rows)
@@ -98,6 +113,8 @@ class Arrangement(Rowwise):
                     self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
 
     def _stored_early(self, items: Sequence[Item]) -> Sequence[Item]:
+        if not self.staged and not self.staying:
+            return items
         stores = [s for s in items if isinstance(s, Store) and self._is_movable(s)]
         if not stores:
             return items
@@ -141,7 +158,7 @@ class Arrangement(Rowwise):
         """Operations from which a run of items is cut, or so many that none is."""
         long = LONG if self.shape.lanes == 1 else LONG_BATCH
         if self.operations <= long:
-            return self.operations
+            return max(self.operations, 1)
         return FUNCTION * (TOGETHER if thorough else 1)
 
     def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Part]:
@@ -149,6 +166,8 @@ class Arrangement(Rowwise):
         found: list[Item | Part] = []
         run: list[Item] = []
         elsewhere = self.elsewhere
+        if self.is_straight:
+            return list(self._pieces([i for i in items if i not in elsewhere], masked, apart))
         for item in items:
             if not isinstance(item, int) and isinstance(item, For | If):
                 found += self._pieces(run, masked, apart)
@@ -171,9 +190,8 @@ class Arrangement(Rowwise):
         for piece in pieces:
             part = Part(len(self.parts), piece, masked, apart)
             self._part.update(dict.fromkeys(piece, part.number))
-            for s in piece:
-                if not isinstance(s, int):
-                    self._part.update(dict.fromkeys(results_of(s), part.number))
+            statements = [s for s in piece if not isinstance(s, int)]
+            self._part.update((r, part.number) for s in statements for r in results_of(s))
             self.parts.append(part)
             found.append(part)
         return found
@@ -213,6 +231,16 @@ class Arrangement(Rowwise):
         is_float = self.kernel.type(i) == "f" and i not in self.known
         return is_float and self.kernel.home[i] is self.kernel.main
 
+    def _placed(self) -> dict[int, list[tuple[Rows, int]]]:
+        if self.shape.lanes > 1 and not self.in_memory:
+            return {}
+        found: defaultdict[int, list[tuple[Rows, int]]] = defaultdict(list)
+        for s, rows in self.whole.items():
+            for c, i in enumerate(s.values if isinstance(s, StoreRow) else ()):
+                if i not in self.lazy and i not in self.known:
+                    found[i].append((rows, c))
+        return dict(found)
+
     def _crossing(self) -> dict[int, int]:
         """The values that another function needs than makes them, and their slots."""
         if not self.parts:
@@ -221,7 +249,8 @@ class Arrangement(Rowwise):
         owner, sources = self._part, self._sources()
         inside = self.elsewhere.union(*(part.items for part in self.parts))
         groups = [(part.number, part.items) for part in self.parts]
-        for function, items in ((None, [i for i in self.items if i not in inside]), *groups):
+        outside = [i for i in (*self.nodes, *self.statements) if i not in inside]
+        for function, items in ((None, outside), *groups):
             asked = self._asked(items)
             values = sorted(asked - self.lazy)
             values += (b for a in sorted(asked & sources.keys()) for b in sources[a])
@@ -235,27 +264,36 @@ class Arrangement(Rowwise):
 
     def _asked(self, items: Sequence[Item]) -> set[int]:
         """What items need that needs memory, has no copy for them, and is none of them."""
-        asked: set[int] = set()
-        nodes = self.graph.nodes
-        for item in items:
-            if not isinstance(item, int):
-                asked.update(self.values(item))
-            elif self.copies:
-                asked.update(a for a in self.needs(item) if (item, a) not in self.copies)
-            else:
-                asked.update(nodes[item][1:])
+        arena, nodes = self.graph.nodes, [i for i in items if isinstance(i, int)]
+        if self.copies:
+            asked = {a for i in nodes for a in self.needs(i) if (i, a) not in self.copies}
+        else:
+            asked = set(itertools.chain.from_iterable([arena[i][1:] for i in nodes]))
+        for s in items if len(nodes) < len(items) else ():
+            if isinstance(s, StoreRow):
+                asked.update(i for i in s.values if i not in self.placed)
+            elif not isinstance(s, int):
+                asked.update(self.values(s))
         for product in asked & self.products:
-            asked.update(nodes[product][1:])
+            asked.update(arena[product][1:])
         return asked - self.known - self.products - {*items}
 
     def _sources(self) -> dict[int, list[int]]:
         """The values that are computed, by which those are known that are written where needed."""
         found: dict[int, list[int]] = {}
         for i in sorted(self.lazy):
-            for a in self.graph.args(i):
+            for a in self._asked_by(i):
                 if a in found or a not in self.lazy and a not in self.known:
                     found.setdefault(i, []).extend(found.get(a, (a,)))
         return found
+
+    def _asked_by(self, i: int) -> Sequence[int]:
+        """What is needed where a lazy value is written: of an index also what it is made of."""
+        args = [*self.graph.args(i)]
+        for a in args if isinstance(self.graph.nodes[i][0], Read) else ():  # they grow
+            if a not in self.lazy and self.kernel.type(a) == "u":
+                args += self.graph.args(a)
+        return args
 
     @property
     def handed(self) -> list[str]:

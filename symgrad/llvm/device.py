@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from symgrad.llvm import compiler
-from symgrad.llvm.body import Source
 from symgrad.llvm.instruction import BITS, Shape
+from symgrad.llvm.source import Source
 
 NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
 """The names of files on disk: a key, and a mark where the file is not finished yet."""

@@ -17,13 +17,12 @@ from symgrad.kernel.memory import LARGE, POOL, is_aligned
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.body import Source
 from symgrad.llvm.device import host
-from symgrad.llvm.emit import emit
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.pointers import NULL, address
 from symgrad.llvm.printer import block_of, print_kernel
 from symgrad.llvm.recompile import Function
+from symgrad.llvm.source import Source
 from symgrad.llvm.threads import share_out, weight_of, worth
 from symgrad.mathlib.define import Function as Definition
 from symgrad.mathlib.define import double, rounding_functions
@@ -58,15 +57,17 @@ class Program:
         self._compiled: dict[bool, Function] = {}
 
     @cached_property
-    def _kernel(self) -> Kernel | None:
-        """The program of a computation with loops or branches."""
-        c = self.computation
-        return map_program(c, InStep(self._vector(True).lanes)) if c.is_structured else None
+    def _looped(self) -> Kernel | None:
+        """The program of a computation with loops or branches: of others it is made anew."""
+        return self._made() if self.computation.is_structured else None
+
+    def _made(self) -> Kernel:
+        return map_program(self.computation, InStep(self._vector(True).lanes))
 
     @cached_property
     def _tables(self) -> list[np.ndarray]:
         """The constants that the program reads."""
-        buffers = self._kernel.buffers if self._kernel else ()
+        buffers = self._looped.buffers if self._looped else ()
         return [np.array(b.data, self.dtype) for b in buffers if b.data is not None]
 
     def _vector(self, batch: bool) -> Shape:
@@ -76,7 +77,7 @@ class Program:
     def _block(self) -> Shape:
         """The shape of the blocks that a batch is done in."""
         vector = self._vector(True)
-        return vector if self._kernel is None else block_of(self._kernel, vector)
+        return vector if self._looped is None else block_of(self._looped, vector)
 
     @property
     def _lanes(self) -> int:
@@ -85,10 +86,13 @@ class Program:
     def _writer(self, batch: bool) -> Callable[[bool], Source]:
         vector = self._vector(batch)
         functions = definitions_for(self._math, str(self.dtype))
-        if self._kernel is None:
-            return partial(emit, self.computation, functions, vector)
         shape = self._block if batch else vector
-        return partial(print_kernel, self._kernel, functions, shape, vector)
+
+        def write(thorough: bool) -> Source:
+            kernel = self._looped or self._made()
+            return print_kernel(kernel, functions, shape, vector, thorough)
+
+        return write
 
     def function(self, batch: bool) -> Function:
         """The compiled function for batches, or for single points."""

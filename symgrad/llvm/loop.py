@@ -18,7 +18,6 @@ from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.body import LONG_BATCH
 from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.instruction import Shape, lone_products, uses_of
@@ -26,6 +25,7 @@ from symgrad.llvm.matrix import MatrixSteps
 from symgrad.llvm.pointers import NULL, address
 from symgrad.llvm.printer import print_kernel
 from symgrad.llvm.recompile import Function
+from symgrad.llvm.source import LONG_BATCH
 from symgrad.llvm.threads import share_out, weight_of, worth
 from symgrad.mathlib.define import Function as Definition
 

@@ -10,7 +10,18 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from symgrad.kernel.statements import Barrier, Fill, For, If, Load, Scope, Statement, Store
+from symgrad.kernel.statements import (
+    Barrier,
+    Fill,
+    For,
+    If,
+    Load,
+    ReadRow,
+    Scope,
+    Statement,
+    Store,
+    StoreRow,
+)
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.arrangement import Part
 from symgrad.llvm.blocks import Blocks, OpenLoop
@@ -53,14 +64,16 @@ class ControlFlow(Blocks):
                 self.load(item)
             case Store():
                 self.store(item)
+            case StoreRow():
+                self.store_row(item)
             case Fill():
                 self.fill(item)
             case For() | If():
                 for a in self.arrangement.wanted.get(item, ()):
                     self.operand(a)
                 self._loop(item) if isinstance(item, For) else self._choose(item)
-            case Barrier():
-                pass  # lanes run in step
+            case Barrier() | ReadRow():
+                pass  # lanes run in step, and numbers of rows are read where they are needed
 
     def _call(self, part: Part) -> None:
         """A call of a function for some items."""

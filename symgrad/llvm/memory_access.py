@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.statements import Buffer, Fill, Load, Scope, Store
+from symgrad.kernel.statements import Buffer, Fill, Load, ReadRow, Scope, Store, StoreRow
 from symgrad.llvm.arrangement import Arrangement
-from symgrad.llvm.emit import columns_loop
 from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.rows import Rows
-from symgrad.llvm.skeletons import Lines, load_columns, rows_of
+from symgrad.llvm.skeletons import Lines, load_columns, rows_of, turn_in_memory
 from symgrad.llvm.values import Calls, Values
 
 FILLED = 8
@@ -122,13 +121,27 @@ class Memory(Values):
                 return self._column(rows, column)
         return self._loaded(read.buffer, index)
 
+    def read_of_row(self, s: ReadRow, column: int) -> str:
+        """A column of the lanes' rows, or of the only invocation's."""
+        if self.lanes > 1:
+            return self._column(self.arrangement.whole[s], column)
+        one = self.type(s.buffer.kind, False)
+        return self.write.value(f"load {one}, ptr {self._of_row(self.memory(s.buffer), column)}")
+
+    def _of_row(self, base: str, column: int) -> str:
+        """The address of a column of a row of floats, or of vectors of them."""
+        size = self.shape.itemsize * self.lanes
+        return self.write.value(f"getelementptr i8, ptr {base}, i64 {size * column}")
+
     def _column(self, rows: Rows, column: int) -> str:
         """A column of rows that are read whole."""
         if rows in self._columns:
             return self._columns[rows][column]
         room = self.arrangement.room.get(rows)
         if room is not None:
-            return self.write.load(room, column * self.lanes, True)
+            kind, align = self.shape.float, self._line_align(rows.buffer)
+            at = self._of_row(room, column)
+            return self.write.value(f"load {kind}, ptr {at}, align {align}")
         self._columns[rows] = self._turned(rows)
         self._passing.append((self._columns, rows))
         return self._columns[rows][column]
@@ -143,7 +156,7 @@ class Memory(Values):
         """Turn rows to columns in memory, or back."""
         name = self.label("columns")
         room, before = self.arrangement.room[rows], len(self.write.lines)
-        columns_loop(self.write, name, self.base(rows), rows.stride, room, loading)
+        turn_in_memory(self.write, name, self.base(rows), rows.stride, room, loading)
         if any(line == f"{name}.end:" for line in self.write.lines[before:]):
             self.block = f"{name}.end"
 
@@ -233,6 +246,25 @@ class Memory(Values):
         rows = self.arrangement.staged.get(s) if self.lanes > 1 else None
         if rows is None or not self._stage(rows, s):
             self._store(s)
+
+    def store_row(self, s: StoreRow) -> None:
+        """Write what stores the rows: what is computed may stand in memory already."""
+        rows, placed = self.arrangement.whole[s], self.arrangement.placed
+        assert self.mask is None, "all lanes store their rows"
+        if self.lanes > 1 and not self.arrangement.in_memory:
+            self.results[rows] = {c: self.operand(i, True) for c, i in enumerate(s.values)}
+            return
+        for c, i in enumerate(s.values):
+            if i not in placed:
+                self.place(rows, c, i)
+
+    def place(self, rows: Rows, column: int, i: int) -> None:
+        """Store a value as a column of rows in memory, or of the only invocation's row."""
+        wide = self.lanes > 1
+        align = self._line_align(rows.buffer) if wide else self.shape.itemsize
+        base = self.arrangement.room[rows] if wide else self.memory(rows.buffer)
+        value = f"{self.shape.float} {self.operand(i, wide)}"
+        self.write.do(f"store {value}, ptr {self._of_row(base, column)}, align {align}")
 
     def _stage(self, rows: Rows, s: Store) -> bool:
         """Put a value where it waits for the other columns of its rows; whether that can be."""

@@ -15,10 +15,11 @@ from symgrad.kernel.statements import (
     For,
     If,
     Load,
+    ReadRow,
     Scope,
     Statement,
     Store,
-    everything,
+    StoreRow,
     scopes_of,
 )
 from symgrad.kernel.uniform import varying
@@ -38,13 +39,15 @@ class Needs:
     def __init__(self, kernel: Kernel, shape: Shape) -> None:
         self.kernel, self.graph, self.shape = kernel, kernel.graph, shape
         self.scalar = Shape(shape.dtype, 1, shape.fused)
-        differing = varying(kernel)
-        self.varying = differing if shape.lanes > 1 else frozenset[int]()
-        self.items: list[Item] = everything(kernel.main.items)
-        self.nodes = [item for item in self.items if isinstance(item, int)]
-        self.statements = [item for item in self.items if not isinstance(item, int)]
+        self.nodes: list[int] = []
+        self.stated: list[tuple[Scope, Statement]] = []
+        """All statements, and the scopes that they stand in, in order."""
+        self._walk(kernel.main)
+        self.statements = [s for _, s in self.stated]
         arena = self.graph.nodes
         words = [i for i in self.nodes if arena[i][0].result == "u"]
+        differing = varying(kernel) if words or shape.lanes > 1 else frozenset[int]()
+        self.varying = differing if shape.lanes > 1 else frozenset[int]()
         self.indices = Indices(kernel, words, differing)
         self.special = set(kernel.given)
         self.known = self.special.union(i for i, n in enumerate(arena) if n[0].constant)
@@ -54,6 +57,11 @@ class Needs:
         """How often a value is an argument of anything."""
         found = lone_products(self.graph, self.nodes, self.uses)
         self.products = found if shape.fused else frozenset[int]()
+        self.row_reads = {
+            i: (s, c) for s in self.statements if isinstance(s, ReadRow)
+            for c, i in s.results.items()
+        }  # fmt: skip
+        """The numbers that are read with others of a row: the statements, and the columns."""
         reading = {b.read for b in kernel.buffers}
         self.reads = [i for i in self.nodes if arena[i][0] in reading]
         self.resident = self._resident()
@@ -61,15 +69,25 @@ class Needs:
         placed = any(self._is_place(s) for s in self.statements)
         self.reloaded = {s.result: s for s in (self._reloaded(kernel.main) if placed else ())}
         """Numbers of own arrays that nobody writes to before they are last needed."""
-        self.lazy = self._lazy() | self.reloaded.keys()
+        self.lazy = self._lazy() | self.reloaded.keys() | self.row_reads.keys()
         self.is_straight = not any(isinstance(s, For | If) for s in self.statements)
         """Whether there are neither loops nor branches."""
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
         if not self.is_straight:
             factors = (i for i in self.products if not set(self.reads).isdisjoint(arena[i][1:]))
-            self._reads = {*self.reads, *factors}
+            self._reads = {*self.reads, *self.row_reads, *factors}
             self._survey(kernel.main, [])
+
+    def _walk(self, scope: Scope) -> None:
+        """Note the nodes and the statements of a scope, and of those within."""
+        for item in scope.items:
+            if isinstance(item, int):
+                self.nodes.append(item)
+            else:
+                self.stated.append((scope, item))
+                for inner in scopes_of(item):
+                    self._walk(inner)
 
     def needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
@@ -82,6 +100,8 @@ class Needs:
         """What a statement needs, and what its scopes yield."""
         if isinstance(statement, Store):
             return statement.index, statement.value
+        if isinstance(statement, StoreRow):
+            return statement.values
         found = [*operands(self.kernel, statement)]
         if isinstance(statement, For):
             found += statement.yields
@@ -151,7 +171,7 @@ class Needs:
         """
         strides: defaultdict[Buffer, set[int]] = defaultdict(set)
         again, stored = set[Buffer](), set[Buffer]()
-        for scope, item in self.kernel.items():
+        for scope, item in self.stated:
             if isinstance(item, Load | Store) and item.buffer.space == "write":
                 strides[item.buffer].add(self._stride(item.buffer, item.index))
                 if isinstance(item, Store):
@@ -184,7 +204,9 @@ class Needs:
         for s in self.statements:
             if isinstance(s, Store):
                 found.add(s.value)
-            elif not isinstance(s, Load):
+            elif isinstance(s, StoreRow):
+                found.update(s.values)
+            elif not isinstance(s, Load | ReadRow):
                 found.update(self.values(s))
         return found
 

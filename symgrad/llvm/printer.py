@@ -10,13 +10,13 @@ from typing import Final
 
 from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import For
+from symgrad.kernel.statements import For, everything
 from symgrad.llvm.arrangement import Arrangement, Part
-from symgrad.llvm.body import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.definitions import INLINED, closure, definitions
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.masks import ControlFlow
 from symgrad.llvm.skeletons import store_block
+from symgrad.llvm.source import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.values import Calls
 from symgrad.mathlib.define import Function
 
@@ -39,7 +39,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
 
     A turn of a loop waits for the last one: while one register waits others have their turns.
     """
-    if any(isinstance(item, For) for _, item in kernel.items()):
+    if any(isinstance(item, For) for item in everything(kernel.main.items)):
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
             found = Arrangement(kernel, block)
@@ -86,7 +86,11 @@ class _Module:
 
     @property
     def _effort(self) -> int:
-        """As of `symgrad.llvm.body.Body`, but never 0 where loops have little beside them."""
+        """The level of optimisation that compiles it in reasonable time.
+
+        The second makes vectors of short kernels 2 to 4 % faster, and takes 10 % longer. It is
+        never 0 where loops have little beside them.
+        """
         a = self.arrangement
         if len(a.parts) > 1:
             looped = not (a.is_straight or self.quick) and a.operations <= LOOPED

@@ -26,9 +26,9 @@ import numpy as np
 from symgrad.kernel import watch
 from symgrad.kernel.memory import LARGE, POOL
 from symgrad.llvm import compiler
-from symgrad.llvm.body import Source
 from symgrad.llvm.device import Code, compile_source, find_code, host, keep_code
 from symgrad.llvm.pointers import NULL, address, function
+from symgrad.llvm.source import Source
 
 LOOK: Final = 0.02
 """Seconds of running after which a call looks again whether a process has ended."""

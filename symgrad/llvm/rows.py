@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import Buffer, For, Load, Scope, Store, scopes_of
+from symgrad.kernel.statements import Buffer, For, Load, ReadRow, Scope, Store, StoreRow
 from symgrad.llvm.indices import LINEAR
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Needs
@@ -35,7 +36,9 @@ class Rowwise(Needs):
         """The written buffers of which something is loaded that may have been stored before."""
         self._found: dict[tuple[Scope, Buffer, int, int], Rows] = {}
         self.staged = self._staged()
-        computed = self.lazy - self.reloaded.keys()
+        self.whole = self._whole()
+        """The rows that are read, or stored, by one statement for all columns."""
+        computed = self.lazy - self.reloaded.keys() - self.row_reads.keys()
         self.operations = len(self.nodes) - len(self.products) - len(computed)
         self.columns_read: dict[int, tuple[Rows, int]] = {}
         """Where in rows each number that is read stands, if it does."""
@@ -46,17 +49,29 @@ class Rowwise(Needs):
     def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
         """The rows in which an index stands, if the lanes' are side by side."""
         place = self.indices.column(index)
-        if place is None:
-            return None
-        key = scope, buffer, place.row, place.stride
+        return None if place is None else self._known(scope, buffer, place.row, place.stride)
+
+    def _known(self, *key: Any) -> Rows:
+        """The same rows for the same scope, buffer, row and stride."""
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = Rows(*key)
         return found
 
+    def _whole(self) -> dict[ReadRow | StoreRow, Rows]:
+        main, cell = self.kernel.main, self.kernel.cell
+        found = dict[ReadRow | StoreRow, Rows]()
+        for s in self.statements:
+            if isinstance(s, ReadRow):
+                assert s.row == cell, "lanes read the rows of their own points"
+                found[s] = self._known(main, s.buffer, s.row, s.width)
+            elif isinstance(s, StoreRow):
+                found[s] = self._known(main, s.buffer, cell, len(s.values))
+        return found
+
     def _loaded_again(self) -> set[Buffer]:
         stored, found = set[Buffer](), set[Buffer]()
-        for scope, item in self.kernel.items():
+        for scope, item in self.stated:
             if isinstance(item, Store):
                 stored.add(item.buffer)
             elif isinstance(item, Load) and (
@@ -76,13 +91,11 @@ class Rowwise(Needs):
         """The stores that together write all columns of rows, and these rows."""
         groups: defaultdict[Rows, list[Store]] = defaultdict(list)
         tested = {s.scope for s in self.statements if isinstance(s, For) and s.test is not None}
-        inner = [scope for s in self.statements for scope in scopes_of(s)]
-        for scope in (self.kernel.main, *inner):
-            for item in scope.items if scope not in tested else ():
-                if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
-                    rows = self.rows_of(scope, item.buffer, item.index)
-                    if rows and item.buffer not in self.loaded:
-                        groups[rows].append(item)
+        for scope, item in self.stated:
+            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
+                rows = None if scope in tested else self.rows_of(scope, item.buffer, item.index)
+                if rows and item.buffer not in self.loaded:
+                    groups[rows].append(item)
         found: dict[Store, Rows] = {}
         for rows, stores in groups.items():
             columns = [self.column(s.index) for s in stores]
@@ -111,12 +124,14 @@ class Rowwise(Needs):
         self.staying = {rows.buffer: rows for rows in stay}
         """Those that are columns in memory while the kernel runs, by their buffers."""
         found |= dict.fromkeys(stay)
+        found |= dict.fromkeys(rows for s, rows in self.whole.items() if isinstance(s, ReadRow))
         self.read = set(found)
         """Those that are read."""
-        self.written = {*self.staged.values(), *stay}
-        found |= dict.fromkeys(self.staged.values())
+        stored = [rows for s, rows in self.whole.items() if isinstance(s, StoreRow)]
+        self.written = {*self.staged.values(), *stay, *stored}
+        found |= dict.fromkeys([*self.staged.values(), *stored])
         own = [rows for rows in found if rows.scope is main and rows.row == cell]
-        turns = {s.scope: s.k for s in self.items if isinstance(s, For)}
+        turns = {s.scope: s.k for s in self.statements if isinstance(s, For)}
         return own + [
             rows
             for rows in found

@@ -231,3 +231,38 @@ def store_square(write: Lines, source: str, columns: int, start: str, base: str)
     here = write.element(base, start)
     for r, row in enumerate(rows):
         write.store(row, here, r * columns, False)
+
+
+def turn_in_memory(
+    write: Lines, name: str, base: str, columns: int, room: str, loading: bool
+) -> None:
+    """Turn a block of rows into vectors in memory, or back: in squares, the last one overlapping.
+
+    Fewer columns than a square has are turned in registers.
+    """
+    lanes = write.shape.lanes
+    if columns < lanes:
+        if loading:
+            for k, column in enumerate(load_columns(write, base, columns)):
+                write.store(column, room, k * lanes, True)
+        else:
+            vectors = rows_of(write, [write.load(room, k * lanes, True) for k in range(columns)])
+            for k, vector in enumerate(vectors):
+                write.store(vector, base, k * lanes, False)
+        return
+    before = f"{name}.before"
+    write.do(f"br label %{before}")
+    write.label(before)
+    write.do(f"br label %{name}")
+    write.label(name)
+    write.do(f"%{name}.c = phi i64 [ 0, %{before} ], [ %{name}.next, %{name} ]")
+    write.do(f"%{name}.over = icmp sgt i64 %{name}.c, {columns - lanes}")
+    write.do(f"%{name}.start = select i1 %{name}.over, i64 {columns - lanes}, i64 %{name}.c")
+    if loading:
+        load_square(write, base, columns, f"%{name}.start", room)
+    else:
+        store_square(write, room, columns, f"%{name}.start", base)
+    write.do(f"%{name}.next = add i64 %{name}.c, {lanes}")
+    write.do(f"%{name}.more = icmp slt i64 %{name}.next, {columns}")
+    write.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
+    write.label(f"{name}.end")

@@ -15,13 +15,13 @@ from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.summing import Summing
 from symgrad.kernel.target import InStep
-from symgrad.llvm.body import LONG_BATCH, Source
 from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.pointers import address
 from symgrad.llvm.printer import print_kernel
 from symgrad.llvm.recompile import Function
+from symgrad.llvm.source import LONG_BATCH, Source
 from symgrad.llvm.threads import share_out, weight_of, worth
 from symgrad.llvm.workspace import LINE
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from symgrad.expr.graph.node import Node, Op
 from symgrad.kernel.language import narrow, wide_add, widen
-from symgrad.kernel.statements import Read, lane_sum, wide_lane_sum, wide_mul
+from symgrad.kernel.statements import Read, ReadRow, lane_sum, wide_lane_sum, wide_mul
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.instruction import Shape, Writer, constant
+from symgrad.llvm.rows import Rows
 from symgrad.llvm.skeletons import Lines
 from symgrad.llvm.workspace import LINE
 from symgrad.mathlib.define import Function
@@ -48,7 +49,8 @@ class Values:
         self._scalars = self._vectors = _Nodes(self, calls, arrangement.scalar, names)
         if self.lanes > 1:
             self._vectors = _Nodes(self, calls, self.shape, names)
-        self._varying, self._slots = arrangement.varying, arrangement.slots
+        self._varying = arrangement.varying
+        self._aligned: dict[str, int] = {}
 
     # types ---------------------------------------------------------------------------------------
 
@@ -127,6 +129,8 @@ class Values:
             slot = a.slots.get(i)
             assert slot is not None or i in a.special, f"value {i} was never computed"
             return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
+        if i in a.row_reads:
+            return self.read_of_row(*a.row_reads[i])
         if isinstance(self.graph.nodes[i][0], Read) or i in a.reloaded:
             return self.read(i)
         writer = self._writer(i)
@@ -153,15 +157,25 @@ class Values:
         """The number, or the numbers, that a node reads."""
         raise NotImplementedError
 
+    def read_of_row(self, s: ReadRow, column: int) -> str:
+        """A number of the invocation's row, or the numbers of the lanes' rows."""
+        raise NotImplementedError
+
     # between functions ---------------------------------------------------------------------------
 
     def handed(self, i: int) -> None:
-        """Leave a value, which is known from here on, to other functions that need it."""
+        """Leave a value, which is known from here on, to other functions that need it, and rows."""
         if self.arrangement.copies:
             self.copy(i)
         slot = self.arrangement.slots.get(i)
         if slot is not None:
             self.leave(slot, self.type_of(i), self.operand(i))
+        for rows, column in self.arrangement.placed.get(i, ()):
+            self.place(rows, column, i)
+
+    def place(self, rows: Rows, column: int, i: int) -> None:
+        """Store a value as a column of rows in memory."""
+        raise NotImplementedError
 
     def copy(self, i: int) -> None:
         """Write the copies of a number, one for each use."""
@@ -176,40 +190,56 @@ class Values:
 
     def leave(self, slot: int, kind: str, name: str) -> None:
         """Store a value of this type to a slot of the frame."""
-        at, align = self._slot(slot, kind)
-        self.write.lines.append(f"  store {kind} {name}, ptr {at}, align {align}")
+        at = self._slot(slot)
+        self.write.lines.append(f"  store {kind} {name}, ptr {at}, align {self._align(kind)}")
 
     def fetch(self, slot: int, kind: str) -> str:
         """The value of this type in a slot of the frame."""
-        at, align = self._slot(slot, kind)
-        return self.write.value(f"load {kind}, ptr {at}, align {align}")
+        return self.write.value(f"load {kind}, ptr {self._slot(slot)}, align {self._align(kind)}")
 
-    def _slot(self, slot: int, kind: str) -> tuple[str, int]:
-        """The address of a slot, and how a value of this type is aligned there."""
-        size = self.arrangement.slot
-        align = 1 if kind.endswith(("i1", "i1>")) else min(LINE, size)
-        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * size}"), align
+    def _slot(self, slot: int) -> str:
+        """The address of a slot."""
+        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * self.arrangement.slot}")
+
+    def _align(self, kind: str) -> int:
+        """How a value of a type is aligned in its slot."""
+        found = self._aligned.get(kind)
+        if found is None:
+            whole = min(LINE, self.arrangement.slot)
+            found = self._aligned[kind] = 1 if kind.endswith(("i1", "i1>")) else whole
+        return found
 
     # nodes ---------------------------------------------------------------------------------------
 
     def compute(self, nodes: Sequence[int]) -> None:
         """Write the instructions of some nodes."""
-        copies, slots, copied = self.arrangement.copies, self._slots, self.arrangement.copied
+        left, copies = self.arrangement.left, self.arrangement.copies
         for are_vectors, run in itertools.groupby(nodes, self._varying.__contains__):
             writer = self._vectors if are_vectors else self._scalars
-            if not copies:
+            if not left:
                 writer.write(run)
                 continue
+            waiting: list[int] = []
             for i in run:
-                mine = {a: copies[i, a] for a in self.arrangement.needs(i) if (i, a) in copies}
-                writer.names.update((a, self.copied(at)) for a, at in mine.items())
-                writer.write((i,))
-                for a in mine:  # the next use has a copy of its own
-                    del writer.names[a]
-        if slots or copied:
-            for i in nodes:
-                if i in slots or i in copied:
-                    self.handed(i)
+                waiting.append(i)
+                if copies:
+                    self._write_of_copies(i, writer)
+                elif i in left:
+                    writer.write(waiting)
+                else:
+                    continue
+                self.handed(i)
+                waiting = []
+            writer.write(waiting)
+
+    def _write_of_copies(self, i: int, writer: _Nodes) -> None:
+        """Write a node, with copies of its own of what it needs, where there are some."""
+        copies, needs = self.arrangement.copies, self.arrangement.needs(i)
+        mine = {a: copies[i, a] for a in needs if (i, a) in copies}
+        writer.names.update((a, self.copied(at)) for a, at in mine.items())
+        writer.write((i,))
+        for a in mine:
+            del writer.names[a]
 
     def sums(self, op: Op, args: Any, wide: bool) -> str:
         """What sums are made of."""

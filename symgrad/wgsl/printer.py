@@ -162,7 +162,7 @@ def _cell(body: Body) -> Iterator[str]:
     if body.stores.rounds:
         yield f"  let first = {group} * {width}u;"
         yield "  let cell = first + local;"
-    elif kernel.cell in body.uses.counts or body.own.slots:
+    elif kernel.cell in body.uses.counts or body.own.slots or body.stores.stores:
         yield f"  let cell = {group} * {width}u + local;"
     if body.own.slots:
         stride = f"(params.count + {width - 1}u) / {width}u * {width}u"

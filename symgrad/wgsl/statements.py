@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -22,9 +22,11 @@ from symgrad.kernel.statements import (
     If,
     Load,
     Read,
+    ReadRow,
     Scope,
     Statement,
     Store,
+    StoreRow,
 )
 from symgrad.kernel.uses import Uses
 from symgrad.wgsl.emit import Style, Writer
@@ -32,7 +34,7 @@ from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.quads import COMPONENTS, Quads, Together
-from symgrad.wgsl.stores import Stores
+from symgrad.wgsl.stores import Stores, place
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
 """What takes words for bits."""
@@ -59,17 +61,6 @@ OURS: Final = frozenset(
     }
 )
 """What every kernel may define."""
-
-
-def _stores(
-    found: Mapping[Buffer, list[int]], own: Own, text: Callable[[int], str], workgroup: int
-) -> Stores:
-    """Stores of the columns of some buffers."""
-    columns = [
-        plan.Store(n, c, i) for n, nodes in enumerate(found.values()) for c, i in enumerate(nodes)
-    ]
-    widths = [len(nodes) for nodes in found.values()]
-    return Stores([own.names[b] for b in found], widths, columns, text, workgroup, point="cell")
 
 
 def last_stores(kernel: Kernel) -> dict[Buffer, list[int]]:
@@ -119,9 +110,13 @@ class Body(Writer):
         self._lone = self.uses.counts.keys() - self.uses.indices - self.quads.indices
         self._lone -= self.quads.first.keys()
         """The nodes that are written each for itself."""
-        self.stores = _stores(
-            last_stores(kernel) if staged else {}, own, self.text, kernel.target.width
-        )
+        self._waiting = {
+            i: (s, c) for s in kernel.main.items if isinstance(s, ReadRow)
+            for c, i in s.results.items()
+        }  # fmt: skip
+        """The numbers of rows that are yet to be read."""
+        self._rows = [s for s in kernel.main.items if isinstance(s, StoreRow)]
+        self.stores = self._stores(staged)
         self._taken = {*OURS, *own.names.values()}
         self._names = dict(kernel.names)
         self._numbered = 0
@@ -164,12 +159,46 @@ class Body(Writer):
         self._taken.add(name)
         return name
 
+    # rows of points ------------------------------------------------------------------------------
+
+    def _stores(self, staged: bool) -> Stores:
+        """What the kernel ends with storing: rows, or all columns of some, by themselves."""
+        found = {s.buffer: s.values for s in self._rows}
+        found = found or (last_stores(self.kernel) if staged else {})
+        shared = any(b.space == "group" for b in self.kernel.buffers)
+        columns = [
+            plan.Store(n, c, i) for n, ids in enumerate(found.values()) for c, i in enumerate(ids)
+        ]
+        return Stores(
+            [self.own.names[b] for b in found], [len(ids) for ids in found.values()], columns,
+            self.text, self.kernel.target.width, self.style.columns_out, "cell",
+            staged and not shared,
+        )  # fmt: skip
+
+    def _in_row(self, i: int) -> str:
+        """Where a number of a row stands."""
+        s, column = self._waiting[i]
+        at = place(column, s.width, self.style.columns_in, self.text(s.row))
+        return f"{self.own.names[s.buffer]}[{at}]"
+
+    def _read(self, ids: Iterable[int]) -> Iterator[str]:
+        """The lines that read those of some numbers that are yet to be read."""
+        for i in ids:
+            if i in self._waiting:
+                text = self._in_row(i)
+                del self._waiting[i]
+                yield f"{self.indent}{self.declare(i)} = {text};"
+
+    def text(self, i: int) -> str:
+        """The value of a node that has been written, of a constant, or of a number of a row."""
+        return self._in_row(i) if i in self._waiting else super().text(i)
+
     # statements ----------------------------------------------------------------------------------
 
     def lines(self) -> Iterator[str]:
         """The statements of the kernel; ``stores`` are the last."""
         items = self.kernel.main.items
-        yield from self.items(items[:-1] if self.stores.stores else items)
+        yield from self.items(items[:-1] if self.stores.stores and not self._rows else items)
         yield from self.stores.lines()
 
     def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
@@ -180,6 +209,8 @@ class Body(Writer):
             elif not isinstance(item, int):
                 yield from self.item(item)
             elif item in self._lone:
+                if self._waiting:
+                    yield from self._read(self.graph.nodes[item][1:])
                 if line := self.write(item):
                     yield line
             else:
@@ -206,8 +237,10 @@ class Body(Writer):
             case Barrier():
                 yield f"{self.indent}workgroupBarrier();"
             case If():
+                yield from self._read(list(self._waiting))
                 yield from self._if(item)
             case For():
+                yield from self._read(list(self._waiting))
                 yield from self._for(item)
 
     def _node(self, i: int) -> Iterator[str]:

@@ -40,6 +40,8 @@ class Stores:
     """The invocations of a workgroup."""
     columns: bool = False
     point: str = "point"
+    staged: bool = True
+    """Whether they go through a tile at all."""
 
     @cached_property
     def rounds(self) -> list[list[list[Store]]]:
@@ -62,7 +64,7 @@ class Stores:
         return [s for run in _runs(self.stores) if not self._is_wide(run) for s in run]
 
     def _is_wide(self, run: Sequence[Store]) -> bool:
-        return len(run) > 1 and not self.columns
+        return len(run) > 1 and self.staged and not self.columns
 
     @cached_property
     def row_length(self) -> int:

@@ -10,19 +10,22 @@ import numpy as np
 
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.plan import Computation, Output
-from symgrad.llvm.body import Source
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
 from symgrad.llvm.device import compile_source
 from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.emit import emit
 from symgrad.llvm.instruction import Shape
+from symgrad.llvm.printer import print_kernel
+from symgrad.llvm.source import Source
 
 
 def computation(graph: Graph, *outputs: Sequence[int]) -> Computation:
     return Computation("f", graph, tuple(Output(f"o{k}", tuple(o)) for k, o in enumerate(outputs)))
 
 
-def emitted(made: Computation, shape: Shape) -> Source:
-    return emit(made, definitions_for("accurate", shape.dtype), shape)
+def emitted(made: Computation, shape: Shape, thorough: bool = False) -> Source:
+    kernel = map_program(made, InStep(max(shape.lanes, 4)))
+    return print_kernel(kernel, definitions_for("accurate", shape.dtype), shape, thorough=thorough)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from symgrad.llvm import compiler, device
-from symgrad.llvm.body import Source
+from symgrad.llvm.source import Source
 
 from .running import run
 from .test_emit import ONE, chain

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +16,15 @@ from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation
-from symgrad.llvm import body as emitting
-from symgrad.llvm.body import Body, write_parts
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm import arrangement, printer
+from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape
+from symgrad.llvm.masks import ControlFlow
+from symgrad.llvm.needs import Item
+from symgrad.llvm.values import Calls
 from symgrad.mathlib.define import inlined
 
 from .running import computation, emitted, run
@@ -54,9 +59,9 @@ def test_cut_and_whole_give_the_same_bits(
     columns = dict(zip(inputs_of(graph), points.T, strict=True))
     exact = evaluate_graph(graph, [made.outputs[0].nodes[0]], columns)
     np.testing.assert_allclose(whole[0][:, 0], exact[0], rtol=1e-5)
-    monkeypatch.setattr(emitting, "LONG", 100)
-    monkeypatch.setattr(emitting, "LONG_BATCH", 100)
-    monkeypatch.setattr(emitting, "FUNCTION", 64)
+    monkeypatch.setattr(arrangement, "LONG", 100)
+    monkeypatch.setattr(arrangement, "LONG_BATCH", 100)
+    monkeypatch.setattr(arrangement, "FUNCTION", 64)
     for shape in (ONE, MANY):
         assert ("@part1" in emitted(made, shape).text) == (length > 100)
         for found, want in zip(run(made, shape, points), whole, strict=True):
@@ -84,32 +89,34 @@ def test_functions_are_written_in_place_or_called(monkeypatch: pytest.MonkeyPatc
     points = np.linspace(-3, 3, 2 * LANES, dtype=np.float32)[:, None]
     assert "alwaysinline" in emitted(made, MANY).text
     (inline,) = run(made, MANY, points)
-    monkeypatch.setattr(emitting, "INLINED", 0)
+    monkeypatch.setattr(printer, "INLINED", 0)
     assert "alwaysinline" not in emitted(made, MANY).text
     np.testing.assert_array_equal(run(made, MANY, points)[0], inline)
     np.testing.assert_allclose(inline, np.tanh(points), rtol=1e-6)
 
 
-class Read(list[int]):
+class Read(list[Item]):
     """Nodes, and how many of them were looked at."""
 
     looks = 0
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Item]:
         self.looks += len(self)
         return super().__iter__()
 
 
 def test_each_function_is_written_from_its_own_nodes() -> None:
-    made = chain(3000)
-    order = [i for i, node in enumerate(made.graph.nodes) if node[0].arity]
-    body = Body(made, order, {}, ONE)
-    body.parts = [replace(part, nodes=Read(part.nodes)) for part in body.parts]
-    assert len(body.parts) > 20
-    lines = list(write_parts(body, "ptr %o0, ptr %o1", "part", ""))
-    assert len(lines) > len(body.order)
-    looks = sum(part.nodes.looks for part in body.parts if isinstance(part.nodes, Read))
-    assert looks <= 4 * len(body.order)
+    kernel, names = map_program(chain(3000), InStep(4)), (f"%{k}" for k in itertools.count())
+    arranged = Arrangement(kernel, ONE)
+    parts = [Read(part.items) for part in arranged.parts]
+    assert len(parts) > 20
+    lines = 0
+    for items in parts:
+        flow = ControlFlow(arranged, Calls({}, ONE), names, ONE)
+        flow.items(items)
+        lines += len(flow.write.lines)
+    assert lines > arranged.operations
+    assert sum(items.looks for items in parts) <= 4 * arranged.operations
 
 
 def test_the_source_is_the_same_every_time() -> None:
@@ -128,6 +135,6 @@ def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> Non
     made = computation(graph, [sums[-1].id])
     points = np.random.default_rng(0).random((LANES, 4), dtype=np.float32)
     (whole,) = run(made, ONE, points)
-    monkeypatch.setattr(emitting, "LONG", 10)
-    monkeypatch.setattr(emitting, "FUNCTION", 32)
+    monkeypatch.setattr(arrangement, "LONG", 10)
+    monkeypatch.setattr(arrangement, "FUNCTION", 32)
     np.testing.assert_array_equal(run(made, ONE, points)[0], whole)

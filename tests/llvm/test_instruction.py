@@ -10,7 +10,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.handles.expression import Expr
-from symgrad.llvm import body
+from symgrad.llvm import arrangement
 from symgrad.llvm.device import host
 from symgrad.llvm.instruction import Shape, constant, steps_of
 
@@ -151,7 +151,7 @@ def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
     points = np.random.default_rng(0).uniform(0.1, 0.9, (LANES, 2)).astype(np.float32)
     whole = run(made, shape, points)[0]
     for name, value in (("LONG", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
-        monkeypatch.setattr(body, name, value)
+        monkeypatch.setattr(arrangement, name, value)
     text = emitted(made, shape).text
     assert "@part9(" in text and "%t" not in text[text.index("@part0(") :]
     np.testing.assert_array_equal(run(made, shape, points)[0], whole)

@@ -15,11 +15,10 @@ import pytest
 
 import symgrad as sg
 from symgrad.kernel.plan import Computation
-from symgrad.llvm import arrangement, body, compiler, device, printer, recompile, sums
-from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.emit import emit
+from symgrad.llvm import arrangement, compiler, device, printer, recompile, sums
 from symgrad.llvm.recompile import Function, Job
 
+from .running import emitted
 from .test_emit import ONE, chain
 
 FFI = cffi.FFI()
@@ -28,9 +27,6 @@ FFI = cffi.FFI()
 @pytest.fixture(autouse=True)
 def hot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of many functions, which are hot at once, and code that is nowhere."""
-    for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
-        monkeypatch.setattr(body, name, value)
-    monkeypatch.setattr(body, "HOT", 0.0)
     monkeypatch.setattr(printer, "HOT", 0.0)
     for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
         monkeypatch.setattr(arrangement, name, value)
@@ -42,7 +38,7 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> None:
 def function(made: Computation) -> Function:
     """One of a computation at a point."""
     return Function(
-        lambda thorough: emit(made, definitions_for("accurate", "float32"), ONE, thorough),
+        lambda thorough: emitted(made, ONE, thorough),
         "void (*)(void *, void *, void *, void *)",
     )
 
@@ -91,7 +87,7 @@ def test_a_hot_function_is_compiled_anew_and_keeps_its_bits() -> None:
 
 
 def test_a_function_called_once_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "HOT", 1.0)
+    monkeypatch.setattr(printer, "HOT", 1.0)
     called = Called(1)
     called.bits()
     assert called.job is None and called.codes == 1
@@ -181,9 +177,9 @@ def test_the_process_of_a_function_that_is_gone_ends() -> None:
 
 ENDING = """
 import numpy as np, symgrad as sg
-from symgrad.llvm import body
-body.LONG = body.LONG_BATCH = 100
-body.HOT = 0.0
+from symgrad.llvm import arrangement, printer
+arrangement.LONG = arrangement.LONG_BATCH = 100
+printer.HOT = 0.0
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
 for _ in range(3):
     kernel.run(np.ones(400, np.float32))

@@ -13,7 +13,7 @@ import symgrad as sg
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import body, threads
+from symgrad.llvm import arrangement, threads
 from symgrad.llvm import sums as cpu_sums
 from symgrad.llvm.sums import Sums
 
@@ -183,9 +183,9 @@ def test_parts_are_run_over_several_blocks(
     params = {"all": draw.random(8), "own": draw.random((5, 2))}
     rows = {"city": draw.integers(0, 5, count), "x": draw.random(count), "y": draw.random(count)}
     value, slopes = results()
-    monkeypatch.setattr(body, "LONG_BATCH", 10)
+    monkeypatch.setattr(arrangement, "LONG_BATCH", 10)
     monkeypatch.setattr(cpu_sums, "LONG_BATCH", 10)
-    monkeypatch.setattr(body, "FUNCTION", 7)
+    monkeypatch.setattr(arrangement, "FUNCTION", 7)
     again, others = results()
     assert again == value
     for name, slope in slopes.items():

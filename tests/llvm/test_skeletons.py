@@ -9,8 +9,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation
+from symgrad.llvm.arrangement import UNROLLED
 from symgrad.llvm.device import host
-from symgrad.llvm.emit import UNROLLED
 from symgrad.llvm.instruction import Shape
 
 from .running import computation, run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import paused_gc
+from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import written
 from symgrad.kernel.plan import Computation
@@ -18,6 +19,28 @@ def map_program(computation: Computation, target: Target) -> Kernel:
     Its buffers are ``x`` (points, inputs), which is read, ``tables``, if it has any, and one for
     each output, (points, columns), all in C order.
     """
+    make = _structured if computation.is_structured else _straight
+    return make(computation, target)
+
+
+def _straight(computation: Computation, target: Target) -> Kernel:
+    """The kernel of a graph without loops: its arena is the graph's, with a few words behind."""
+    graph, roots = computation.graph, [i for o in computation.outputs for i in o.nodes]
+    k, order = Kernel(target, computation.name, graph), reachable(graph, roots)
+    x = k.buffer("x", "read")
+    outputs = [k.buffer(o.name, "write") for o in computation.outputs]
+    inputs = {graph.nodes[i][1]: i for i in order if graph.nodes[i][0] is INPUT}
+    if inputs:
+        k.names |= {i: graph.names[number] for number, i in inputs.items()}
+        k.read_row(x, target.point(k), len(graph.names), inputs)
+    k.compute(order)
+    for buffer, o in zip(outputs, computation.outputs, strict=True):
+        k.store_row(buffer, o.nodes)
+    return k
+
+
+def _structured(computation: Computation, target: Target) -> Kernel:
+    """The kernel of a graph with loops, choices or arrays, which become statements."""
     k, graph = Kernel(target, computation.name), computation.graph
     x, n = k.buffer("x", "read"), len(graph.names)
     row = k.offset(target.point(k), n, 0)

@@ -1,0 +1,54 @@
+"""The text of a module of LLVM, and how long its functions may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LONG = 2_000
+"""Operations from which a kernel is cut into functions, and compiled quickly at first."""
+
+LONG_BATCH = 800
+"""The same for vectors, whose compilation takes longer."""
+
+FUNCTION = 300
+"""Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
+
+TOGETHER = 7
+"""How many of these are one where they are compiled thoroughly, in 200 to 1,500 us an operation:
+each cut sends values through memory, which takes a network of 1,400 operations 20 % longer."""
+
+HOT = 2e-4
+"""Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
+
+MOST_THOROUGH = 50_000
+"""Operations up to which that is done: it takes half a minute."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module of LLVM; ``effort`` is the compiler's level of optimisation.
+
+    ``workspace`` is how many bytes of scratch memory one call of its function needs. After ``hot``
+    seconds of running it pays to write and compile it thoroughly.
+    """
+
+    text: str
+    workspace: int
+    effort: int
+    hot: float = math.inf
+
+
+def module(lines: Iterable[str], workspace: int, effort: int, hot: float = math.inf) -> Source:
+    """The whole text of a module with these functions, and ``workspace`` bytes to work in.
+
+    Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
+    """
+    text = "\n".join([
+        *lines,
+        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" '
+        '"prefer-vector-width"="512" }',
+        "!0 = !{i32 1}",
+    ])  # fmt: skip
+    return Source(text + "\n", workspace, effort, hot)
