@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from symgrad.targets import Device, device_array, devices
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
+    from symgrad.tensor.scans import selective_scan
     from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
@@ -193,6 +194,7 @@ __all__ = [
     "random",
     "scan",
     "schedules",
+    "selective_scan",
     "softmax",
     "switch",
     "symbols",
@@ -244,6 +246,7 @@ _LATER = {
     "symgrad.targets": "Device device_array devices",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
+    "symgrad.tensor.scans": "selective_scan",
     "symgrad.wgsl.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""

@@ -2,8 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from symgrad.expr import ops
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import Kernel
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a kernel: operators write what they compute to where the kernel is.
+
+    Example:
+        >>> from symgrad.kernel.target import InStep
+        >>> k = Kernel(InStep(4))
+        >>> index = Word(k, k.cell) * 4 + 1
+        >>> k.graph.nodes[index.id][0]
+        <op word_add>
+    """
+
+    k: Kernel
+    id: int
+
+    def _with(self, op: Op, other: Word | int) -> Word:
+        return Word(self.k, self.k.add(op, self.id, self._id(other)))
+
+    def _id(self, other: Word | int) -> int:
+        return other.id if isinstance(other, Word) else self.k.word(other)
+
+    def __add__(self, other: Word | int) -> Word:
+        return self._with(ops.word_add, other)
+
+    def __sub__(self, other: Word | int) -> Word:
+        return self._with(ops.word_sub, other)
+
+    def __mul__(self, other: Word | int) -> Word:
+        return self._with(ops.word_mul, other)
+
+    def __floordiv__(self, other: Word | int) -> Word:
+        return self if other == 1 else self._with(ops.word_div, other)
+
+    def __mod__(self, other: Word | int) -> Word:
+        if other == 1:
+            return Word(self.k, self.k.word(0))
+        return self - self // other * other
+
+    def at_most(self, other: Word | int) -> Word:
+        """The smaller of two."""
+        return self._with(ops.word_min, other)
+
+    def below(self, other: Word | int) -> int:
+        """Whether it is less than the other one: a truth."""
+        return self.k.add(ops.word_lt, self.id, self._id(other))
+
+    def up(self, step: int) -> Word:
+        """How many steps it takes to come so far."""
+        return (self + (step - 1)) // step
 
 
 class Words:

@@ -42,9 +42,10 @@ class Runner(Protocol):
 class Work(Protocol):
     """What is particular to a kernel: immutable, hashable, and if all in it does, it pickles.
 
-    ``arguments`` are the names of the arrays that it takes. A call is of a ``kind``: "run" takes
-    these and gives the results, "vjp" takes ``cotangent`` behind them, and gives the gradients of
-    all arguments behind the results.
+    ``arguments`` are the names of the arrays that it takes, and ``cotangents`` those of the
+    cotangents of its results. A call is of a ``kind``: "run" takes the arguments and gives the
+    results, "vjp" takes the cotangents behind them, and gives the gradients of all arguments
+    behind the results.
     """
 
     @property
@@ -55,6 +56,11 @@ class Work(Protocol):
     @property
     def arguments(self) -> tuple[str, ...]:
         """The names of the arrays that it takes."""
+        ...
+
+    @property
+    def cotangents(self) -> tuple[str, ...]:
+        """The names of the cotangents of its results."""
         ...
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
@@ -142,14 +148,14 @@ class TensorKernel:
         """The result, and the gradients: the cotangent of the result comes behind the arguments.
 
         The gradients are of the sum of the result times the cotangent, one for each argument and
-        of its shape, in a tuple.
+        of its shape, in a tuple. Of several results, each has a cotangent.
 
         Raises:
             InputError, InputTypeError: as ``run`` does.
         """
-        names = self._work.arguments
-        found = self._call("vjp", arrays, (*names, "cotangent"))
-        many = len(found) - len(names)
+        cotangents = self._work.cotangents
+        found = self._call("vjp", arrays, (*self._work.arguments, *cotangents))
+        many = len(cotangents)
         return _single(found[:many]), tuple(found[many:])
 
     def _call(self, kind: str, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
@@ -187,13 +193,12 @@ class TensorKernel:
         return found
 
     def _require(self, kind: str, shapes: Sequence[Shape]) -> list[Shape]:
-        """The shapes of the results; a cotangent has the shape of the first."""
+        """The shapes of the results, which those of their cotangents are too."""
         many = len(self._work.arguments)
         results = self._work.results(shapes[:many])
-        if kind == "vjp" and tuple(shapes[many]) != results[0]:
-            raise InputError(
-                f"the cotangent has shape {tuple(shapes[many])}, the result {results[0]}"
-            )
+        for name, shape, result in zip(self._work.cotangents, shapes[many:], results, strict=False):
+            if tuple(shape) != result:
+                raise InputError(f"the {name} has shape {tuple(shape)}, the result {result}")
         return results
 
     def _runner(self, kind: str, shapes: Sequence[Shape]) -> Runner:

@@ -59,6 +59,7 @@ class Products:
     arguments: tuple[str, ...]
     transposed: bool
     epilogues: Epilogues
+    cotangents: tuple[str, ...] = ("cotangent",)
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
         """One result: see `Work`."""

@@ -1,0 +1,190 @@
+"""Selective scans: who does what of a recurrence over steps, channel by channel.
+
+A group has neighbouring channels of one sequence. Where its invocations share memory, several of
+them divide the states of a channel, and the numbers of some steps, a tile, are brought to shared
+memory together. Everything small stands in one buffer, ``given``: see `Given`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from symgrad.expr import ops
+from symgrad.kernel.formula import Formula
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.words import Word
+
+STEPS: Final = 16
+"""Steps of a tile, at most."""
+
+KEPT_STEPS: Final = 8
+"""Steps whose states an invocation keeps in registers on the way back."""
+
+STATES: Final = 4
+"""States of a channel up to which one invocation does them all."""
+
+SHARED: Final = 16_384
+"""Bytes of memory that the invocations of a group share, at most."""
+
+Given = Literal["A", "D", "B", "C", "state", "end"]
+GIVEN: Final[tuple[Given, ...]] = get_args(Given)
+"""The arrays that stand in ``given`` one behind the other, ``end`` being the cotangent of the final
+state."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The traced formulas of a scan with so many ``states`` of a channel.
+
+    With s a state, d the step's size, a, b, c what a state has of A, B, C: ``size`` (raw) is d;
+    ``advance`` (s, d, a, b, u) the next state; ``weigh`` (c, s) what it adds to y, and (D, u) what
+    y has besides. Of cotangents: ``slope`` (raw, dd) is that of what d is made of; ``reverse`` (s,
+    d, a, b, u, c, ds, dy) those of s, d, a, b, u before a step, ds being that of the state behind
+    it; ``weighed`` (c, s, dy) those of c and s.
+    """
+
+    states: int
+    size: Formula
+    slope: Formula
+    advance: Formula
+    reverse: Formula
+    weigh: Formula
+    weighed: Formula
+    stateful: bool = False
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a group divides channels and their states, and how many steps are a tile.
+
+    ``lanes`` invocations have ``each`` states of a channel.
+    """
+
+    states: int
+    lanes: int
+    each: int
+    channels: int
+    steps: int
+    kept: int
+    flushed: int
+    """Steps whose sums over channels and over states are made together, on the way back."""
+
+    @classmethod
+    def of(cls, states: int, target: Target) -> Split:
+        """The split for a target."""
+        if target.in_step:
+            return cls(states, 1, states, target.width, STEPS, STEPS, 1)
+        lanes = 1
+        while lanes * STATES < states and lanes < target.width:
+            lanes *= 2
+        each, channels = -(-states // lanes), target.width // lanes
+        for steps in (STEPS, 8, 4, 2, 1):
+            found = cls(states, lanes, each, channels, steps, min(steps, KEPT_STEPS), min(steps, 4))
+            if found.shared(target.width) <= SHARED or steps == 1:
+                break
+        return found
+
+    def shared(self, width: int) -> int:
+        """The bytes of shared memory that the way back takes."""
+        tiles = 4 * _whole(self.steps * self.channels, width)
+        tiles += 2 * _whole(self.steps * self.states, width)
+        return 4 * (tiles + self.flushed * width * (self.each + 2))
+
+
+def _whole(count: int, width: int) -> int:
+    return -(-count // width) * width
+
+
+class Place:
+    """Where an invocation is: its sequence, its channel, its states, and what it is ``given``."""
+
+    def __init__(self, k: Kernel, split: Split) -> None:
+        self.k, self.split = k, split
+        self.length, self.batch, self.wide = (
+            self.argument(name) for name in ("length", "batch", "channels")
+        )
+        self.blocks = self.wide.up(split.channels)
+        """The groups of a sequence."""
+        self.group = Word(k, k.group)
+        self.local = Word(k, k.local)
+        self.real = self.group.below(self.batch * self.blocks)
+        group = self.group.at_most(self.batch * self.blocks - 1)
+        self.sequence = group // self.blocks
+        self.block = group - self.sequence * self.blocks
+        self.first = self.block * split.channels
+        """The first channel of the group."""
+        self.column = self.local // split.lanes
+        self.lane = self.local - self.column * split.lanes
+        wanted = self.first + self.column
+        self.channel = wanted.at_most(self.wide - 1)
+        self.inside = wanted.below(self.wide)
+        self.given = k.buffer("given", "read")
+        sizes = self._sizes()
+        self.start: dict[Given, Word] = {"A": Word(k, k.word(0))}
+        for name, following in itertools.pairwise(GIVEN):
+            self.start[following] = self.start[name] + sizes[name]
+
+    @property
+    def sums(self) -> dict[str, Word]:
+        """Where the way back has the sums of A, of D, and of states."""
+        states = self.split.states
+        a = self.batch * self.blocks * self.length * states
+        d = a + self.batch * self.wide * states
+        return {"A": a, "D": d, "state": d + self.batch * self.wide * self.split.lanes}
+
+    def argument(self, name: str) -> Word:
+        """A word that the host gives."""
+        return Word(self.k, self.k.argument(name))
+
+    def _sizes(self) -> dict[Given, Word]:
+        states = self.split.states
+        steps = self.batch * self.length * states
+        return {
+            "A": self.wide * states, "D": self.wide, "B": steps, "C": steps,
+            "state": self.batch * self.wide * states,
+        }  # fmt: skip
+
+    def of(self, name: Given, index: Word) -> int:
+        """A number that is given."""
+        return self.k.load(self.given, (self.start[name] + index).id)
+
+    def at(self, t: Word, channel: Word) -> Word:
+        """The index of a step and a channel of this sequence."""
+        return (self.sequence * self.length + t) * self.wide + channel
+
+    def own(self, n: Word) -> Word:
+        """The index of a state of this sequence and channel."""
+        return (self.sequence * self.wide + self.channel) * self.split.states + n
+
+    def weight(self, n: Word) -> Word:
+        """The index of a state of this channel."""
+        return self.channel * self.split.states + n
+
+    def kept(self, tile: Word, n: Word) -> Word:
+        """The index of a state before a tile."""
+        rows = tile * self.batch + self.sequence
+        return (rows * self.wide + self.channel) * self.split.states + n
+
+    def partial(self, t: Word, n: Word) -> Word:
+        """The index of a sum over the group's channels."""
+        return (self.group * self.length + t) * self.split.states + n
+
+
+class Written:
+    """The buffers that the way forward writes."""
+
+    def __init__(self, k: Kernel, stateful: bool, back: bool) -> None:
+        self.y = k.buffer("y", "write")
+        self.last = k.buffer("last", "write") if stateful else None
+        self.kept = k.buffer("kept", "write") if back else None
+        self.readings = k.buffer("readings", "write") if back else None
+
+
+def every(k: Kernel, *conditions: int) -> int:
+    """Whether all conditions hold."""
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = k.add(ops.logical_and, found, condition)
+    return found

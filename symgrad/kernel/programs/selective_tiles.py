@@ -1,0 +1,228 @@
+"""Selective scans where invocations share memory: tiles of steps, and sums over a group's lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, every
+from symgrad.kernel.statements import Buffer
+from symgrad.kernel.words import Word
+
+FACTORS: Final[tuple[Given, ...]] = ("B", "C")
+"""What a step has for each state."""
+
+
+def total(k: Kernel, values: Sequence[int]) -> int:
+    """The sum of some values."""
+    found = values[0]
+    for value in values[1:]:
+        found = k.add(ops.add, found, value)
+    return found
+
+
+class Tile:
+    """The numbers of a tile of some columns, which a group brings to shared memory together.
+
+    Invocation number i has every ``width``-th of them, from the i-th on.
+    """
+
+    def __init__(self, k: Kernel, name: str, steps: int, columns: int) -> None:
+        self.k, self.steps, self.columns = k, steps, columns
+        self.width = k.target.width
+        self.count = steps * columns
+        self.rounds = -(-self.count // self.width)
+        self.buffer = k.buffer(name, "group", size=self.rounds * self.width)
+
+    def places(self) -> list[tuple[Word, Word]]:
+        """The step and the column of each number of an invocation."""
+        found: list[tuple[Word, Word]] = []
+        for i in range(self.rounds):
+            index = Word(self.k, self.k.local) + self.width * i
+            row = index // self.columns
+            found.append((row, index - row * self.columns))
+        return found
+
+    def write(self, values: Sequence[int]) -> None:
+        """Store what an invocation has brought."""
+        for i, value in enumerate(values):
+            self.k.store(self.buffer, (Word(self.k, self.k.local) + self.width * i).id, value)
+
+    def read(self, t: Word, column: Word) -> int:
+        """The number of a step."""
+        return self.k.load(self.buffer, (t * self.columns + column).id)
+
+
+class Gathered:
+    """Sums of numbers that the invocations of a group have: each sum has a row of memory.
+
+    A row has room for one more, so that neighbouring rows begin in different banks.
+    """
+
+    def __init__(self, k: Kernel, name: str, rows: int, parts: int) -> None:
+        self.k, self.rows, self.parts = k, rows, parts
+        self.stride = parts + 1 if parts > 1 else 1
+        self.buffer = k.buffer(name, "group", size=rows * self.stride)
+
+    def put(self, row: Word, part: Word, value: int) -> None:
+        """Store what an invocation adds to a sum."""
+        self.k.store(self.buffer, (row * self.stride + part).id, value)
+
+    def sum(self, row: Word) -> int:
+        """The sum, behind a barrier."""
+        first = row * self.stride
+        return total(self.k, [self.k.load(self.buffer, (first + p).id) for p in range(self.parts)])
+
+    def each(self, body: Callable[[Word], None]) -> None:
+        """Do ``body(row)`` for all rows, each of them by one invocation."""
+        width, local = self.k.target.width, Word(self.k, self.k.local)
+        for start in range(0, self.rows, width):
+            row = local + start
+            if start + width <= self.rows:
+                body(row)
+            else:
+                self.k.when(row.below(self.rows), lambda row=row: body(row))
+
+
+class Tiles:
+    """What both ways have in common: the tiles, and what an invocation has of its channel."""
+
+    def __init__(
+        self, k: Kernel, split: Split, recurrence: Recurrence, names: Sequence[str]
+    ) -> None:
+        self.k, self.split, self.recurrence = k, split, recurrence
+        self.place = Place(k, split)
+        self.inputs = {name: k.buffer(name, "read") for name in names}
+        self.tiles = {name: Tile(k, f"{name}_tile", split.steps, split.channels) for name in names}
+        self.factors: dict[Given, Tile] = {
+            name: Tile(k, f"{name}_tile", split.steps, split.states) for name in FACTORS
+        }
+        self.padded = split.lanes * split.each != split.states
+        self.numbers = [self.place.lane * split.each + j for j in range(split.each)]
+        """The states that an invocation has: the last ones may be beyond the last."""
+        self.weights = [self.place.of("A", self.place.weight(n)) for n in self._within()]
+        self.count = self.place.length.up(split.steps)
+
+    def _within(self) -> list[Word]:
+        last = self.split.states - 1
+        return [n.at_most(last) for n in self.numbers] if self.padded else self.numbers
+
+    def real(self, j: int) -> int:
+        """Whether there is a j-th state of the invocation's."""
+        return self.numbers[j].below(self.split.states)
+
+    def states(self, load: Callable[[Word], int]) -> list[int]:
+        """What each state of the invocation's is, and 0 where there is none."""
+        inside = self.place.inside
+        return [self._masked(j, load(n), inside) for j, n in enumerate(self._within())]
+
+    def _masked(self, j: int, value: int, inside: int) -> int:
+        if self.padded:
+            inside = self.k.add(ops.logical_and, inside, self.real(j))
+        return self.where(inside, value)
+
+    def where(self, condition: int, value: int) -> int:
+        """A value, or 0."""
+        return self.k.add(ops.where, condition, value, self.k.constant(0.0))
+
+    def store_states(
+        self, buffer: Buffer, values: Sequence[int], at: Callable[[Word], Word]
+    ) -> None:
+        """Write a number of each state of the invocation's."""
+
+        def store() -> None:
+            for j, (n, value) in enumerate(zip(self._within(), values, strict=True)):
+                self.when_real(j, lambda n=n, value=value: self.k.store(buffer, at(n).id, value))
+
+        self.k.when(self.k.add(ops.logical_and, self.place.inside, self.place.real), store)
+
+    def when_real(self, j: int, body: Callable[[], None]) -> None:
+        """Do what is done with the j-th state, if there is one."""
+        if self.padded:
+            self.k.when(self.real(j), body)
+        else:
+            body()
+
+    # tiles ---------------------------------------------------------------------------------------
+
+    def load(self, tile: Word) -> list[int]:
+        """What an invocation brings of a tile: 0 behind the last step and the last channel."""
+        first = tile * self.split.steps
+        found: list[int] = []
+        for name, buffer in self.inputs.items():
+            for t, c in self.tiles[name].places():
+                found.append(self._number(buffer, first + t, self.place.first + c))
+        for name, factor in self.factors.items():
+            found += [self._factor(name, first + t, n) for t, n in factor.places()]
+        return found
+
+    def _number(self, buffer: Buffer, step: Word, channel: Word) -> int:
+        p, k = self.place, self.k
+        index = p.at(step.at_most(p.length - 1), channel.at_most(p.wide - 1))
+        inside = k.add(ops.logical_and, step.below(p.length), channel.below(p.wide))
+        return self.where(inside, k.load(buffer, index.id))
+
+    def _factor(self, name: Given, step: Word, n: Word) -> int:
+        p = self.place
+        row = p.sequence * p.length + step.at_most(p.length - 1)
+        return self.where(step.below(p.length), p.of(name, row * self.split.states + n))
+
+    def parted(self, loaded: Sequence[int]) -> dict[str, list[int]]:
+        """What was loaded, by names."""
+        found: dict[str, list[int]] = {}
+        rest = iter(loaded)
+        for name, tile in [*self.tiles.items(), *self.factors.items()]:
+            found[name] = [next(rest) for _ in range(tile.rounds)]
+        return found
+
+    def stage(self, tile: Word, loaded: dict[str, list[int]], slope: Tile | None = None) -> None:
+        """Write a tile to shared memory; a step behind the last has no size."""
+        for name, values in loaded.items():
+            if name == "delta":
+                sizes = self._sizes(tile, values)
+                self.tiles[name].write([d for d, _ in sizes])
+                if slope is not None:
+                    slope.write([s for _, s in sizes])
+            elif name in self.tiles:
+                self.tiles[name].write(values)
+        for name, factor in self.factors.items():
+            factor.write(loaded[name])
+
+    def _sizes(self, tile: Word, values: Sequence[int]) -> list[tuple[int, int]]:
+        """The size of each step that an invocation brings, and its derivative."""
+        found: list[tuple[int, int]] = []
+        for value, (t, _) in zip(values, self.tiles["delta"].places(), strict=True):
+            (d,) = self.recurrence.size(self.k, value)
+            (slope,) = self.recurrence.slope(self.k, value, self.k.constant(1.0))
+            inside = (tile * self.split.steps + t).below(self.place.length)
+            found.append((self.where(inside, d), slope))
+        return found
+
+    def number(self, name: str, t: Word) -> int:
+        """The number of the invocation's channel in a step of the tile."""
+        return self.tiles[name].read(t, self.place.column)
+
+    def factor(self, name: Given, t: Word) -> list[int]:
+        """The numbers of the invocation's states in a step of the tile, 0 where there is none."""
+        values = [self.factors[name].read(t, n) for n in self._within()]
+        if not self.padded:
+            return values
+        return [self.where(self.real(j), value) for j, value in enumerate(values)]
+
+
+def store_sums(tiles: Tiles, sums: Gathered, first: Word, buffer: Buffer) -> None:
+    """Behind a barrier, the sums over the group's channels of some steps, with one after it."""
+    k, p, states = tiles.k, tiles.place, tiles.split.states
+    k.barrier()
+
+    def store(row: Word) -> None:
+        t = row // states
+        step, n = first + t, row - t * states
+        value = sums.sum(row)
+        there = every(k, step.below(p.length), p.real)
+        k.when(there, lambda: k.store(buffer, p.partial(step, n).id, value))
+
+    sums.each(store)
+    k.barrier()

@@ -1,0 +1,65 @@
+"""Steps of the recurrence of state-space models, traced, and what is derived from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal
+
+from symgrad.expr import ops
+from symgrad.kernel.programs.selective import Recurrence
+from symgrad.pipeline import Options
+from symgrad.tensor.formulas import Formulas
+
+Discretization = Literal["zoh", "euler"]
+
+NEAR: Final = 0.5
+"""Where |x| is less, (exp(x) - 1)/x is a polynomial."""
+
+TERMS: Final = {"float32": 11, "float64": 18}
+"""The terms of it, by dtypes: what is left out of its derivative is below its rounding."""
+
+
+def growth(x: Any, decay: Any, terms: int) -> Any:
+    """(exp(x) - 1)/x, by exp(x), and by its series near 0, where the difference would lose digits.
+
+    Its derivative loses digits nowhere either, since the series has one of its own.
+    """
+    near = 1.0 / math.factorial(terms)
+    for n in range(terms - 1, 0, -1):
+        near = near * x + 1.0 / math.factorial(n)
+    small = abs(x) < NEAR
+    return ops.where(small, near, (decay - 1.0) / ops.where(small, 1.0, x))
+
+
+def zero_order_hold(terms: int, state: Any, d: Any, a: Any, b: Any, u: Any) -> Any:
+    """The state after a step of size d, in which the input does not change."""
+    x = d * a
+    decay = ops.exp(x)
+    return decay * state + growth(x, decay, terms) * d * (b * u)
+
+
+def euler(state: Any, d: Any, a: Any, b: Any, u: Any) -> Any:
+    """The state after a step of size d whose input counts with its size, as in Mamba."""
+    return ops.exp(d * a) * state + d * (b * u)
+
+
+def recurrence(
+    states: int, softplus: bool, discretization: Discretization, stateful: bool, options: Options
+) -> Recurrence:
+    """The formulas of a scan: the step, and what it adds to outputs; all others are derived."""
+    step = euler if discretization == "euler" else partial(zero_order_hold, TERMS[options.dtype])
+    made = partial(Formulas, options=replace(options, name="step"))
+
+    def both(state: Any, d: Any, a: Any, b: Any, u: Any, c: Any) -> Any:
+        after = step(state, d, a, b, u)
+        return after, c * after
+
+    size = made(ops.softplus if softplus else lambda raw: raw, ("raw",))
+    advance = made(step, ("state", "d", "a", "b", "u"))
+    whole = made(both, (*advance.names, "c"))
+    product = made(lambda w, x: w * x, ("w", "x"))
+    reverse = whole.reverse(advance.names, 2)
+    known = size.value(), size.reverse(["raw"]), advance.value(), reverse
+    return Recurrence(states, *known, product.value(), product.reverse(["w", "x"]), stateful)

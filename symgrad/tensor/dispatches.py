@@ -1,0 +1,32 @@
+"""Dispatches whose invocations share nothing, and grids of many groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Dispatch, Program
+from symgrad.kernel.target import InGroups
+
+WIDE: Final = 256
+"""Invocations of a group that share nothing."""
+
+MOST: Final = 65_535
+"""Groups that stand in one row, at most."""
+
+
+def each_of(
+    program: Program, traits: Target, arrays: Sequence[tuple[str, str]], count: int,
+    words: Sequence[tuple[str, int]],
+) -> Dispatch:  # fmt: skip
+    """The dispatch of a program with an invocation for each of so many numbers."""
+    target = replace(traits, width=WIDE) if isinstance(traits, InGroups) else traits
+    target = in_grid(target, -(-count // target.width))
+    return Dispatch(program, target, tuple(arrays), count, arguments=tuple(words))
+
+
+def in_grid(target: Target, groups: int) -> Target:
+    """The target, with groups in several rows if they are too many for one."""
+    return replace(target, grid=True) if isinstance(target, InGroups) and groups > MOST else target

@@ -1,0 +1,197 @@
+"""The selective scan of state-space models: what its calls run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from symgrad.backend import Backend
+from symgrad.errors import InputError
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.programs.parts import Joined, SumOfParts
+from symgrad.kernel.programs.selective import Split
+from symgrad.kernel.programs.selective_backward import Backward
+from symgrad.kernel.programs.selective_forward import Forward
+from symgrad.kernel.target import InGroups
+from symgrad.pipeline import Options
+from symgrad.tensor.discretize import Discretization, recurrence
+from symgrad.tensor.dispatches import each_of, in_grid
+from symgrad.tensor.kernel import Runner, Shape, launched
+
+GROUP: Final = 64
+"""Invocations of a group that share memory."""
+
+ARGUMENTS: Final = ("u", "delta", "A", "B", "C", "D")
+
+
+@dataclass(frozen=True)
+class SelectiveScan:
+    """The work of a selective scan: see `selective_scan`."""
+
+    softplus: bool
+    discretization: Discretization
+    stateful: bool
+    options: Options
+
+    @property
+    def name(self) -> str:
+        """What the kernel is called."""
+        return self.options.name
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arrays that it takes."""
+        return (*ARGUMENTS, *["state"] * self.stateful)
+
+    @property
+    def cotangents(self) -> tuple[str, ...]:
+        """The names of the cotangents of y, and of the last states."""
+        return ("cotangent", *["cotangent_last"] * self.stateful)
+
+    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the results: see `symgrad.tensor.kernel.Work`."""
+        batch, length, channels, states = _sizes(shapes)
+        row, each = (batch, length, states), (batch, channels, states)
+        wanted = [(batch, length, channels)] * 2
+        wanted += [(channels, states), row, row, (channels,), each]
+        for name, shape, needed in zip(self.arguments, shapes, wanted, strict=False):
+            if tuple(shape) != needed:
+                raise InputError(
+                    f"{name} has shape {tuple(shape)}: with u {tuple(shapes[0])} (batch, length, "
+                    f"channels) and A {tuple(shapes[2])} (channels, states) it is {needed}"
+                )
+        return [tuple(shapes[0]), *[each] * self.stateful]
+
+    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+        """What a call runs: see `symgrad.tensor.kernel.Work`."""
+        return _Call(self, shapes, traits).launch(kind)
+
+    def runner(
+        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> Runner:
+        """A launch: see `symgrad.tensor.kernel.Work`."""
+        return launched(self, kind, shapes, backend, options)
+
+
+def _sizes(shapes: Sequence[Shape]) -> tuple[int, int, int, int]:
+    """Of a batch: sequences, steps, channels and states."""
+    u, a = shapes[0], shapes[2]
+    if len(u) != 3:
+        raise InputError(f"u has shape {tuple(u)}: (batch, length, channels) is needed")
+    if len(a) != 2 or not a[1]:
+        raise InputError(f"A has shape {tuple(a)}: (channels, states) is needed")
+    return u[0], u[1], u[2], a[1]
+
+
+class _Call:
+    """The launches of calls with arrays of certain shapes."""
+
+    def __init__(self, work: SelectiveScan, shapes: Sequence[Shape], traits: Target) -> None:
+        self.work = work
+        self.batch, self.length, self.channels, self.states = _sizes(shapes)
+        self.inputs = [Array(*both) for both in zip(work.arguments, shapes, strict=False)]
+        self.traits, self.target = traits, traits
+        if isinstance(traits, InGroups):
+            self.target = replace(traits, width=GROUP)
+        self.split = Split.of(self.states, self.target)
+        self.blocks = -(-self.channels // self.split.channels)
+        self.each = self.batch, self.channels, self.states
+        self.rows = self.batch, self.length, self.states
+        self.recurrence = recurrence(
+            self.states, work.softplus, work.discretization, work.stateful, work.options
+        )
+
+    def launch(self, kind: str) -> Launch:
+        """What a call runs."""
+        back = kind == "vjp"
+        outputs = [Array("y", self.inputs[0].shape)]
+        outputs += [Array("last", self.each)] * self.work.stateful
+        inputs, dispatches = [*self.inputs], [self._joined(back)]
+        scratch = [Array("given", (self._starts(back)[-1],))]
+        if back:
+            inputs += [
+                Array(n, a.shape) for n, a in zip(self.work.cotangents, outputs, strict=True)
+            ]
+            outputs += [Array(f"d{a.name}", a.shape) for a in self.inputs]
+            scratch += self._partial
+        dispatches += [self._forward(back), *(self._backward() if back else [])]
+        arrays = tuple(inputs), tuple(outputs), tuple(scratch)
+        return Launch(self.work.name, *arrays, tuple(dispatches))
+
+    # programs ------------------------------------------------------------------------------------
+
+    def _joined(self, back: bool) -> Dispatch:
+        """What brings everything small to one buffer."""
+        names = self._small(back)
+        arrays = [*((name, name) for name in names), ("joined", "given")]
+        *starts, end = self._starts(back)
+        words = [(f"{name}_start", start) for name, start in zip(names, starts, strict=True)]
+        return each_of(Joined(names), self.traits, arrays, end, words)
+
+    def _small(self, back: bool) -> tuple[str, ...]:
+        stateful = self.work.stateful
+        end = ["cotangent_last"] * (stateful and back)
+        return ("A", "D", "B", "C", *["state"] * stateful, *end)
+
+    def _starts(self, back: bool) -> list[int]:
+        """Where each of them begins, and the end of the last."""
+        sizes = {a.name: a.size for a in self.inputs}
+        sizes["cotangent_last"] = math.prod(self.each)
+        return [0, *itertools.accumulate(sizes[name] for name in self._small(back))]
+
+    def _scan(self, program: Forward | Backward, arrays: Sequence[tuple[str, str]]) -> Dispatch:
+        """The dispatch of a program with a group for some channels of a sequence."""
+        groups = self.batch * self.blocks
+        target = in_grid(self.target, groups)
+        words = ("batch", self.batch), ("channels", self.channels), ("length", self.length)
+        return Dispatch(program, target, tuple(arrays), groups * target.width, groups, words)
+
+    def _forward(self, back: bool) -> Dispatch:
+        names = ["u", "delta", "given", "y", *["last"] * self.work.stateful]
+        arrays = [(name, name) for name in names]
+        if back:
+            arrays += [("dy", "cotangent"), ("kept", "kept"), ("readings", "readings")]
+        return self._scan(Forward(self.recurrence, back), arrays)
+
+    @property
+    def _partial(self) -> list[Array]:
+        """What is between the way forward and gradients."""
+        tiles = -(-self.length // self.split.steps)
+        many = self.blocks * math.prod(self.rows)
+        return [
+            Array("kept", (tiles, *self.each)), Array("readings", (many,)),
+            Array("sums", (sum(size for _, size in self._sums),)),
+        ]  # fmt: skip
+
+    @property
+    def _sums(self) -> list[tuple[str, int]]:
+        """What stands in ``sums``, and how many numbers each is."""
+        each = math.prod(self.each)
+        found = [("dB", self.blocks * math.prod(self.rows)), ("dA", each)]
+        found += [("dD", self.batch * self.split.lanes * self.channels)]
+        return [*found, *[("dstate", each)] * self.work.stateful]
+
+    def _backward(self) -> list[Dispatch]:
+        """The way back, and the sums of what groups and sequences add to gradients."""
+        names = ["u", "delta", "given", "kept", "du", "ddelta", "sums"]
+        arrays = [*((name, name) for name in names), ("dy", "cotangent")]
+        found = [self._scan(Backward(self.recurrence), arrays)]
+        found.append(self._summed("dC", "readings", 0, self.blocks))
+        parts = {"dB": self.blocks, "dA": self.batch, "dD": self.batch * self.split.lanes}
+        start = 0
+        for name, size in self._sums:
+            found.append(self._summed(name, "sums", start, parts.get(name, 1)))
+            start += size
+        return found
+
+    def _summed(self, name: str, source: str, start: int, parts: int) -> Dispatch:
+        """A gradient, from its parts: sums for each sequence are apart."""
+        sizes = {f"d{a.name}": a.size for a in self.inputs}
+        outer = max(self.batch, 1) if name in ("dB", "dC") else 1
+        words = ("inner", sizes[name] // outer), ("parts", parts), ("start", start)
+        arrays = ("x", source), ("sums", name)
+        return each_of(SumOfParts(), self.traits, arrays, sizes[name], words)
