@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.expr import ops
@@ -29,9 +30,21 @@ KINDS: Final = {"F": "f", "W": "u"}
 """The kinds of the numbers in arrays, by their types."""
 
 
+@dataclass(frozen=True)
+class Adding:
+    """Arrays of the caller's to which a graph only adds, by their nodes.
+
+    ``value`` gives what is added, of what the graph would add.
+    """
+
+    arrays: Mapping[int, Buffer]
+    value: Callable[[int], int]
+
+
 def inline(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
     given: Callable[[int], Value] | None = None, in_turn: bool = False,
+    adding: Adding | None = None,
 ) -> list[int]:  # fmt: skip
     """Write what the roots, which are no arrays, need to where the kernel is; their values.
 
@@ -43,17 +56,21 @@ def inline(
         given: writes what any other input is, where it is first needed.
         in_turn: whether what one root needs comes before what is for the next, where there are no
             arrays. Next to each other, their square roots and divisions would wait for one another.
+        adding: arrays that are added to where they are; roots may be versions of them.
     """
-    return numbers(written(kernel, graph, roots, known, given, in_turn))
+    return numbers(written(kernel, graph, roots, known, given, in_turn, adding))
 
 
 def written(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
     given: Callable[[int], Value] | None = None, in_turn: bool = False,
+    adding: Adding | None = None,
 ) -> list[Value]:  # fmt: skip
     """As `inline`, of roots that may be arrays too, which are in buffers then."""
     place = kernel.graph.place
-    lowering = _Lowering(_Context(kernel), graph, dict(known), set(known), given)
+    adding = adding or Adding({}, int)
+    env = {**known, **adding.arrays}
+    lowering = _Lowering(_Context(kernel, adding), graph, env, set(known), given)
     found = lowering.in_turn(roots) if in_turn else lowering.roots(roots)
     kernel.graph.place = place
     return found
@@ -67,9 +84,14 @@ def numbers(values: Sequence[Value]) -> list[int]:
 class _Context:
     """What all graphs of a lowering share."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, adding: Adding) -> None:
         self.kernel, self.writers, self.bounds = kernel, Writers(), Bounds(kernel)
+        self._added, self._value = set(adding.arrays.values()), adding.value
         self._lines = {line: n for n, line in enumerate(kernel.graph.sources)}
+
+    def added(self, array: Buffer, value: int) -> int:
+        """What is written to an array where a graph writes a value."""
+        return self._value(value) if array in self._added else value
 
     def places(self, graph: Graph) -> list[int]:
         """The numbers that the lines of a graph have in the kernel."""
@@ -213,7 +235,8 @@ class _Lowering:
         if op in WRITES:
             self.env[i] = array = self._to_write(i, args[0], copied)
             index = self._index(array, args[1])
-            self.kernel.store(array, index, self.number(args[2]), op is ADD_AT)
+            value = self.context.added(array, self.number(args[2]))
+            self.kernel.store(array, index, value, op is ADD_AT)
         elif op in READS.values():
             array = self.array(args[0])
             self.env[i] = element(self.kernel, array, self._index(array, args[1]))

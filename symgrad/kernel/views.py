@@ -6,7 +6,7 @@ it reads what the host has bound. Who writes to one writes to a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
@@ -50,16 +50,17 @@ def views(
         x: the buffer with the inputs.
         row: where it has those of this invocation, a value.
     """
-    found: dict[int, View] = {}
+    built = list(_built(graph, roots))
+    found = {
+        array: View(x, kernel.add(ops.word_add, row, kernel.word(first)), size)
+        for array, (first, size) in _in_a_row(graph, built).items()
+    }
     tables: dict[int, list[float]] = {}
-    for array, elements in _built(graph, roots):
+    for array, elements in built:
         numbers = [0.0 if e is None else graph.value(e) for e in elements]
         known = [n for n in numbers if n is not None]
         if len(known) == len(numbers):
             tables[array] = known
-        elif (first := _first_of_row(graph, elements)) is not None:
-            start = kernel.add(ops.word_add, row, kernel.word(first))
-            found[array] = View(x, start, len(elements))
     if tables:
         data = tuple(n for numbers in tables.values() for n in numbers)
         buffer, start = kernel.buffer("tables", "read", data=data), 0
@@ -67,6 +68,20 @@ def views(
             found[array] = View(buffer, kernel.word(start), len(numbers))
             start += len(numbers)
     return found
+
+
+def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """The arrays that are inputs in a row: the number of the first, and how many there are."""
+    return _in_a_row(graph, _built(graph, roots))
+
+
+def _in_a_row(
+    graph: Graph, built: Iterable[tuple[int, list[int | None]]]
+) -> dict[int, tuple[int, int]]:
+    return {
+        array: (first, len(elements)) for array, elements in built
+        if (first := _first_of_row(graph, elements)) is not None
+    }  # fmt: skip
 
 
 def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:

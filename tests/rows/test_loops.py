@@ -15,7 +15,7 @@ from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.reduce import emit_reduction
@@ -227,3 +227,90 @@ def test_constants_that_float32_cannot_hold_are_refused(verb: str) -> None:
     with pytest.raises(InputError, match=r"1e\+39 is beyond float32"):
         VERBS[verb](large)
     VERBS[verb](large, dtype="float64")
+
+
+# parameters that loops index ----------------------------------------------------------------------
+
+KINDS, SIZE = 5, 6
+MIXTURE = {"weight": (KINDS,), "mean": (KINDS, SIZE), "factor": (KINDS, SIZE, SIZE)}
+
+
+def mixture(p: Any, r: Any) -> Any:
+    """The log-density of a mixture of Gaussians, with factors of their precisions."""
+    x = np.array([r[c] for c in range(SIZE)])
+
+    def add(k: Any, total: Any) -> Any:
+        z = p["factor"][k] @ (x - p["mean"][k])
+        return np.logaddexp(total, p["weight"][k] - 0.5 * np.sum(z * z))
+
+    return sg.fori_loop(0, KINDS, add, -1e30)
+
+
+def mixture_of(p: dict[str, np.ndarray], rows: np.ndarray) -> tuple[float, dict[str, np.ndarray]]:
+    """The sum of it over rows, and its gradient, by hand."""
+    c = rows[:, None, :] - p["mean"]
+    z = np.einsum("kij,nkj->nki", p["factor"], c)
+    terms = p["weight"] - 0.5 * np.sum(z * z, axis=2)
+    total = np.logaddexp.reduce(terms, axis=1)
+    share = np.exp(terms - total[:, None])
+    return total.sum(), {
+        "weight": share.sum(0),
+        "mean": np.einsum("nk,kij,nki->kj", share, p["factor"], z),
+        "factor": -np.einsum("nk,nki,nkj->kij", share, z, c),
+    }
+
+
+@pytest.mark.parametrize(("device", "dtype"), DEVICES[:2])
+@pytest.mark.parametrize("count", [1, 7, 300, 1003])
+def test_a_loop_indexes_parameters(device: Any, dtype: Any, count: int) -> None:
+    draw = np.random.default_rng(5)
+    p = {name: draw.normal(size=shape) for name, shape in MIXTURE.items()}
+    rows = draw.normal(size=(count, SIZE))
+    kernel = sg.fused_forward_backward(MIXTURE, mixture, row=SIZE, device=device, dtype=dtype)
+    found, want = kernel.run(p, rows), mixture_of(p, rows)
+    slack = 1e-12 if dtype == "float64" else 2e-5
+    assert found[0] == pytest.approx(want[0], rel=slack)
+    for name, slope in want[1].items():
+        most = np.abs(slope).max()
+        np.testing.assert_allclose(found[1][name], slope, rtol=slack, atol=slack * most)
+
+
+def test_slopes_of_indexed_parameters_are_added_where_they_are_summed() -> None:
+    kernel = sg.fused_forward_backward(MIXTURE, mixture, row=SIZE, device="cpu")
+    made = rows_program(kernel._traced.reduction, InStep(8))
+    verify(made)
+    own = {b.name: b.size for b in made.buffers if b.space == "own"}
+    sizes = sorted(size for name, size in own.items() if name.startswith("slopes"))
+    assert sizes == [KINDS, KINDS * SIZE, KINDS * SIZE * SIZE]
+    assert not [name for name, size in own.items() if name.startswith("array") and size > KINDS]
+    assert len(made.graph) < 1500, "results are stored by loops"
+
+
+def test_slopes_that_are_read_again_are_no_sums() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        total = sg.fori_loop(0, 30, lambda k, t: t + p["a"][k] * r[0], 0.0)
+        return total**2 + p["a"][3] * r[0]
+
+    kernel = sg.fused_forward_backward({"a": (30,)}, loss, row=1, device="cpu", dtype="float64")
+    a, rows = np.linspace(-1.0, 2.0, 30), table(50, 1)
+    value, slopes = kernel.run({"a": a}, rows)
+    x = rows[:, 0]
+    assert value == pytest.approx(np.sum((a.sum() * x) ** 2 + a[3] * x), rel=1e-12)
+    want = np.full(30, np.sum(2 * a.sum() * x**2)) + (np.arange(30) == 3) * x.sum()
+    np.testing.assert_allclose(slopes["a"], want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_an_index_of_parameters_may_stand_behind_another(device: Any) -> None:
+    def loss(p: Any, r: Any) -> Any:
+        return sg.fori_loop(0, 3, lambda k, t: t + p[1, k] * p[k, 0] * r[0] ** k, 0.0)
+
+    kernel = sg.fused_forward_backward((3, 3), loss, row=1, device=device)
+    p, rows = np.arange(1.0, 10.0).reshape(3, 3), table(20, 1)
+    powers = np.sum(rows ** np.arange(3), axis=0)
+    value, slopes = kernel.run(p, rows)
+    want = np.zeros((3, 3))
+    want[1] += p[:, 0] * powers
+    want[:, 0] += p[1] * powers
+    assert value == pytest.approx(np.sum(p[1] * p[:, 0] * powers), rel=1e-6)
+    np.testing.assert_allclose(slopes, want, rtol=1e-5)

@@ -18,8 +18,9 @@ from symgrad.expr.calls.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.graph.misuse import Explaining
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe, resolve_places
+from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_holes
-from symgrad.expr.handles.array import ExprArray
+from symgrad.expr.handles.array import ExprArray, TracedArray, in_memory, takes_values
 from symgrad.expr.handles.blocks import Blocks
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Block, Tree
@@ -62,7 +63,7 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     def __init__(
-        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Expr], Any]
+        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Parameters, Expr], Any]
     ) -> None:
         self._block, self._make, self._lookup = block, make, lookup
 
@@ -102,6 +103,11 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
         """All of them."""
         return self._made(self._places)
 
+    @cached_property
+    def in_memory(self) -> TracedArray:
+        """All of them, as an array that an expression may index."""
+        return in_memory(self._whole.flat[0].graph, self._whole)
+
     def _made(self, places: np.ndarray) -> ExprArray:
         require_feasible(places.size)
         found = np.empty(places.shape, dtype=object)
@@ -111,9 +117,9 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Any:
         first, *rest = key if isinstance(key, tuple) else (key,)
         if isinstance(first, Expr):
-            taken = self._lookup(first)
+            taken = self._lookup(self, first)
             return taken[tuple(rest)] if rest else taken
-        if "_whole" in vars(self):
+        if "_whole" in vars(self) or takes_values(key):
             return self._whole[key]
         places = self._places[key]
         return self._made(places) if np.ndim(places) else self._make(int(places))
@@ -197,16 +203,25 @@ class _Tracer:
         if not block.shape:
             return self.parameter(block, block.start)
         return Parameters(
-            block, lambda place: self.parameter(block, place), lambda c: self.gather(block, c)
-        )
+            block, lambda place: self.parameter(block, place),
+            lambda all_of_it, index: self.taken(block, all_of_it, index),
+        )  # fmt: skip
+
+    def taken(self, block: Block, parameters: Parameters, index: Expr) -> Any:
+        """The row of a block at an index: one in a column, or one that no column decides."""
+        if index.graph is self.graph and index.id in self.columns:
+            return self.gather(block, index)
+        if index.graph is not self.graph or not set(self.columns).isdisjoint(
+            reachable(self.graph, [index.id])
+        ):
+            raise TraceError(
+                f"parameters are taken by a column itself, not by {index!r}: put the index into "
+                "a column of its own, or the parameters into a block of their own"
+            )
+        return parameters.in_memory[index]
 
     def gather(self, block: Block, column: Expr) -> Any:
         """The row of a block at the index in a column."""
-        if column.graph is not self.graph or column.id not in self.columns:
-            raise TraceError(
-                f"parameters are taken by a column itself, not by {column!r}: put the index into "
-                "a column of its own, or the parameters into a block of their own"
-            )
         number = self.columns.index(column.id)
         key = (block.name, number)
         if key not in self.gathers:

@@ -10,13 +10,15 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.kernel.language import Kernel, widen
-from symgrad.kernel.lower import inline
+from symgrad.kernel.lower import Adding, Value, inline
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
+from symgrad.kernel.programs.added import Added, added_to
 from symgrad.kernel.programs.lookup import Lines
 from symgrad.kernel.stage import stages
-from symgrad.kernel.statements import wide_mul
+from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.summing import SummingTarget
+from symgrad.kernel.views import View, inputs_in_a_row
 
 FEWEST: Final = 4
 """Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
@@ -42,24 +44,41 @@ class _Sums:
 
     def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
         self.k = k = Kernel(target, reduction.name)
-        self.reduction, self.target, self.summing = reduction, target, target.summing
+        self.reduction, self.graph = reduction, reduction.graph
+        self.target, self.summing = target, target.summing
         self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
         self.sums = k.buffer("sums", "write", target.sums)
         self.roots = [i for o in reduction.summed for i in o.nodes]
         self.count = len(self.roots)
         self.block = target.block
+        self.arrays: dict[int, Buffer] = {}
+        """Arrays to which rows add, by the leaves that they start as."""
+        self.ends: tuple[int, ...] = ()
+        """The nodes that they are then."""
         self.stride, self.turns = target.stride(k), target.turns(k)
-        first, graph = reduction.parameters, reduction.graph
-        inputs = {i: n[1] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-        self.fixed = {i: k.load(self.parameters, k.word(c)) for i, c in inputs.items() if c < first}
+        first = reduction.parameters
+        inputs = {i: n[1] for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}
         columns = range(first, first + reduction.columns)
         self.columns = {i: c - first for i, c in inputs.items() if c in columns}
         self.lines = Lines(k, reduction)
-        k.names.update({v: graph.names[inputs[i]] for i, v in self.fixed.items()})
+        self.views = {
+            array: View(self.parameters, k.word(c), size)
+            for array, (c, size) in inputs_in_a_row(self.graph, self.roots).items()
+            if c + size <= first
+        }
+        """Arrays of parameters, which are read where they are."""
+
+    def _parameter(self, i: int) -> int:
+        """A parameter, where it is first needed."""
+        k, graph = self.k, self.graph
+        number = graph.nodes[i][1]
+        found = k.load(self.parameters, k.word(number))
+        k.names[found] = graph.names[number]
+        return found
 
     def factors(self) -> list[int]:
         """What the sums are multiplied with."""
-        return inline(self.k, self.reduction.graph, self.reduction.factors, self.fixed)
+        return inline(self.k, self.graph, self.reduction.factors, {}, self._parameter)
 
     def stretches(
         self, inits: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
@@ -92,19 +111,24 @@ class _Sums:
 
         What the row adds to lines of tables is added to them.
         """
-        k, graph = self.k, self.reduction.graph
+        k, graph = self.k, self.graph
         row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
         k.names[row] = "row"
-        known = dict(self.fixed)
+        known: dict[int, Value] = dict(self.views)
         for i, c in self.columns.items():
-            known[i] = k.load(self.rows, k.offset(row, self.reduction.columns, c))
-            k.names[known[i]] = graph.names[graph.nodes[i][1]]
+            known[i] = x = k.load(self.rows, k.offset(row, self.reduction.columns, c))
+            k.names[x] = graph.names[graph.nodes[i][1]]
         inside = k.add(ops.word_lt, row, k.count)
         known |= self.lines.values(row)
-        found = inline(k, graph, [*nodes, *self.lines.nodes], known)
-        added = [self.target.kept(k, inside, v, k.constant(0.0)) for v in found[len(nodes) :]]
-        self.lines.add(row, added)
+        adding = Adding(self.arrays, lambda v: self._or_nothing(inside, v))
+        roots = [*nodes, *self.lines.nodes, *self.ends]
+        found = inline(k, graph, roots, known, self._parameter, adding=adding)
+        self.lines.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
         return inside, found[: len(nodes)]
+
+    def _or_nothing(self, inside: int, value: int) -> int:
+        """What a turn adds: nothing, if it is at no row."""
+        return self.target.kept(self.k, inside, value, self.k.constant(0.0))
 
     def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
         """The sums after one more row."""
@@ -157,11 +181,14 @@ class _InMemory(_Sums):
     """
 
     def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
-        super().__init__(reduction, target)
-        k, each = self.k, stages(reduction).each
-        few = self.count <= self.summing.carried and len(each) <= self.summing.together
-        self.carried = few and len(each) <= self.summing.operations
-        self.products = Products({}, ()) if few else self._products(each)
+        few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
+        arrays = Added(reduction) if few else added_to(reduction)
+        super().__init__(arrays.reduction, target)
+        k, each = self.k, stages(arrays.reduction).each
+        if few and len(each) <= self.summing.together:
+            self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
+        else:
+            self.carried, self.products = False, self._products(each)
         self.others = [c for c in range(self.count) if c not in self.products.terms]
         """Results that are no products of factors which are kept."""
         size, kept = max(self.count, 1), len(self.products.kept)
@@ -169,7 +196,11 @@ class _InMemory(_Sums):
             self.block = min(target.block, self.summing.cached // kept)
         self.kept = k.buffer("kept", "own", size=self.block * kept) if kept else None
         self.added = k.buffer("added", "own", size=size)
-        """The sums over a stretch."""
+        """The sums over a stretch, but for those in ``arrays``."""
+        slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
+        self.arrays, self.ends = dict(zip(arrays.starts, slopes, strict=True)), arrays.ends
+        self.homes = {c: (slopes[n], at) for c, (n, at) in arrays.places.items()}
+        """Where in them the sum of a result is over a stretch, if it is."""
         kinds = enumerate(target.wide)
         self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
 
@@ -183,21 +214,32 @@ class _InMemory(_Sums):
         """The whole program."""
         k = self.k
         self._each(range(self.count), self._clear)
+        for array in self.arrays.values():
+            k.fill(array)
         self.stretches((), self._stretch)
-        for c, factor in enumerate(self.factors()):
-            k.store(self.sums, k.offset(k.group, self.count, c), k.add(widen, factor))
+        start = k.add(ops.word_mul, k.group, k.word(self.count))
+        for factor, first, end in _alike(self.factors()):
+            wide = k.add(widen, factor)
+            self._turns(first, end, partial(self._store_factor, start, wide))
         self._each(range(self.count), self._finish)
         return k
 
+    def _store_factor(self, start: int, factor: int, c: int) -> None:
+        self.k.store(self.sums, self.k.add(ops.word_add, start, c), factor)
+
     def _each(self, results: Sequence[int], body: Callable[[int], None]) -> None:
         """Loops of what is done for some results."""
+        for first, end in _runs(results):
+            self._turns(first, end, body)
+
+    def _turns(self, first: int, end: int, body: Callable[[int], None]) -> None:
+        """A loop of what is done for results whose numbers follow each other."""
 
         def turn(c: int, _: Sequence[int]) -> Sequence[int]:
             body(c)
             return ()
 
-        for first, end in _runs(results):
-            self.k.loop(self.k.word(first), self.k.word(end), (), turn)
+        self.k.loop(self.k.word(first), self.k.word(end), (), turn)
 
     # a stretch -----------------------------------------------------------------------------------
 
@@ -211,15 +253,16 @@ class _InMemory(_Sums):
             self.turn(first, last, (), partial(self._keep, first))
             for tile in tiles(self.products.terms, self.summing.registers):
                 self._add_products(tile, k.add(ops.word_sub, last, first))
-        self._each(range(self.count) if self.summing.brief else self.others, self._add)
+        self._add_all(range(self.count) if self.summing.brief else self.others)
         return ()
 
     def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
         """Add what a row contributes to sums in memory, and keep its factors there."""
         k, factors = self.k, self.products.kept
-        roots = [self.roots[c] for c in self.others]
+        singly = [c for c in self.others if c not in self.homes]
+        roots = [self.roots[c] for c in singly]
         inside, values = self.contributed(t, [*roots, *factors])
-        for c, v in zip(self.others, values, strict=False):
+        for c, v in zip(singly, values, strict=False):
             old = k.load(self.added, k.word(c))
             k.store(self.added, k.word(c), self.target.kept(k, inside, k.add(ops.add, old, v), old))
         if self.kept:
@@ -272,12 +315,25 @@ class _InMemory(_Sums):
         if not self.carried:
             self.k.store(self.added, c, self.k.constant(0.0))
 
-    def _add(self, c: int) -> None:
+    def _add_all(self, results: Sequence[int]) -> None:
+        """Add the sums of results over a stretch to the wide ones."""
+        for first, end in _runs(results):
+            for (array, step), run in itertools.groupby(range(first, end), self._home):
+                numbers = list(run)
+                self._turns(numbers[0], numbers[-1] + 1, partial(self._add, array, step))
+
+    def _home(self, c: int) -> tuple[Buffer, int]:
+        """Where the sum of a result over a stretch is: an array, and how much further on than c."""
+        array, at = self.homes.get(c, (self.added, c))
+        return array, at - c
+
+    def _add(self, array: Buffer, step: int, c: int) -> None:
         """Add the sum of a result over a stretch to the wide one."""
         k = self.k
-        self._add_to_total(c, k.load(self.added, c))
+        at = k.add(ops.word_add if step >= 0 else ops.word_sub, c, k.word(abs(step)))
+        self._add_to_total(c, k.load(array, at))
         if not self.carried:
-            k.store(self.added, c, k.constant(0.0))
+            k.store(array, at, k.constant(0.0))
 
     def _add_to_total(self, c: int, x: int) -> None:
         self._store(c, self.target.wide_add(self.k, self._total(c), x))
@@ -288,6 +344,15 @@ class _InMemory(_Sums):
         at = k.add(ops.word_add, k.add(ops.word_mul, k.group, k.word(self.count)), c)
         found = self.target.over_lanes(k, self._total(c))
         k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), found))
+
+
+def _alike(factors: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of results that have one factor: it, the first of them, and the one after the last."""
+    first = 0
+    for factor, run in itertools.groupby(factors):
+        end = first + len(list(run))
+        yield factor, first, end
+        first = end
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
