@@ -290,7 +290,7 @@ def quads() -> Kernel:
     """Numbers in fours that a group shares: all of one, single ones, some after others changed."""
     d = Draft(6).named("a", "b", "c")
     k, (a, b, c) = d.k, d.x
-    tile = k.buffer("tile", "group", size=4 * 64, quads=True)
+    tile = k.buffer("tile", "group", size=4 * 64, vector=4)
     said = k.buffer("said", "group", size=1)
     for place, value in enumerate((a, b, c, k.add(ops.mul, a, b))):
         k.store(tile, k.offset(k.local, 4, place), value)

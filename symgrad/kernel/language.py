@@ -299,7 +299,7 @@ class Kernel:
 
     def buffer(
         self, name: str, space: Space, kind: str = "f", size: int = 0, *,
-        quads: bool = False, atomic: bool = False, padded: bool = False, open_ended: bool = False,
+        vector: int = 1, atomic: bool = False, padded: bool = False, open_ended: bool = False,
         data: tuple[float, ...] | None = None,
     ) -> Buffer:  # fmt: skip
         """A new buffer; no two of a kernel have one name.
@@ -308,7 +308,7 @@ class Kernel:
         """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size, quads, atomic, padded, data))
+        self.buffers.append(Buffer(name, space, kind, size, vector, atomic, padded, data))
         return self.buffers[-1]
 
     def length(self, buffer: Buffer) -> int:
@@ -318,9 +318,12 @@ class Kernel:
                 self.lengths[buffer] = self.value("u")
         return self.lengths[buffer]
 
-    def load(self, buffer: Buffer, index: int) -> int:
-        """The number at an index of a buffer."""
-        if buffer.space == "read":
+    def load(self, buffer: Buffer, index: int, here: bool = False) -> int:
+        """The number at an index of a buffer.
+
+        What nobody writes to is read as far out as it can be, or else ``here``, and each time anew.
+        """
+        if buffer.space == "read" and not here:
             return self.add(buffer.read, index)
         result = self.value(buffer.kind)
         self.at.items.append(Load(result, buffer, index))

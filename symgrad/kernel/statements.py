@@ -61,18 +61,18 @@ class Read(Op):
 class Buffer:
     """An array of numbers of one kind; ``size`` is how many, or 0 where only the host knows it.
 
-    Of ``quads`` every index is 4 q + c, with c a known number below 4: targets may read or write
-    numbers of one q together. Of one that is ``atomic``, several invocations add to the same
-    numbers at the same time. Behind one that is ``padded`` is room for a vector, which may be read,
-    and have zeros added to it. ``data`` are the numbers of one that is read, if the kernel knows
-    them, and not the host.
+    Of one in which ``vector`` numbers stand together, if these are several, every index is
+    vector * q + c, with c a known number below vector: targets may read or write those of one q
+    together. Of one that is ``atomic``, several invocations add to the same numbers at the same
+    time. Behind one that is ``padded`` is room for a vector, which may be read, and have zeros added
+    to it. ``data`` are the numbers of one that is read, if the kernel knows them, and not the host.
     """
 
     name: str
     space: Space
     kind: str = "f"
     size: int = 0
-    quads: bool = False
+    vector: int = 1
     atomic: bool = False
     padded: bool = False
     data: tuple[float, ...] | None = field(default=None, repr=False)
@@ -146,7 +146,7 @@ class If:
 
 @dataclass(eq=False)
 class Load:
-    """``result = buffer[index]`` of a buffer that somebody writes to.
+    """``result = buffer[index]``, read here: what somebody writes to, or what is not to be kept.
 
     Where it is ``agreed``, all invocations of a group read the same number, and wait for each other
     before that and behind it.

@@ -21,10 +21,10 @@ class Team:
         self.member = k.word(0) if self.alone else k.local
         self.number = k.cell if self.alone else k.group
 
-    def array(self, name: str, size: int, kind: str = "f", quads: bool = False) -> Buffer:
+    def array(self, name: str, size: int, kind: str = "f", vector: int = 1) -> Buffer:
         """An array that they share."""
         space = "own" if self.alone else "group"
-        return self.k.buffer(name, space, kind, -(-size // 4) * 4 if quads else size, quads=quads)
+        return self.k.buffer(name, space, kind, -(-size // vector) * vector, vector=vector)
 
     def wait(self) -> None:
         """Wait for the others, and see what they have stored."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.quads import quad_of
 from symgrad.kernel.statements import (
     Barrier,
     Buffer,
@@ -24,6 +23,7 @@ from symgrad.kernel.statements import (
     results_of,
 )
 from symgrad.kernel.uniform import diverges, varying
+from symgrad.kernel.vectors import vector_of
 
 
 def verify(kernel: Kernel) -> None:
@@ -150,20 +150,25 @@ class _Check:
     ) -> Iterator[str]:
         if id(buffer) not in self.buffers:
             yield f"{shown} is of a buffer that the kernel does not have"
-        if (buffer.space == "read") != isinstance(item, int | ReadRow):
+        read, only = buffer.space == "read", isinstance(item, int | ReadRow)
+        if only > read or (read and not only and not isinstance(item, Load)):
             yield f"{shown}: {buffer.name} is of the space {buffer.space!r}"
         if isinstance(item, Fill) and buffer.space != "own":
             yield f"{shown}: {buffer.name} is not the invocation's own"
         if isinstance(item, StoreRow) and buffer.space != "write":
             yield f"{shown}: {buffer.name} has no rows of points"
-        if isinstance(item, Load) and item.agreed and (buffer.space != "group" or buffer.quads):
+        alone = buffer.space == "group" and buffer.vector == 1
+        if isinstance(item, Load) and item.agreed and not alone:
             yield f"{shown}: {buffer.name} is not a group's, of numbers by themselves"
         if buffer.atomic and isinstance(item, Store) and not item.add:
             yield f"{shown}: several groups write to {buffer.name} at the same time"
-        if buffer.quads and index is not None and quad_of(self.kernel.graph, index) is None:
-            yield f"{shown}: {buffer.name} has quads, and this is no number of a known one"
+        if index is not None and self._is_in_no_vector(buffer, index):
+            yield f"{shown}: {buffer.name} has vectors, and this is no number of a known one"
         if index is not None and buffer.size and self._least(index) >= buffer.size:
             yield f"{shown} is beyond the {buffer.size} numbers of {buffer.name}"
+
+    def _is_in_no_vector(self, buffer: Buffer, index: int) -> bool:
+        return buffer.vector > 1 and vector_of(self.kernel.graph, index, buffer.vector) is None
 
     def _least(self, i: int) -> int:
         """A word that a word is not below."""

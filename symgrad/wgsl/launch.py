@@ -173,7 +173,7 @@ class Launched:
             bound = [
                 _whole(c.tables[b])
                 if b in c.tables
-                else _range(arrays[p.names[b]], b.quads) or room(QUAD)
+                else _range(arrays[p.names[b]], b.vector) or room(QUAD)
                 for b in c.buffers
             ]
             if p.scratch:
@@ -183,12 +183,12 @@ class Launched:
             yield from (Step(pipeline, bindings, p.across, p.down) for pipeline in c.pipelines)
 
 
-def _range(array: DeviceArray, quads: bool) -> Range | None:
-    """Where an array stands, if it has elements: of quads to the end of the last."""
-    if array.place is None or not quads:
-        return array.place
+def _range(array: DeviceArray, vector: int) -> Range | None:
+    """Where an array stands, if it has elements: to the end of the last of its vectors."""
+    if array.place is None:
+        return None
     buffer, first, nbytes = array.place
-    return buffer, first, -(-nbytes // QUAD) * QUAD
+    return buffer, first, -(-nbytes // (4 * vector)) * 4 * vector
 
 
 def _whole(storage: Storage) -> Range:

@@ -71,7 +71,7 @@ class Own:
     def place(self, b: Buffer, index: Text, component: str = "") -> str:
         """What is at an index of an array, or of any other buffer, to be assigned to.
 
-        Of quads it is all of one, or a ``component``.
+        Of vectors it is all of one, or a ``component``.
         """
         name = self.names[b]
         if b not in self.starts:

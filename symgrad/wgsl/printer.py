@@ -137,8 +137,8 @@ def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
 def _array(b: Buffer, own: Own) -> str:
     """The name of a buffer and its type."""
     kind, size = TYPES[b.kind], b.size
-    if b.quads:
-        kind, size = f"vec4<{kind}>", b.size // 4
+    if b.vector > 1:
+        kind, size = f"vec{b.vector}<{kind}>", b.size // b.vector
     if b.atomic:
         kind = f"atomic<{kind}>"
     return f"{own.names[b]}: array<{kind}{f', {size}' if b.space == 'group' else ''}>"

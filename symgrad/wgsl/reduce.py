@@ -25,12 +25,12 @@ from symgrad.kernel.plan import Reduction
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.names import printable
-from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_module import WORKGROUP, Module, Summation
 from symgrad.wgsl.reduce_products import ProductsModule, in_products
 from symgrad.wgsl.reduce_stages import Each
 from symgrad.wgsl.reduce_tile import BLOCK, TILE, Tile, cut, tiles
 from symgrad.wgsl.row_program import row_program
+from symgrad.wgsl.vectors import COMPONENTS
 
 SHARED: Final = 16
 """Results whose sums fit in workgroup memory together: 16 of 256 floats are 16,384 bytes."""

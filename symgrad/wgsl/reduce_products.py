@@ -17,10 +17,10 @@ from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, products_of
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_module import Module
 from symgrad.wgsl.reduce_stages import Factors
 from symgrad.wgsl.reduce_tile import Tile, cut
+from symgrad.wgsl.vectors import COMPONENTS
 
 WIDTH: Final = 64
 """Invocations of a workgroup, and rows whose factors are in its memory."""

@@ -11,8 +11,8 @@ from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import PADDED, column_of, find_line, place_of
-from symgrad.wgsl.quads import COMPONENTS
 from symgrad.wgsl.reduce_tile import Tile
+from symgrad.wgsl.vectors import COMPONENTS
 
 KEPT: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""

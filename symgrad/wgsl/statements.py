@@ -13,7 +13,6 @@ from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel import plan
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.quads import Quad
 from symgrad.kernel.statements import (
     Barrier,
     Buffer,
@@ -29,12 +28,13 @@ from symgrad.kernel.statements import (
     StoreRow,
 )
 from symgrad.kernel.uses import Uses
+from symgrad.kernel.vectors import Vector
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
-from symgrad.wgsl.quads import COMPONENTS, Quads, Together
 from symgrad.wgsl.stores import Stores, place
+from symgrad.wgsl.vectors import COMPONENTS, Together, Vectors
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
 """What takes words for bits."""
@@ -106,9 +106,9 @@ class Body(Writer):
         self.uses = Uses(kernel)
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
-        self.quads = Quads(kernel, self.uses)
-        self._lone = self.uses.counts.keys() - self.uses.indices - self.quads.indices
-        self._lone -= self.quads.first.keys()
+        self.vectors = Vectors(kernel, self.uses)
+        self._lone = self.uses.counts.keys() - self.uses.indices - self.vectors.indices
+        self._lone -= self.vectors.first.keys()
         """The nodes that are written each for itself."""
         self._waiting = {
             i: (s, c) for s in kernel.main.items if isinstance(s, ReadRow)
@@ -203,9 +203,9 @@ class Body(Writer):
 
     def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
         """The lines of some items, which stand one behind the other."""
-        for item in self.quads.joined(items):
+        for item in self.vectors.joined(items):
             if isinstance(item, Together):
-                yield from self._store_quad(item)
+                yield from self._store_vector(item)
             elif not isinstance(item, int):
                 yield from self.item(item)
             elif item in self._lone:
@@ -245,9 +245,9 @@ class Body(Writer):
 
     def _node(self, i: int) -> Iterator[str]:
         """A node that has no line of its own, or shares one."""
-        if i in self.uses.indices or i in self.quads.indices:
+        if i in self.uses.indices or i in self.vectors.indices:
             self.texts[i] = self.expression(i)
-        elif i in self.quads.first:
+        elif i in self.vectors.first:
             yield from self._component(i, *accesses(self.kernel, i))
 
     def expression(self, i: int) -> Text:
@@ -262,21 +262,22 @@ class Body(Writer):
 
     def _index(self, buffer: Buffer, i: int) -> tuple[Text, str]:
         """An index of a buffer, and the component of what stands there."""
-        if not buffer.quads:
+        if buffer.vector == 1:
             return self._word(i), ""
-        quad, component = self.quads.of(i)
-        return self._quad(quad), f".{component}"
+        vector, component = self.vectors.of(buffer, i)
+        return self._vector_index(vector), f".{component}"
 
     def _word(self, i: int) -> Text:
         text = self.text(i)
         return self.texts.get(i, (text, PRIMARY))
 
-    def _quad(self, quad: Quad) -> Text:
-        return (f"{quad.number}u", PRIMARY) if quad.node is None else self._word(quad.node)
+    def _vector_index(self, vector: Vector) -> Text:
+        number, node = vector.number, vector.node
+        return (f"{number}u", PRIMARY) if node is None else self._word(node)
 
     def _load(self, s: Load) -> Iterator[str]:
         """What a loop has kept of a carry is called as the carry."""
-        if s.result in self.quads.first:
+        if s.result in self.vectors.first:
             yield from self._component(s.result, (s.buffer, s.index))
             return
         text = self.own.loaded(s.buffer, *self._index(s.buffer, s.index), agreed=s.agreed)
@@ -286,12 +287,13 @@ class Body(Writer):
 
     def _component(self, i: int, access: tuple[Buffer, int | None]) -> Iterator[str]:
         """One of the numbers that are read as a vector, with the vector itself for the first."""
-        (buffer, index), first = access, self.quads.first[i]
-        assert index is not None, "all of a buffer is no quad"
-        quad, component = self.quads.of(index)
+        (buffer, index), first = access, self.vectors.first[i]
+        assert index is not None, "all of a buffer is no vector"
+        vector, component = self.vectors.of(buffer, index)
         if first == i:
-            self._vectors[i] = self.named(i, f"{self.own.names[buffer]}_quad")
-            text = self.own.place(buffer, self._quad(quad))
+            kind = "pair" if buffer.vector == 2 else "quad"
+            self._vectors[i] = self.named(i, f"{self.own.names[buffer]}_{kind}")
+            text = self.own.place(buffer, self._vector_index(vector))
             yield self.line(f"let {self._vectors[i]} = {text};", i)
         self.texts[i] = f"{self._vectors[first]}.{component}", PRIMARY
 
@@ -306,18 +308,18 @@ class Body(Writer):
             value = f"{self.own.loaded(s.buffer, *index)} + {value}"
         return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
 
-    def _store_quad(self, s: Together) -> Iterator[str]:
-        place = self.own.place(s.buffer, self._quad(s.quad))
+    def _store_vector(self, s: Together) -> Iterator[str]:
+        place = self.own.place(s.buffer, self._vector_index(s.vector))
         yield f"{self.indent}{place} = {self._vector(s)};"
 
     def _vector(self, s: Together) -> str:
-        """The numbers of a quad: the vector that was read, if it is all of one."""
-        whole = self._vectors.get(s.values[0])
-        if whole and [self.text(v) for v in s.values] == [f"{whole}.{c}" for c in COMPONENTS]:
+        """Numbers as a vector: the one that was read, if they are all of one."""
+        whole, values = self._vectors.get(s.values[0]), [self.text(v) for v in s.values]
+        components = COMPONENTS[: s.buffer.vector]
+        if whole and values == [f"{whole}.{c}" for c in components]:
             return whole
-        values = [self.text(v) for v in s.values]
-        four = "" if set(values) == {"0.0f"} else ", ".join(values)
-        return f"vec4<{TYPES[s.buffer.kind]}>({four})"
+        listed = "" if set(values) == {"0.0f"} else ", ".join(values)
+        return f"vec{s.buffer.vector}<{TYPES[s.buffer.kind]}>({listed})"
 
     # branches ------------------------------------------------------------------------------------
 

@@ -234,12 +234,12 @@ def test_what_a_group_agrees_on() -> None:
 
 def test_quads_and_numbers_that_groups_add_to() -> None:
     k = kernel()
-    tile = k.buffer("tile", "group", size=16, quads=True)
+    tile = k.buffer("tile", "group", size=16, vector=4)
     k.store(tile, k.offset(k.local, 4, 3), k.constant(0.0))
     k.load(tile, k.word(9))
     verify(k)
     k.load(tile, k.local)
-    refused(k, "tile has quads")
+    refused(k, "tile has vectors")
     k = kernel()
     k.store(k.buffer("total", "write", "u", atomic=True), k.word(0), k.local)
     refused(k, "several groups write to total")

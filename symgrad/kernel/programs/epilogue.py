@@ -35,12 +35,13 @@ class Written:
 
     def __init__(self, k: Kernel, epilogue: Epilogue, quads: bool) -> None:
         self.k, self.w, self.quads = k, Words(k), quads
+        vector = FOUR if quads else 1
         self.graph, self.outputs = epilogue.computation.graph, epilogue.computation.outputs
         names = self.graph.names[1:]
-        self.reads = {n: k.buffer(n, "read", quads=quads) for n in names}
+        self.reads = {n: k.buffer(n, "read", vector=vector) for n in names}
         self.by_column = [n for n in names if n in epilogue.by_column]
         self.by_element = [n for n in names if n not in epilogue.by_column]
-        self.writes = [k.buffer(o.name, "write", quads=quads) for o in self.outputs]
+        self.writes = [k.buffer(o.name, "write", vector=vector) for o in self.outputs]
         self.nodes = {
             self.graph.names[node[1]]: i
             for i, node in enumerate(self.graph.nodes) if node[0] is INPUT

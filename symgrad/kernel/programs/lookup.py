@@ -63,9 +63,9 @@ class _Runs:
         self.columns, self.place, self.width = columns, place, target.width
         self.k = k = Kernel(target, "runs")
         self.starts, self.order = k.buffer("starts", "read", "u"), k.buffer("order", "read", "u")
-        self.quads = k.buffer("quads", "read", quads=True)
-        self.sums = k.buffer("sums", "write", quads=place is None)
-        self.tile = k.buffer("some", "group", size=QUAD * columns * TILE, quads=True)
+        self.quads = k.buffer("quads", "read", vector=QUAD)
+        self.sums = k.buffer("sums", "write", vector=1 if place else QUAD)
+        self.tile = k.buffer("some", "group", size=QUAD * columns * TILE, vector=QUAD)
         start = k.add(ops.word_mul, k.group, k.word(self.width))
         self.first = k.add(ops.word_min, start, k.count)
         self.last = k.add(

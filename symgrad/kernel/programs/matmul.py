@@ -138,11 +138,12 @@ class _Matmul:
         self.w = Words(k)
         self.operands = p.a, p.b
         self.buffers = [
-            k.buffer(n, "read", quads=o.quads) for n, o in zip("ab", self.operands, strict=True)
+            k.buffer(n, "read", vector=4 if o.quads else 1)
+            for n, o in zip("ab", self.operands, strict=True)
         ]
         self.written = Written(k, p.epilogue, p.quads)
         size = self.tiles.depth * (self.tiles.rows + self.tiles.columns)
-        self.tile = k.buffer("tile", "group", size=size, quads=True)
+        self.tile = k.buffer("tile", "group", size=size, vector=4)
         self.g = {name: k.argument(name) for name in ARGUMENTS}
         self._place()
         self.blocks = self._blocks()

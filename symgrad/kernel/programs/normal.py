@@ -46,7 +46,7 @@ class _Program:
         self.team, self.n, self.size = Team(k), self.matrix.n, self.matrix.size
         self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
         length = max(SIDE * len(self.numbers), room(self.n))
-        self.tile = self.team.array("factors", length, quads=True)
+        self.tile = self.team.array("factors", length, vector=4)
         self.work = self.team.array("work", half(self.n + 1))
         self.kept = self.team.array("matrix", self.size)
         self.products = products_of(self.team, self.n, self.tile, self.work)

@@ -1,4 +1,4 @@
-"""Numbers that stand in fours: those of one quad are read, and written, as one vector."""
+"""Numbers that stand together in vectors, which are read and written whole."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.quads import Quad, quad_of
 from symgrad.kernel.statements import Buffer, Load, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
+from symgrad.kernel.vectors import Vector, vector_of
 
 COMPONENTS: Final = "xyzw"
 
 
 @dataclass(frozen=True)
 class Together:
-    """The stores of all numbers of a quad, in their order."""
+    """The stores of all numbers of a vector, in their order."""
 
     buffer: Buffer
-    quad: Quad
+    vector: Vector
     values: tuple[int, ...]
 
 
-class Quads:
-    """The accesses of a kernel to buffers of quads.
+class Vectors:
+    """The accesses of a kernel to buffers of vectors.
 
     ``first`` says of each number that is read together with others which of them is read first.
     """
@@ -35,19 +35,19 @@ class Quads:
     def __init__(self, kernel: Kernel, uses: Uses) -> None:
         self._kernel, self._uses = kernel, uses
         self.indices: set[int] = set()
-        """Indices of these buffers, and four times the quad: nobody needs their values."""
+        """Indices of these buffers, and where vectors begin: nobody needs their values."""
         self.first: dict[int, int] = {}
-        if any(b.quads for b in kernel.buffers):
+        if any(b.vector > 1 for b in kernel.buffers):
             self._scope(kernel.main)
 
-    def of(self, index: int) -> tuple[Quad, str]:
-        """The quad of an index, and which component of it."""
-        found = quad_of(self._kernel.graph, index)
-        assert found is not None, f"the index {index} is of no known number of a quad"
+    def of(self, buffer: Buffer, index: int) -> tuple[Vector, str]:
+        """The vector of an index, and which component of it."""
+        found = vector_of(self._kernel.graph, index, buffer.vector)
+        assert found is not None, f"the index {index} is of no known number of a vector"
         return found[0], COMPONENTS[found[1]]
 
     def joined(self, items: Iterable[int | Statement]) -> Iterator[int | Statement | Together]:
-        """The items, stores of all numbers of a quad as one."""
+        """The items, stores of all numbers of a vector as one."""
         waiting: list[Store] = []
         for item in items:
             if isinstance(item, int):
@@ -58,20 +58,21 @@ class Quads:
                 waiting = []
             if isinstance(item, Store) and self._goes_on(waiting, item):
                 waiting.append(item)
-                if len(waiting) == 4:
-                    quad, _ = self.of(item.index)
-                    yield Together(item.buffer, quad, tuple(s.value for s in waiting))
+                if len(waiting) == item.buffer.vector:
+                    vector, _ = self.of(item.buffer, item.index)
+                    yield Together(item.buffer, vector, tuple(s.value for s in waiting))
                     waiting = []
             else:
                 yield item
         yield from waiting
 
     def _goes_on(self, waiting: Sequence[Store], item: Statement) -> bool:
-        """Whether a store is that of the next number of a quad."""
-        if not isinstance(item, Store) or item.add or not item.buffer.quads:
+        """Whether a store is that of the next number of a vector."""
+        if not isinstance(item, Store) or item.add or item.buffer.vector == 1:
             return False
-        quad, component = self.of(item.index)
-        same = [s.buffer is item.buffer and self.of(s.index)[0] == quad for s in waiting]
+        buffer = item.buffer
+        vector, component = self.of(buffer, item.index)
+        same = [s.buffer is buffer and self.of(buffer, s.index)[0] == vector for s in waiting]
         return all(same) and component == COMPONENTS[len(waiting)]
 
     def _scope(self, scope: Scope) -> None:
@@ -82,7 +83,7 @@ class Quads:
         loads, reads = defaultdict[object, list[int]](list), defaultdict[object, list[int]](list)
         for item in scope.items:
             for buffer, index in accesses(self._kernel, item):
-                if buffer.quads and index is not None:
+                if buffer.vector > 1 and index is not None:
                     self._note(buffer, index, item, reads if isinstance(item, int) else loads)
             if not isinstance(item, int | Load) or (isinstance(item, Load) and item.agreed):
                 self._join(loads.values())
@@ -95,10 +96,10 @@ class Quads:
         self, buffer: Buffer, index: int, item: int | Statement, found: dict[object, list[int]]
     ) -> None:
         graph = self._kernel.graph
-        self.indices |= {index, *_fourfold(graph, index)}
+        self.indices |= {index, *_starts(graph, index, buffer.vector)}
         result = item if isinstance(item, int) else item.result if isinstance(item, Load) else None
         if result is not None and result in self._uses.counts:
-            found[buffer, self.of(index)[0]].append(result)
+            found[buffer, self.of(buffer, index)[0]].append(result)
 
     def _join(self, found: Iterable[Sequence[int]]) -> None:
         for together in found:
@@ -106,6 +107,8 @@ class Quads:
                 self.first.update((i, together[0]) for i in together)
 
 
-def _fourfold(graph: Graph, index: int) -> Iterator[int]:
-    """The arguments of an index that are operations: four times its quad."""
-    return (a for a in graph.args(index) if graph.args(a) and quad_of(graph, a) is not None)
+def _starts(graph: Graph, index: int, width: int) -> Iterator[int]:
+    """The arguments of an index that are operations: where its vector begins."""
+    return (
+        a for a in graph.args(index) if graph.args(a) and vector_of(graph, a, width) is not None
+    )

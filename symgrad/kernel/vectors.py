@@ -1,0 +1,59 @@
+"""Indices of buffers of vectors: which vector, and which number of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import WORD, Graph
+
+
+class Vector(NamedTuple):
+    """Numbers that stand together: the vector number ``node``, or, if it is None, ``number``."""
+
+    node: int | None
+    number: int
+
+
+def vector_of(graph: Graph, index: int, width: int) -> tuple[Vector, int] | None:
+    """The vector of an index, and the number's place in it; None if the index does not tell.
+
+    ``width`` are the numbers of a vector.
+
+    Example:
+        >>> from symgrad.kernel.language import Kernel
+        >>> from symgrad.kernel.target import InStep
+        >>> k = Kernel(InStep(4))
+        >>> vector_of(k.graph, k.offset(k.cell, 4, 3), 4) == (Vector(k.cell, 0), 3)
+        True
+        >>> vector_of(k.graph, k.word(7), 4)
+        (Vector(node=None, number=1), 3)
+    """
+    op, *args = graph.nodes[index]
+    if op is WORD:
+        return Vector(None, args[0] // width), args[0] % width
+    if op is ops.word_add:
+        for base, c in _orders(args):
+            word, *payload = graph.nodes[c]
+            node = _factor(graph, base, width)
+            if node is not None and word is WORD and payload[0] < width:
+                return Vector(node, 0), payload[0]
+    node = _factor(graph, index, width)
+    return None if node is None else (Vector(node, 0), 0)
+
+
+def _factor(graph: Graph, i: int, width: int) -> int | None:
+    """What is multiplied by the width, if a word is that."""
+    op, *args = graph.nodes[i]
+    if op is ops.word_mul:
+        for node, times in _orders(args):
+            if graph.nodes[times] == (WORD, width):
+                return node
+    return None
+
+
+def _orders(args: list[int]) -> Iterator[tuple[int, int]]:
+    a, b = args
+    yield a, b
+    yield b, a
