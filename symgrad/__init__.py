@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from symgrad.targets import Device, device_array, devices
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
+    from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import selective_scan
     from symgrad.wgsl.array import DeviceArray
 
@@ -192,6 +193,7 @@ __all__ = [
     "polygamma",
     "profile",
     "random",
+    "rowwise",
     "scan",
     "schedules",
     "selective_scan",
@@ -247,6 +249,7 @@ _LATER = {
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
     "symgrad.tensor.scans": "selective_scan",
+    "symgrad.tensor.rowwise": "rowwise",
     "symgrad.wgsl.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""

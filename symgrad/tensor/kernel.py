@@ -179,7 +179,7 @@ class TensorKernel:
         found: list[Any] = []
         for a, name in zip(given, names, strict=True):
             if not isinstance(a, DeviceArray):
-                a = np.ascontiguousarray(real_numbers(a, name), self.dtype)
+                a = np.asarray(real_numbers(a, name), self.dtype, order="C")
                 found.append(DeviceArray.from_numpy(owner, a) if there and owner else a)
                 continue
             if owner is None or a.gpu is not owner:

@@ -13,7 +13,7 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.epilogue import ColumnsProgram, Epilogue, FinishProgram
+from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram, Operand
 from symgrad.kernel.target import InGroups
 from symgrad.pipeline import Options
@@ -27,12 +27,7 @@ from symgrad.tensor.shapes import (
     problem,
     require_columns,
 )
-
-WIDTH = 256
-"""Invocations of a group of kernels that do an element each."""
-
-CHUNK = 64
-"""Rows up to which the sums of columns are made in one go."""
+from symgrad.tensor.sums import column_sums, for_elements, sums_of
 
 MOST_GROUPS = 65_535
 """Groups in a row, at most."""
@@ -248,25 +243,19 @@ class _Steps:
         return dict(zip(ARGUMENTS, values, strict=True))
 
     def _columns(self, table: str, rows: int, n: int, out: str) -> None:
-        """The sums of columns, in chunks if there are many rows."""
-        if rows <= CHUNK:
-            self._sums(table, rows, n, rows, out)
-            return
-        each = max(CHUNK // 2, math.isqrt(rows))
-        chunks = self._room("chunks", -(-rows // each) * n)
-        self._sums(table, rows, n, each, chunks)
-        self._sums(chunks, -(-rows // each), n, -(-rows // each), out)
+        """The sums of columns."""
+        dispatches, scratch = column_sums(table, rows, n, out, InGroups())
+        self.dispatches += dispatches
+        self.scratch += scratch
 
     def _sums(self, table: str, rows: int, n: int, each: int, out: str) -> None:
         """The sums of each so many rows."""
-        numbers = {"n": n, "rows": rows, "each": each}
-        arrays = {"table": table, "sums": out}
-        self._each(ColumnsProgram(), arrays, -(-rows // each) * n, numbers)
+        self.dispatches.append(sums_of(table, rows, n, each, out, InGroups()))
 
     def _each(
         self, program: Any, arrays: dict[str, str], count: int, words: dict[str, int]
     ) -> None:
-        self._dispatch(program, InGroups(WIDTH, grid=True), arrays, count, 0, words)
+        self._dispatch(program, for_elements(InGroups()), arrays, count, 0, words)
 
     def _dispatch(
         self, program: Any, target: Target, arrays: dict[str, str], count: int, groups: int,

@@ -17,6 +17,7 @@ from symgrad.expr.handles import functions
 from symgrad.expr.handles.along import balanced
 from symgrad.expr.handles.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.row import Row
 from symgrad.expr.meaning.evaluate import evaluate_graph
 
 
@@ -90,6 +91,8 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
         >>> round(kernel.run([1000.0, 1000.0, 999.0]), 3)
         1000.862
     """
+    if isinstance(a, Row) and b is None:
+        return a.logsumexp()
     if b is None:
         return _along(lambda line: [_log_sum(line)], a, axis, keepdims)
     a, b = np.broadcast_arrays(plain(a), plain(b))
@@ -109,6 +112,8 @@ def softmax(x: Any, axis: Any = None) -> Any:
         >>> [round(p, 3) for p in kernel.run([1000.0, 1000.0, 999.0])]
         [0.422, 0.422, 0.155]
     """
+    if isinstance(x, Row):
+        return x.softmax()
     return _along(_softmax, x, axis)
 
 
@@ -123,6 +128,8 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
         >>> [round(p, 3) for p in kernel.run([1000.0, 0.0])]
         [0.0, -1000.0]
     """
+    if isinstance(x, Row):
+        return x.log_softmax()
     return _along(_log_softmax, x, axis)
 
 

@@ -117,6 +117,8 @@ class Handle:
     __slots__ = ("graph", "id")
     is_integer: ClassVar[bool] = False
     """Whether it is an integer of the user's."""
+    is_row: ClassVar[bool] = False
+    """Whether it stands for all elements of a row, one of which a node is."""
 
     def __init__(self, graph: Graph, i: int) -> None:
         self.graph = graph

@@ -318,6 +318,8 @@ def array(values: Any) -> ExprArray:
 def plain(value: Any) -> Any:
     """As an ordinary object array, whose elements NumPy moves around without looking."""
     if isinstance(value, Handle):
+        if value.is_row:
+            raise TraceError(located("the elements of a row are not known one by one"))
         return np.asarray(array(value))
     found = np.asarray(value)
     return _unpacked(found) if found.dtype == object else found

@@ -1,0 +1,238 @@
+"""Rows: a function of a row's elements and of its sums and extremes, a team for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import INPUT, Op, paused_gc
+from symgrad.expr.graph.reach import reachable
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.lower import inline
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.statements import Buffer
+from symgrad.kernel.target import TOGETHER
+from symgrad.kernel.team import Team
+from symgrad.kernel.words import Words
+
+COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
+"""What reductions do with two numbers, by their kinds."""
+
+NOTHING: Final = {"sum": 0.0, "max": -float("inf"), "min": float("inf")}
+"""What reductions of no numbers are."""
+
+LENGTH: Final = "length"
+"""The input that is the number of elements of a row."""
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """A computation of each element of rows.
+
+    Outputs that have a kind in ``kinds`` are reduced over the row, and are inputs of the same name.
+    Inputs in ``by_column`` have a number for each column, and those in ``by_row`` one for each row;
+    all others have one for each element. So have outputs, but for those that are ``whole``, of
+    which there is one for each row. The input `LENGTH` is the number of elements of a row.
+    """
+
+    computation: Computation
+    kinds: tuple[tuple[str, str], ...] = ()
+    by_column: tuple[str, ...] = ()
+    by_row: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> list[Output]:
+        """The outputs that are no reductions."""
+        return [o for o in self.computation.outputs if o.name not in dict(self.kinds)]
+
+    @property
+    def arrays(self) -> list[str]:
+        """The inputs that are arrays."""
+        names = self.computation.graph.names
+        return [n for n in names if n not in dict(self.kinds) and n != LENGTH]
+
+    @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The nodes of the inputs, by their names."""
+        graph = self.computation.graph
+        return {graph.names[n[1]]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+
+    @cached_property
+    def levels(self) -> list[list[Output]]:
+        """The reductions that can be made together, those first that need no others."""
+        kinds, level = dict(self.kinds), dict[str, int]()
+        waiting = [o for o in self.computation.outputs if o.name in kinds]
+        while waiting:
+            known = [o for o in waiting if self.needs(o) <= level.keys()]
+            assert known, "a reduction needs itself"
+            ahead = max(level.values(), default=-1) + 1
+            level |= {o.name: ahead for o in known}
+            waiting = [o for o in waiting if o not in known]
+        found: list[list[Output]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+        for o in self.computation.outputs:
+            if o.name in level:
+                found[level[o.name]].append(o)
+        return found
+
+    def needs(self, output: Output) -> set[str]:
+        """The reductions that an output is made of."""
+        order = set(reachable(self.computation.graph, output.nodes))
+        return {name for name, _ in self.kinds if self.inputs.get(name) in order}
+
+
+@dataclass(frozen=True)
+class RowwiseProgram:
+    """The kernel of a `Rowwise`, whose arguments are the numbers of ``rows`` and of columns, ``n``.
+
+    Its buffers are the inputs that are arrays, and the results.
+    """
+
+    rowwise: Rowwise
+
+    @paused_gc()
+    def __call__(self, target: Target) -> Kernel:
+        """The kernel."""
+        return _Program(self.rowwise, target).k
+
+
+class _Program:
+    def __init__(self, rowwise: Rowwise, target: Target) -> None:
+        self.rowwise, self.graph = rowwise, rowwise.computation.graph
+        self.k = k = Kernel(target, "rowwise")
+        self.w, self.team = Words(k), Team(k)
+        self.buffers = {n: k.buffer(n, "read") for n in rowwise.arrays}
+        self.written = {o.name: k.buffer(o.name, "write") for o in rowwise.results}
+        self.rows, self.n = k.argument("rows"), k.argument("n")
+        self.exists = self.w.below(self.team.number, self.rows)
+        self.row = self.w.least(self.team.number, self.w.last(self.rows))
+        self.known: dict[int, int] = {}
+        if LENGTH in rowwise.inputs:
+            self.known[rowwise.inputs[LENGTH]] = k.add(ops.word_float, self.n)
+        for name in rowwise.by_row:
+            self.known[rowwise.inputs[name]] = k.load(self.buffers[name], self.row)
+        self.tile: Buffer | None = None
+        for level in rowwise.levels:
+            self._reduce(level)
+        self._store()
+
+    # elements ------------------------------------------------------------------------------------
+
+    def _each(
+        self, carries: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
+    ) -> Sequence[int]:
+        """Do something for each column, of which one of the team has every so many.
+
+        ``body(column, inside, carries)`` gives the next carries; past the end, which ``inside``
+        tells, the column is the last one.
+        """
+        w, size = self.w, self.w.number(self.team.size)
+
+        def turn(t: int, carries: Sequence[int]) -> Sequence[int]:
+            column = w.plus(w.times(t, size), self.team.member)
+            return body(w.least(column, w.last(self.n)), w.below(column, self.n), carries)
+
+        return self.k.loop(self.w.number(0), w.ceiling(self.n, size), carries, turn)[0]
+
+    def _values(self, nodes: Sequence[int], column: int) -> list[int]:
+        """The values of nodes at a column."""
+        needed = set(reachable(self.graph, nodes))
+        place = self.w.plus(self.w.times(self.row, self.n), column)
+        known = dict(self.known)
+        for name, buffer in self.buffers.items():
+            i = self.rowwise.inputs[name]
+            if i in needed and i not in known:
+                at = column if name in self.rowwise.by_column else place
+                known[i] = self.k.load(buffer, at)
+        return inline(self.k, self.graph, nodes, known)
+
+    # reductions ----------------------------------------------------------------------------------
+
+    def _reduce(self, level: Sequence[Output]) -> None:
+        """Make some reductions, which all of the team get to know."""
+        k, kinds = self.k, [dict(self.rowwise.kinds)[o.name] for o in level]
+        nodes = [o.nodes[0] for o in level]
+        nothing = [k.constant(NOTHING[kind]) for kind in kinds]
+
+        def add(column: int, inside: int, carries: Sequence[int]) -> Sequence[int]:
+            values = self._values(nodes, column)
+            return [
+                self._combined(kind, carry, k.add(ops.where, inside, value, none))
+                for kind, carry, value, none in zip(kinds, carries, values, nothing, strict=True)
+            ]
+
+        found = list(self._each(nothing, add))
+        if not self.team.alone:
+            for start in range(0, len(found), TOGETHER):
+                some = slice(start, start + TOGETHER)
+                found[some] = self._over_team(found[some], kinds[some])
+        symbols = (self.rowwise.inputs.get(o.name) for o in level)
+        self.known |= {i: v for i, v in zip(symbols, found, strict=True) if i is not None}
+
+    def _combined(self, kind: str, a: int, b: int) -> int:
+        return self.k.add(COMBINED[kind], a, b)
+
+    def _over_team(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
+        """Reductions of what each of the team has: halves are added to halves, in memory."""
+        k, w, size = self.k, self.w, self.team.size
+        tile = self._memory(len(values) * size)
+        places = [w.plus(self.team.member, w.number(c * size)) for c in range(len(values))]
+        for place, value in zip(places, values, strict=True):
+            k.store(tile, place, value)
+
+        def add(step: int, _: Sequence[int]) -> Sequence[int]:
+            half = k.add(ops.word_shift_right, w.number(size // 2), step)
+            k.barrier()
+
+            def both() -> None:
+                for place, kind in zip(places, kinds, strict=True):
+                    other = k.load(tile, w.plus(place, half))
+                    k.store(tile, place, self._combined(kind, k.load(tile, place), other))
+
+            k.when(w.below(self.team.member, half), both)
+            return ()
+
+        k.loop(w.number(0), w.number(size.bit_length() - 1), (), add)
+        k.barrier()
+        found = [k.load(tile, w.number(c * size)) for c in range(len(values))]
+        k.barrier()
+        return found
+
+    def _memory(self, size: int) -> Buffer:
+        """The team's memory, all of which is used again for the next reductions."""
+        if self.tile is None:
+            most = max(min(len(level), TOGETHER) for level in self.rowwise.levels)
+            self.tile = self.k.buffer("shared", "group", size=most * self.team.size)
+        assert size <= self.tile.size, "the memory is as large as the most reductions need"
+        return self.tile
+
+    # results -------------------------------------------------------------------------------------
+
+    def _store(self) -> None:
+        k, w, results = self.k, self.w, self.rowwise.results
+        each = [o for o in results if o.name not in self.rowwise.whole]
+        whole = [o for o in results if o.name in self.rowwise.whole]
+
+        def store(column: int, inside: int, _: Sequence[int]) -> Sequence[int]:
+            values = self._values([o.nodes[0] for o in each], column)
+            place = w.plus(w.times(self.row, self.n), column)
+
+            def put() -> None:
+                for o, value in zip(each, values, strict=True):
+                    k.store(self.written[o.name], place, value)
+
+            k.when(k.add(ops.logical_and, inside, self.exists), put)
+            return ()
+
+        if each:
+            self._each((), store)
+        if whole:
+            values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
+            self.team.first(lambda: k.when(self.exists, lambda: self._store_whole(whole, values)))
+
+    def _store_whole(self, whole: Sequence[Output], values: Sequence[int]) -> None:
+        for o, value in zip(whole, values, strict=True):
+            self.k.store(self.written[o.name], self.row, value)

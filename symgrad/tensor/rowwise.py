@@ -1,0 +1,204 @@
+"""`rowwise`: a function of the elements of rows and of their reductions, and its gradients."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from symgrad.backend import Backend
+from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.handles.row import Reductions, Row, rows
+from symgrad.expr.tracing.trace import trace
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.programs.rowwise import LENGTH, Rowwise, RowwiseProgram
+from symgrad.kernel.target import InGroups
+from symgrad.mathlib.define import Math
+from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
+from symgrad.targets import DeviceChoice
+from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
+from symgrad.tensor.row_gradients import RowGradients
+from symgrad.tensor.sums import column_sums
+
+WIDEST: Final = 256
+"""Invocations that have a row, at most."""
+
+NARROWEST: Final = 32
+"""The fewest."""
+
+SHARE: Final = 4
+"""Elements that are worth an invocation of their own."""
+
+
+@dataclass(frozen=True)
+class RowwiseWork:
+    """The work of a function of rows: see `Work`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    forward: Rowwise
+    backward: Rowwise
+    """All that ``vjp`` gives: the result, and a gradient for each argument."""
+    cotangents: tuple[str, ...] = ("cotangent",)
+
+    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """One result: see `Work`."""
+        first, *others = map(tuple, shapes)
+        if not first:
+            raise InputError(f"{self.arguments[0]} is a number: it is to have rows, (.., n)")
+        for name, shape in zip(self.arguments[1:], others, strict=True):
+            if shape not in (first, first[-1:]):
+                raise InputError(
+                    f"{name} has shape {shape}: it is to have that of {self.arguments[0]}, "
+                    f"{first}, or a number for each column, {first[-1:]}"
+                )
+        return [first[:-1] if self.forward.whole else first]
+
+    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+        """One kernel, and the sums of gradients that rows share: see `Work`."""
+        shapes = [tuple(s) for s in shapes]
+        first, many = shapes[0], len(self.arguments)
+        shared = tuple(
+            name
+            for name, s in zip(self.arguments, shapes[:many], strict=True)
+            if s == first[-1:] != first
+        )
+        rowwise = self.forward if kind == "run" else self.backward
+        names = [*self.arguments, *["cotangent"] * (kind == "vjp")]
+        inputs = [Array(n, s) for n, s in zip(names, shapes, strict=True)]
+        (result,) = self.results(shapes[:many])
+        outputs, scratch = [Array("result", result)], list[Array]()
+        bound = {n: n for n in (*rowwise.arrays, "result")}
+        n, count, steps = first[-1], math.prod(first[:-1]), list[Dispatch]()
+        if kind == "vjp":
+            for name, shape in zip(self.arguments, shapes[:many], strict=True):
+                outputs.append(Array(f"d_{name}", shape))
+                bound[f"d_{name}"] = f"d_{name}"
+                if name in shared:
+                    scratch.append(Array(f"each_{name}", first))
+                    bound[f"d_{name}"] = f"each_{name}"
+                    sums, more = column_sums(f"each_{name}", count, n, f"d_{name}", traits)
+                    steps, scratch = [*steps, *sums], [*scratch, *more]
+        program = RowwiseProgram(self._of_shapes(rowwise, shared))
+        numbers = ("rows", count), ("n", n)
+        target = team_of(n, traits)
+        step = Dispatch(program, target, tuple(bound.items()), count * target.team, 0, numbers)
+        arrays = tuple(inputs), tuple(outputs), tuple(scratch)
+        return Launch(f"{self.name}_{kind}", *arrays, (step, *steps))
+
+    @staticmethod
+    def _of_shapes(rowwise: Rowwise, shared: tuple[str, ...]) -> Rowwise:
+        return Rowwise(rowwise.computation, rowwise.kinds, shared, rowwise.by_row, rowwise.whole)
+
+    def runner(
+        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> Runner:
+        """A launch: see `Work`."""
+        return launched(self, kind, shapes, backend, options)
+
+
+def team_of(n: int, traits: Target) -> Target:
+    """What a kernel of rows with n elements is written for: a lane has a row, or a group does."""
+    if traits.in_step:
+        return traits
+    wanted = 1 << max(n // SHARE - 1, 0).bit_length()
+    return InGroups(min(WIDEST, max(NARROWEST, wanted)), grid=True)
+
+
+def rowwise(
+    f: Callable[..., Any], *, device: DeviceChoice = None, math: Math = "accurate",
+    dtype: DType = "float32", name: str | None = None,
+) -> TensorKernel:  # fmt: skip
+    """The kernel of a function of rows, whose ``vjp`` gives the gradients of all its arguments.
+
+    ``f`` is called once, with a `Row` for each of its arguments, and gives what is made of each
+    element, or a number of the row, such as a sum. Arithmetic and functions are of each element;
+    ``x.sum()``, ``x.mean()``, ``x.max()``, ``x.min()``, ``x.var()``, ``x.std()`` and NumPy's
+    functions of these names are of the whole row. ``sg.softmax``, ``sg.log_softmax`` and
+    ``sg.logsumexp`` take rows too.
+
+    ``run(x, ..)`` takes arrays: the first is (.., n), rows along the last axis, and the others have
+    the same shape, or (n,), a number for each column, as weights are. The result has the shape of
+    the first, or without the last axis, where f gives a number of the row.
+
+    Raises:
+        TraceError: if f gives anything else, or asks for elements one by one.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def normalised(x, weight):
+        ...     return weight * x / np.sqrt(np.mean(x * x) + 1e-6)
+        >>> layer = sg.rowwise(normalised, device="cpu")
+        >>> layer.run([[3.0, 4.0], [0.0, 2.0]], [1.0, 10.0]).round(3).tolist()
+        [[0.849, 11.314], [0.0, 14.142]]
+        >>> y, (dx, dweight) = layer.vjp([[3.0, 4.0]], [1.0, 10.0], [[1.0, 0.0]])
+        >>> dweight.round(3).tolist()
+        [0.849, 0.0]
+    """
+    if not callable(f):
+        raise InputTypeError(f"rowwise takes a function of rows, not {f!r}")
+    called = name or getattr(f, "__name__", "rowwise").replace("<lambda>", "rowwise")
+    options = Options(called, math=math, dtype=dtype_name(dtype), comments=False)
+    require_options(options)
+    arguments = _arguments(f)
+    forward, backward = (_traced(f, arguments, options, gradient) for gradient in (False, True))
+    return TensorKernel(RowwiseWork(called, arguments, forward, backward), options, device)
+
+
+def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's arguments, all of which are arrays."""
+    try:
+        found = inspect.signature(f).parameters.values()
+    except ValueError:  # NumPy's functions
+        return ("x",)
+    positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = tuple(
+        p.name for p in found if p.kind in positional and p.default is inspect.Parameter.empty
+    )
+    if not names:
+        raise InputTypeError("rowwise takes a function with an argument for each array")
+    return names
+
+
+def _traced(
+    f: Callable[..., Any], arguments: tuple[str, ...], options: Options, gradient: bool
+) -> Rowwise:
+    """What a function of rows computes, and the gradients of its result."""
+    made: list[Reductions] = []
+
+    def called(v: Any) -> Any:
+        *elements, length = v
+        graph = elements[0].graph
+        made.append(Reductions(graph, tuple(e.id for e in elements), length.id))
+        found = f(*rows(made[0]))
+        if not isinstance(found, Row) or graph.type(found.id) != "f":
+            raise TraceError(
+                located(f"a function of rows gave {found!r}: it is to give a row, or a sum of one")
+            )
+        return found.element
+
+    traced = trace(called, len(arguments) + 1, [*arguments, LENGTH])
+    graph, (result,), (reductions,) = traced.graph, traced.outputs, made
+    whole = () if reductions.varies(result) else ("result",)
+    named = {"result": result}
+    if gradient:
+        cotangent = graph.input("cotangent")
+        inputs = reductions.elements
+        if not whole:
+            reductions.elements = (*inputs, cotangent)
+        found = RowGradients(reductions, inputs).of(result, cotangent)
+        named |= {f"d_{n}": i for n, i in zip(arguments, found, strict=True)}
+    reduced = {graph.names[graph.nodes[r.symbol][1]]: r for r in reductions.made}
+    named |= {n: r.node for n, r in reduced.items()}
+    simple, roots = simplified(graph, list(named.values()), options)
+    outputs = tuple(Output(n, (i,)) for n, i in zip(named, roots, strict=True))
+    by_row = ("cotangent",) if whole and gradient else ()
+    kinds: tuple[tuple[str, Literal["sum", "max", "min"]], ...] = tuple(
+        (n, r.kind) for n, r in reduced.items()
+    )
+    return Rowwise(Computation(options.name, simple, outputs), kinds, (), by_row, whole)

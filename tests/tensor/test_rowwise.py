@@ -1,0 +1,187 @@
+"""Functions of rows and of their reductions, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from tensor_arrays import drawn, error, errors
+from tint import check_with_tint, tint_available
+
+import symgrad as sg
+from symgrad.kernel.verify import verify
+from symgrad.targets import DeviceChoice
+
+DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
+
+
+def softmax(x: Any) -> Any:
+    powers = np.exp(x - np.max(x))
+    return powers / powers.sum()
+
+
+def layer_norm(x: Any, w: Any, b: Any) -> Any:
+    return w * (x - x.mean()) / np.sqrt(x.var() + 1e-5) + b
+
+
+def rms_norm(x: Any, w: Any) -> Any:
+    return w * x / np.sqrt(np.mean(x * x) + 1e-6)
+
+
+def residual(x: Any, r: Any, w: Any) -> Any:
+    return r + sg.tanh(w * x) * sg.exp(-(x @ x) / 100.0)
+
+
+def entropy(x: Any) -> Any:
+    return -(sg.softmax(x) * sg.log_softmax(x)).sum()
+
+
+def spread(x: Any) -> Any:
+    return np.where(x > 0.0, x, 2.0 * x).max() - np.amin(x) + sg.logsumexp(x) / x.std()
+
+
+def along(f: Callable[..., Any], x: np.ndarray) -> np.ndarray:
+    """A function of the last axis, whose results stay."""
+    return f(x, axis=-1, keepdims=True)
+
+
+def numpy_softmax(x: Any) -> np.ndarray:
+    powers = np.exp(x - along(np.max, x.real))
+    return powers / along(np.sum, powers)
+
+
+def numpy_spread(x: Any) -> np.ndarray:
+    bent = np.where(x.real > 0.0, x, 2.0 * x)
+    largest = np.take_along_axis(bent, along(np.argmax, bent.real), -1)
+    smallest = np.take_along_axis(x, along(np.argmin, x.real), -1)
+    rest = x - along(np.mean, x)
+    std = np.sqrt(along(np.mean, rest * rest))
+    return (largest - smallest + np.log(along(np.sum, np.exp(x))) / std)[..., 0]
+
+
+def numpy_layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    rest = x - along(np.mean, x)
+    return w * rest / np.sqrt(along(np.mean, rest * rest) + 1e-5) + b
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray], str]] = {
+    "softmax": (softmax, numpy_softmax, "x"),
+    "its own softmax": (sg.softmax, numpy_softmax, "x"),
+    "layer norm": (layer_norm, numpy_layer_norm, "xww"),
+    "rms norm": (rms_norm, lambda x, w: w * x / np.sqrt(along(np.mean, x * x) + 1e-6), "xw"),
+    "residual": (
+        residual,
+        lambda x, r, w: r + np.tanh(w * x) * np.exp(-along(np.sum, x * x) / 100), "xxw",
+    ),
+    "entropy": (
+        entropy, lambda x: -(numpy_softmax(x) * np.log(numpy_softmax(x))).sum(-1), "x",
+    ),
+    "spread": (spread, numpy_spread, "x"),
+    "no reduction": (lambda x, w: sg.sin(x) * w, lambda x, w: np.sin(x) * w, "xw"),
+}  # fmt: skip
+"""Functions of rows, the same in NumPy, and which arguments are rows or of columns."""
+
+SHAPES = [(1, 4), (7, 3), (2, 3, 33), (70, 5), (2, 300), (0, 4)]
+
+
+def slopes(f: Callable[..., np.ndarray], arrays: list[np.ndarray], g: np.ndarray) -> Any:
+    """The gradients of the sum of f times g, by complex steps, all rows at once."""
+    found: list[np.ndarray] = []
+    for k, a in enumerate(arrays):
+        shared, wanted = a.ndim == 1, np.zeros(a.shape)
+        for c in range(a.shape[-1]):
+            moved: list[Any] = [b.astype(complex) for b in arrays]
+            moved[k][..., c] += 1e-30j
+            y = np.imag(f(*moved)) / 1e-30 * g
+            each = y.sum() if shared else y.reshape(*a.shape[:-1], -1).sum(-1) if y.size else 0.0
+            wanted[..., c] = each
+        found.append(wanted)
+    return found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_rows_and_their_gradients(name: str, shape: tuple[int, ...], device: DeviceChoice) -> None:
+    f, same, kinds = CASES[name]
+    rng = np.random.default_rng(0)
+    arrays = [drawn(rng, shape if kind == "x" else shape[-1:]) for kind in kinds]
+    kernel = sg.rowwise(f, device=device, name="f")
+    value = np.real(same(*[a.astype(complex) for a in arrays]))
+    g = drawn(rng, value.shape)
+    result, gradients = kernel.vjp(*arrays, g)
+    assert result.dtype == np.float32
+    assert max(errors([result, *gradients], [value, *slopes(same, arrays, g)])) <= 2e-5
+    assert np.array_equal(kernel.run(*arrays), result)
+
+
+def test_float64_on_the_cpu() -> None:
+    x, g = (drawn(np.random.default_rng(k), (5, 40)) for k in (1, 2))
+    result, (dx,) = sg.rowwise(softmax, device="cpu", dtype="float64").vjp(x, g)
+    s = numpy_softmax(x)
+    assert error(result, s) <= 1e-15
+    assert error(dx, s * (g - along(np.sum, g * s))) <= 1e-14
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_gradient_of_an_extreme_is_shared_by_those_that_are_equal(device: DeviceChoice) -> None:
+    kernel = sg.rowwise(lambda x: x.max(), device=device)
+    x = [[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]]
+    result, (dx,) = kernel.vjp(x, [1.0, 4.0])
+    assert result.tolist() == [3.0, 2.0]
+    assert dx.tolist() == [[0.0, 0.5, 0.5, 0.0], [1.0, 1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_large_numbers_do_not_overflow(device: DeviceChoice) -> None:
+    x = np.array([[1000.0, 1000.0, 999.0], [-1e30, 0.0, 0.0]])
+    found = sg.rowwise(sg.softmax, device=device).run(x)
+    np.testing.assert_allclose(found, numpy_softmax(x), rtol=1e-6)
+
+
+def test_rows_stay_on_the_device() -> None:
+    x = drawn(np.random.default_rng(3), (9, 20))
+    kernel = sg.rowwise(softmax, device="gpu")
+    found = kernel.run(sg.device_array(x, device="gpu"))
+    assert isinstance(found, sg.DeviceArray)
+    assert np.array_equal(found.numpy(), kernel.run(x))
+
+
+@pytest.mark.parametrize(
+    ("f", "text"),
+    [
+        (lambda x: x[0], "not known one by one"),
+        (lambda x: 1.0, "gave 1.0"),
+        (lambda x: x > 0.0, "it is to give a row"),
+        (lambda x: np.sort(x), "np.sort is not defined for rows"),
+        (lambda x: np.cumsum(x), "not defined for rows"),
+        (lambda x: tuple(x), "not known one by one"),
+        (lambda x: sg.array(x), "rows"),
+    ],
+)
+def test_what_is_no_function_of_rows_is_refused(f: Callable[[Any], Any], text: str) -> None:
+    with pytest.raises(sg.TraceError, match=text):
+        sg.rowwise(f, device="cpu")
+
+
+def test_wrong_shapes_are_refused() -> None:
+    kernel = sg.rowwise(rms_norm, device="cpu")
+    with pytest.raises(sg.InputError, match=r"w has shape \(3,\): .* that of x, \(2, 4\), or"):
+        kernel.run(np.ones((2, 4)), np.ones(3))
+    with pytest.raises(sg.InputError, match="x is a number"):
+        kernel.run(1.0, 1.0)
+    with pytest.raises(sg.InputTypeError, match="argument for each array"):
+        sg.rowwise(lambda: 1.0, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["run", "vjp"])
+def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str) -> None:
+    kernel = sg.rowwise(layer_norm, device="cpu")
+    arrays = [np.ones((3, 40)), np.ones(40), np.ones(40)]
+    kernel.run(*arrays) if kind == "run" else kernel.vjp(*arrays, np.ones((3, 40)))
+    for dispatch in kernel._launch().dispatches:
+        verify(dispatch.kernel)
+    if tint_available():
+        assert check_with_tint(kernel.modules) == [None] * len(kernel.modules)
