@@ -22,6 +22,7 @@ from symgrad.expr.derivatives.strips import Checkpoint, lengths_of_strips, requi
 from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_regions, regions
+from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
@@ -280,17 +281,25 @@ def simplified(
         InputError: for a constant of the user's that the dtype cannot hold.
     """
     _require_range(graph, roots, options.dtype)
+    found = _cheapest(graph, roots, options, regroup)
+    verify(*found)
+    return found
+
+
+def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
+    """The operations that computing these roots takes in a kernel."""
+    return operations(*_cheapest(graph, roots, options, True))
+
+
+def _cheapest(
+    graph: Graph, roots: Sequence[int], options: Options, regroup: bool
+) -> tuple[Graph, list[int]]:
     with watch.stage("simplify"):
         found = _lowered(graph, roots, options, regroup)
         if options.simplify != "real":
             return found
         kept = _lowered(graph, roots, replace(options, simplify=True), regroup)
     return min(found, kept, key=lambda made: flops(*made))
-
-
-def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
-    """The operations that computing these roots takes in a kernel."""
-    return operations(*simplified(graph, roots, options))
 
 
 def _lowered(

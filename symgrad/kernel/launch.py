@@ -16,7 +16,6 @@ from symgrad.kernel.execute import POISON, execute
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.split import Turns
 from symgrad.kernel.statements import BOUND, Buffer, For, If, Scope
-from symgrad.kernel.verify import verify
 
 Program = Callable[[Any], Kernel]
 """What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
@@ -69,13 +68,8 @@ class Dispatch:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The kernel, which is verified when it is written, and written once for all launches."""
-        return _kernels.get((self.program, self.target), self._written)
-
-    def _written(self) -> Kernel:
-        kernel = self.program(self.target)
-        verify(kernel)
-        return kernel
+        """The kernel, which is written once for all launches."""
+        return _kernels.get((self.program, self.target), lambda: self.program(self.target))
 
     def __reduce__(self) -> Any:
         known = self.program, self.target, self.arrays, self.count, self.groups, self.arguments

@@ -1,4 +1,4 @@
-"""The invariants of a kernel of the language, checked: between stages, and by tests."""
+"""The invariants of a kernel of the language, checked before it is printed, and by tests."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from symgrad.kernel.statements import (
     StoreRow,
     lane_sum,
     results_of,
+    wide_lane_sum,
 )
 from symgrad.kernel.uniform import diverges, varying
 from symgrad.kernel.vectors import vector_of
@@ -42,7 +43,9 @@ class _Check:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
         self.varying = varying(kernel, memory=True)
         self.buffers = set(map(id, kernel.buffers))
-        self.known = {*kernel.given, *kernel.lengths.values()}
+        self.kinds = [node[0].result for node in self.nodes]
+        constants = (i for i, node in enumerate(self.nodes) if node[0].constant)
+        self.known = {*kernel.given, *kernel.lengths.values(), *constants}
         """The values that are known at the place that is looked at."""
         self.loops: dict[int, For] = {}
         """The loops by their counters."""
@@ -53,11 +56,31 @@ class _Check:
         """The faults within a scope, at whose end some values are needed."""
         outside = set(self.known)
         for item in scope.items:
+            if isinstance(item, int) and self._is_sound(scope, item):
+                self.known.add(item)
+                continue
             yield from self._item(scope, item)
             yield from self._inner(item, uniform)
             self.known.update(results_of(item))
         yield from self._unknown(ends, "the end of a scope")
         self.known = outside
+
+    def _is_around(self, scope: Scope, i: int) -> bool:
+        """Whether there is an equal node in a scope around."""
+        around, node = scope.parent, self.nodes[i]
+        while around is not None and node not in around.index:
+            around = around.parent
+        return around is not None
+
+    def _is_sound(self, scope: Scope, i: int) -> bool:
+        """Whether an operation has no fault, found quickly; of some kinds it is not told."""
+        op, *args = self.nodes[i]
+        if type(op) is not Op or op in (lane_sum, wide_lane_sum) or self._is_around(scope, i):
+            return False
+        if not self.known.issuperset(args) or self.kernel.home.get(i) is not scope:
+            return False
+        kinds = "".join([self.kinds[a] for a in args])
+        return op.signature.startswith(kinds + "->") and not (op.commutative and args[0] > args[1])
 
     def _item(self, scope: Scope, item: int | Statement) -> Iterator[str]:
         shown = self.shown(item)
@@ -108,7 +131,7 @@ class _Check:
         )
 
     def _is_known(self, i: int) -> bool:
-        return i in self.known or self.nodes[i][0].constant
+        return i in self.known
 
     # what it is ----------------------------------------------------------------------------------
 

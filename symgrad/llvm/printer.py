@@ -11,6 +11,7 @@ from typing import Final
 from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import For, everything
+from symgrad.kernel.verify import verify
 from symgrad.llvm.arrangement import Arrangement, Part
 from symgrad.llvm.definitions import INLINED, closure, definitions
 from symgrad.llvm.instruction import Shape
@@ -64,6 +65,7 @@ def print_kernel(
     a register, if a block has several. What is long is compiled ``thorough``-ly, or,
     with ``quick``, in the quickest way even if it has loops.
     """
+    verify(kernel)
     return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
 
 

@@ -15,6 +15,7 @@ from symgrad.kernel.split import TURNS, Split, split
 from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.uses import Uses
+from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style
@@ -56,6 +57,7 @@ def print_kernel(
     kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
     """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
+    verify(kernel)
     found = split(kernel)
     kernels = list(dict.fromkeys(found.kernels))
     names = _names_of_buffers(kernels)
