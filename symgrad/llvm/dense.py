@@ -100,5 +100,4 @@ def _bound(program: Callable[[Target], Kernel], arrays: Sequence[np.ndarray]) ->
 def _compiled(program: Callable[[Target], Kernel]) -> Function:
     kernel, shape = program(InStep(1)), host().shape("float64", False, False)
     functions = definitions_for("accurate", shape.dtype)
-    kind = f"void (*)({', '.join(['void *'] * (len(kernel.buffers) + 1))})"
-    return Function(lambda _: print_kernel(kernel, functions, shape), kind)
+    return Function(lambda _: print_kernel(kernel, functions, shape))

@@ -100,11 +100,7 @@ class Program:
         if found is None:
             with self._lock:
                 start = time.perf_counter()
-                bound = len(self._columns) + len(self._tables) + 2
-                arrays = ", ".join(["void *"] * bound)
-                loop = ", int64_t, int64_t, bool" if batch else ""
-                found = Function(self._writer(batch), f"void (*)({arrays}{loop})")
-                self._compiled[batch] = found
+                found = self._compiled[batch] = Function(self._writer(batch))
                 self.seconds += time.perf_counter() - start
         return found
 
@@ -173,7 +169,7 @@ class Program:
         stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
-            return partial(call, NULL, 0, count, stream)
+            return partial(call, NULL, 0, count, stream, count, 0)
         return partial(self._run_batch, call, function.scratch, count, threads, stream)
 
     def _run_batch(
@@ -185,14 +181,14 @@ class Program:
         whole = count - count % lanes
 
         def work(first: int, end: int) -> None:
-            call(scratch(), first, end, stream)
+            call(scratch(), first, end, stream, count, 0)
 
         if threads == 1:
-            call(scratch(), 0, whole, stream)
+            work(0, whole)
         else:
             share_out(work, whole, lanes, threads)
         if whole < count:
-            call(scratch(), count - lanes, count, False)
+            call(scratch(), count - lanes, count, False, count, 0)
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """Fewer points than a vector has lanes, as a block of their own: the last one fills it."""

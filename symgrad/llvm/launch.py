@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from symgrad.kernel.language import Kernel
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.statements import BOUND
-from symgrad.kernel.uses import Uses
 from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.pointers import NULL, address
@@ -39,30 +38,44 @@ class Compiled:
         bound = [b for b in kernel.buffers if b.space in BOUND]
         self._tables = {b.name: np.array(b.data, dtype) for b in bound if b.data is not None}
         self._names = [b.name for b in bound]
-        uses = Uses(kernel).counts
-        self._asks = kernel.count in uses or kernel.groups in uses
-        """Whether it is told how many invocations and groups there are."""
-        words = ["uint32_t"] * (2 * self._asks + len(kernel.arguments))
-        taken = ", ".join(["void *"] * (len(bound) + 1) + ["int64_t", "int64_t", "bool", *words])
         write = partial(print_kernel, kernel, definitions_for(math, dtype), shape, vector)
-        self.function = Function(lambda thorough: write(thorough=thorough), f"void (*)({taken})")
+        self.function = Function(write)
         self._shared = any(b.atomic for b in bound)
 
-    def caller(self, dispatch: Dispatch, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
-        """A call that runs a dispatch, whose ``arrays`` are those of its buffers."""
-        given = dict(zip((b.name for b, _ in dispatch.bound), arrays, strict=True)) | self._tables
-        addresses = [_address(given[name]) for name in self._names]
-        groups = dispatch.number_of_groups
-        words = [dispatch.count, groups] * self._asks + dispatch.words
-        call, scratch, cells = self.function.call, self.function.scratch, groups * self.width
+    def planned(self, dispatch: Dispatch) -> Planned:
+        """What runs a dispatch, on arrays by their names."""
+        groups, names = dispatch.number_of_groups, dict(dispatch.arrays)
+        words = dispatch.count, groups, *dispatch.words
+        weight = groups * self.width * dispatch.operations
+        threads = 1 if self._shared else worth(weight, self.width)
+        bound = [self._tables[b] if b in self._tables else names[b] for b in self._names]
+        return Planned(self.function, bound, words, groups * self.width, self.width, threads)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A dispatch with all that does not change from call to call."""
+
+    function: Function
+    bound: Sequence[str | np.ndarray]
+    """Names of arrays, and constants."""
+    words: tuple[int, ...]
+    cells: int
+    width: int
+    threads: int
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run it on these arrays."""
+        addresses = [_address(arrays[b] if isinstance(b, str) else b) for b in self.bound]
+        call, scratch, words = self.function.call, self.function.scratch, self.words
 
         def some(first: int, end: int) -> None:
             call(*addresses, scratch(), first, end, False, *words)
 
-        threads = 1 if self._shared else worth(cells * dispatch.operations, self.width)
-        if threads == 1:
-            return partial(some, 0, cells)
-        return partial(share_out, some, cells, self.width, threads)
+        if self.threads == 1:
+            some(0, self.cells)
+        else:
+            share_out(some, self.cells, self.width, self.threads)
 
 
 _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
@@ -75,8 +88,11 @@ class Launched:
         start = time.perf_counter()
         launch.verify()
         self.launch, self.dtype = launch, np.dtype(dtype)
-        self._dispatches = [
-            (d, self._kernel(d, math, dtype)) for d in launch.dispatches if d.number_of_groups
+        self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
+        self._made = [(a.name, a.dtype(dtype), a.shape) for a in (*launch.outputs, *launch.scratch)]
+        self._outputs = [a.name for a in launch.outputs]
+        self._plan = [
+            self._kernel(d, math, dtype).planned(d) for d in launch.dispatches if d.number_of_groups
         ]
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
@@ -88,18 +104,15 @@ class Launched:
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """The outputs, as fresh arrays; inputs have the shapes that the launch says."""
-        launch = self.launch
-        arrays = {
-            a.name: np.ascontiguousarray(x, a.dtype(self.dtype))
-            for a, x in zip(launch.inputs, inputs, strict=True)
-        }
-        for a in launch.inputs:
-            assert arrays[a.name].size == a.size, f"{a.name} has other than {a.size} numbers"
-        for a in (*launch.outputs, *launch.scratch):
-            arrays[a.name] = POOL.empty(a.shape, a.dtype(self.dtype))
-        for dispatch, compiled in self._dispatches:
-            compiled.caller(dispatch, [arrays[name] for _, name in dispatch.bound])()
-        return [arrays[a.name] for a in launch.outputs]
+        arrays: dict[str, np.ndarray] = {}
+        for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
+            assert x.size == size, f"{name} has other than {size} numbers"
+            arrays[name] = np.ascontiguousarray(x, dtype)
+        for name, dtype, shape in self._made:
+            arrays[name] = POOL.empty(shape, dtype)
+        for planned in self._plan:
+            planned.run(arrays)
+        return [arrays[name] for name in self._outputs]
 
 
 def _address(array: np.ndarray) -> Any:

@@ -200,8 +200,7 @@ class _Steps:
         with watch.stage("emit"):
             kernel = iterate_program(iteration, InStep(shape.lanes, block=BLOCK, carried=carried))
         write = partial(print_kernel, kernel, functions, shape, None, quick=True)
-        kind = f"void (*)({', '.join(['void *'] * 4)}, int64_t, int64_t, bool, uint32_t, uint32_t)"
-        self._function = Function(write, kind)
+        self._function = Function(write)
         self.workspace = self._function.workspace
         """How many bytes of scratch memory a call needs."""
 
@@ -209,7 +208,7 @@ class _Steps:
         self, own: Any, shared: Any, states: Any, room: Any, count: int, steps: int, rows: int
     ) -> None:
         """Change the states of so many problems; arrays are addresses."""
-        self._function.call(own, shared, states, room, 0, count, False, steps, rows)
+        self._function.call(own, shared, states, room, 0, count, False, count, 0, steps, rows)
 
 
 def _operations(iteration: Iteration) -> int:

@@ -28,9 +28,8 @@ class MatrixSteps:
     ) -> None:
         with watch.stage("emit"):
             kernel = normal_program(iteration, InStep(shape.lanes))
-        kind = "void (*)(void *, void *, void *, void *, void *, int64_t, int64_t, bool, int32_t, "
         write = partial(print_kernel, kernel, functions, shape, None)
-        self._function = Function(write, f"{kind}int32_t)")
+        self._function = Function(write)
         self.workspace = self._function.workspace
         """How many bytes of scratch memory a call needs."""
 

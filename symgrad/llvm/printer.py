@@ -32,7 +32,7 @@ SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
 longer to compile, and need more registers for what is known."""
 
-_BATCH: Final = ("ptr %workspace", "i64 %first", "i64 %end", "i1 %stream")
+_BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
 
 
 def block_of(kernel: Kernel, vector: Shape) -> Shape:
@@ -58,10 +58,10 @@ def print_kernel(
     """The module whose function ``run`` does a kernel, which is written for whole groups.
 
     For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
-    workspace, first, end, stream)`` does those from ``first`` to ``end``, whole blocks of them.
-    ``stream`` says that results are aligned to vectors and are to go past the cache. If the kernel
-    asks how many invocations or groups there are, ``count`` and ``groups`` follow, and then its
-    arguments. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
+    workspace, first, end, stream, count, groups)`` does those from ``first`` to ``end``, whole
+    blocks of them. ``stream`` says that results are aligned to vectors and are to go past the
+    cache; there are ``count`` invocations to do, and so many ``groups``. The kernel's arguments
+    follow. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
     a register, if a block has several. What is long is compiled ``thorough``-ly, or,
     with ``quick``, in the quickest way even if it has loops.
     """
@@ -84,7 +84,8 @@ class _Module:
         """The whole text."""
         a = self.arrangement
         lines = [*self._parts(), *(self._batch() if self.shape.lanes > 1 else self._point())]
-        return module([*self._definitions(), *lines], a.rooms.size, self._effort, self._hot)
+        text = [*self._definitions(), *lines]
+        return module(text, self._parameters, a.rooms.size, self._effort, self._hot)
 
     @property
     def _effort(self) -> int:
@@ -122,13 +123,15 @@ class _Module:
         return ControlFlow(self.arrangement, self.calls, names, self.vector)
 
     @property
-    def _buffers(self) -> list[str]:
-        return [f"ptr %{self.arrangement.names[b]}" for b in self.arrangement.bound]
+    def _parameters(self) -> list[str]:
+        a = self.arrangement
+        buffers = [f"ptr %{a.names[b]}" for b in a.bound]
+        given = [f"i32 %{name}" for name in self.kernel.arguments.values()]
+        return [*buffers, "ptr %workspace", *(_BATCH if self.shape.lanes > 1 else ()), *given]
 
-    def _head(self, *given: str) -> list[str]:
-        parameters = ", ".join([*self._buffers, *given])
+    def _head(self) -> list[str]:
         return [
-            f"define void @run({parameters}) #0 {{",
+            f"define void @run({', '.join(self._parameters)}) #0 {{",
             "entry:",
             *self.arrangement.rooms.addresses(),
         ]
@@ -152,7 +155,7 @@ class _Module:
         flow = self._flow()
         flow.scope(self.kernel.main)
         return [
-            *self._head("ptr %workspace", *self.arrangement.counts),
+            *self._head(),
             *flow.write.lines,
             "  ret void",
             "}",
@@ -167,7 +170,7 @@ class _Module:
         flow.scope(self.kernel.main)
         self._finish(flow)
         return [
-            *self._head(*_BATCH, *self.arrangement.counts),
+            *self._head(),
             "  %any = icmp slt i64 %first, %end",
             "  br i1 %any, label %block, label %done",
             "block:",

@@ -40,12 +40,12 @@ class Function:
     ``write`` gives its source, to be compiled quickly or thoroughly; both give the same bits.
     """
 
-    def __init__(self, write: Callable[[bool], Source], kind: str) -> None:
+    def __init__(self, write: Callable[[bool], Source]) -> None:
         with watch.stage("emit"):
             source = write(False)
         self.workspace = source.workspace
         """How many bytes of scratch memory a call needs."""
-        self._write, self._kind = write, kind
+        self._write, self._kind = write, source.kind
         self._spent, self._due = 0.0, source.hot
         self._job: Job | None = None
         self._lock, self._local = threading.Lock(), threading.local()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 LONG = 2_000
 """Operations from which a kernel is cut into functions, and compiled quickly at first."""
@@ -30,18 +31,28 @@ MOST_THOROUGH = 50_000
 class Source:
     """A module of LLVM; ``effort`` is the compiler's level of optimisation.
 
-    ``workspace`` is how many bytes of scratch memory one call of its function needs. After ``hot``
-    seconds of running it pays to write and compile it thoroughly.
+    ``kind`` is the type of its function in C. ``workspace`` is how many bytes of scratch memory one
+    call of it needs. After ``hot`` seconds of running it pays to write and compile it thoroughly.
     """
 
     text: str
+    kind: str
     workspace: int
     effort: int
     hot: float = math.inf
 
 
-def module(lines: Iterable[str], workspace: int, effort: int, hot: float = math.inf) -> Source:
-    """The whole text of a module with these functions, and ``workspace`` bytes to work in.
+TYPES: Final = {"ptr": "void *", "i64": "int64_t", "i1": "bool", "i32": "uint32_t"}
+"""The types of parameters in C."""
+
+
+def module(
+    lines: Iterable[str], parameters: Sequence[str], workspace: int, effort: int,
+    hot: float = math.inf,
+) -> Source:  # fmt: skip
+    """The whole text of a module, and ``workspace`` bytes to work in.
+
+    Its functions are in ``lines``; the one that is called takes such ``parameters``.
 
     Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
     """
@@ -51,4 +62,5 @@ def module(lines: Iterable[str], workspace: int, effort: int, hot: float = math.
         '"prefer-vector-width"="512" }',
         "!0 = !{i32 1}",
     ])  # fmt: skip
-    return Source(text + "\n", workspace, effort, hot)
+    kind = f"void (*)({', '.join(TYPES[p.split()[0]] for p in parameters)})"
+    return Source(text + "\n", kind, workspace, effort, hot)

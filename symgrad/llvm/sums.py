@@ -77,9 +77,7 @@ class Sums:
         """How many rows a piece has."""
         inputs = self.dtype.itemsize * reduction.columns
         self._weight = weight_of(reduction.graph) + inputs
-        tables = ", ".join(["void *"] * (4 + bool(reduction.lookups) + 2 * len(reduction.lookups)))
-        kind = f"void (*)({tables}, int64_t, int64_t, bool, int32_t, int32_t)"
-        self._function = Function(self._source, kind)
+        self._function = Function(self._source)
         self.seconds = time.perf_counter() - start
 
     def _source(self, thorough: bool) -> Source:

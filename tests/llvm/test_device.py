@@ -19,7 +19,7 @@ from symgrad.llvm.source import Source
 from .running import run
 from .test_emit import ONE, chain
 
-SOURCE = Source("define void @run(ptr %x) { ret void }\n", 0, 0)
+SOURCE = Source("define void @run(ptr %x) { ret void }\n", "void (*)(void *)", 0, 0)
 
 
 @pytest.fixture

@@ -37,10 +37,7 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def function(made: Computation) -> Function:
     """One of a computation at a point."""
-    return Function(
-        lambda thorough: emitted(made, ONE, thorough),
-        "void (*)(void *, void *, void *, void *)",
-    )
+    return Function(lambda thorough: emitted(made, ONE, thorough))
 
 
 class Called:
