@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from symgrad.errors import InputError
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
-from symgrad.tensor.kernel import TensorKernel
-from symgrad.tensor.products import Epilogues, Products
+from symgrad.tensor.kernel import Shape, TensorKernel
+from symgrad.tensor.products import Products
+from symgrad.tensor.steps import Epilogues
+
+
+class LayerKernel(TensorKernel):
+    """A kernel of a layer, which can keep what its activation is of for the gradients.
+
+    Otherwise ``vjp`` computes that again, and never writes it to memory. Where the cotangent is
+    known only later, as in a network of several layers, keeping it saves a product of matrices.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> layer = sg.linear(sg.tanh, device="cpu")
+        >>> X, W, b = np.ones((2, 3)), np.ones((4, 3)), np.zeros(4)
+        >>> y, kept = layer.run(X, W, b, keep=True)
+        >>> kept.tolist() == (X @ W.T).tolist()
+        True
+        >>> y, (dX, dW, db) = layer.vjp(X, W, b, np.ones((2, 4)), kept=kept)
+        >>> dX.shape
+        (2, 3)
+    """
+
+    def run(self, *arrays: Any, keep: bool = False) -> Any:
+        """The result for these arrays; to ``keep`` what the activation is of gives that as well.
+
+        Raises:
+            InputError: for shapes that do not go together, naming the argument.
+            InputTypeError: for what holds no real numbers, or is on another device.
+        """
+        if not keep:
+            return super().run(*arrays)
+        return tuple(self._call("keep", arrays, self.arguments))
+
+    __call__ = run
+
+    def vjp(self, *arrays: Any, kept: Any = None) -> tuple[Any, Any]:
+        """The result and the gradients, as of any `TensorKernel`, from what was ``kept`` or not.
+
+        Raises:
+            InputError, InputTypeError: as ``run`` does.
+        """
+        if kept is None:
+            return super().vjp(*arrays)
+        names = *self.arguments, "cotangent", "kept"
+        result, *gradients = self._call("kept", (*arrays, kept), names)
+        return result, tuple(gradients)
+
+    def _require(self, kind: str, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the results, of which what is kept has that of the first."""
+        results = super()._require(kind, shapes)
+        if kind == "kept" and shapes[-1] != results[0]:
+            raise InputError(f"kept has shape {shapes[-1]}, the result {results[0]}")
+        return results
 
 
 def gemm_bias(
     activation: Activation | None = None, *, bias: bool = True, device: DeviceChoice = None,
     math: Any = "accurate", dtype: Any = "float32",
-) -> TensorKernel:  # fmt: skip
+) -> LayerKernel:  # fmt: skip
     """The kernel of ``f(A B + bias)``, whose ``vjp`` gives the gradients of A, B and bias.
 
     ``run(A, B, bias)`` takes A (.., M, K), B (.., K, N), whose batches broadcast as NumPy's do, and
@@ -42,7 +96,7 @@ def gemm_bias(
 def linear(
     activation: Activation | None = None, *, bias: bool = True, device: DeviceChoice = None,
     math: Any = "accurate", dtype: Any = "float32",
-) -> TensorKernel:  # fmt: skip
+) -> LayerKernel:  # fmt: skip
     """The kernel of a layer, ``f(X Wᵀ + b)``, whose ``vjp`` gives the gradients of X, W and b.
 
     ``run(X, W, b)`` takes X (.., in), W (out, in) and b (out,), and gives (.., out).
@@ -65,12 +119,16 @@ def linear(
 def _kernel(
     name: str, arguments: tuple[str, ...], transposed: bool, activation: Activation | None,
     bias: bool, device: DeviceChoice, math: Any, dtype: Any,
-) -> TensorKernel:  # fmt: skip
+) -> LayerKernel:  # fmt: skip
     options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
     require_options(options)
     epilogues = Epilogues(
-        epilogue(activation, options, bias), epilogue(activation, options, bias, gradient=True),
-        epilogue(None, options, False), activation is None,
-    )  # fmt: skip
+        run=epilogue(activation, options, bias),
+        keep=epilogue(activation, options, bias, kept=True),
+        vjp=epilogue(activation, options, bias, gradient=True),
+        kept=epilogue(activation, options, bias=False, gradient=True),
+        none=epilogue(None, options, bias=False),
+        identity=activation is None,
+    )
     work = Products(name, arguments if bias else arguments[:2], transposed, epilogues)
-    return TensorKernel(work, options, device)
+    return LayerKernel(work, options, device)

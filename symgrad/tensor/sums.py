@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
 from symgrad.kernel.programs.epilogue import ColumnsProgram
-from symgrad.kernel.target import InGroups
-
-WIDTH: Final = 256
-"""Invocations of a group of kernels that do an element each."""
+from symgrad.tensor.dispatches import each_of
 
 CHUNK: Final = 64
 """Rows up to which the sums of columns are made in one go."""
-
-
-def for_elements(traits: Target) -> Target:
-    """What kernels are written for that do an element each."""
-    return replace(traits, width=WIDTH, grid=True) if isinstance(traits, InGroups) else traits
 
 
 def sums_of(table: str, rows: int, n: int, each: int, out: str, traits: Target) -> Dispatch:
     """The sums of every so many rows of n numbers: chunks, the last of which may be shorter."""
     numbers = ("n", n), ("rows", rows), ("each", each)
     arrays, chunks = (("table", table), ("sums", out)), max(1, -(-rows // each))
-    return Dispatch(ColumnsProgram(), for_elements(traits), arrays, chunks * n, 0, numbers)
+    return each_of(ColumnsProgram(), traits, arrays, chunks * n, numbers)
 
 
 def column_sums(

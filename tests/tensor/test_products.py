@@ -237,3 +237,32 @@ def test_a_kernel_pickles_and_moves() -> None:
     copy = pickle.loads(pickle.dumps(kernel))
     assert np.array_equal(copy.run(*arrays), expected)
     np.testing.assert_allclose(copy.to("gpu").run(*arrays), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["none", "gelu_tanh"])
+def test_what_the_activation_is_of_can_be_kept(name: str, device: DeviceChoice) -> None:
+    rng = np.random.default_rng(6)
+    f, of = ACTIVATIONS[name]
+    a, b, bias, g = (drawn(rng, s) for s in ((2, 9, 7), (7, 12), (12,), (2, 9, 12)))
+    kernel = sg.gemm_bias(f, device=device)
+    result, kept = kernel.run(a, b, bias, keep=True)
+    assert max(errors([result, kept], [of(a @ b + bias)[0], a @ b + bias])) <= 2e-6
+    again, gradients = kernel.vjp(a, b, bias, g, kept=kept)
+    assert max(errors([again, *gradients], wanted(a, b, bias, g, of))) <= BOUND["float32"]
+    with pytest.raises(sg.InputError, match=r"kept has shape \(2,\)"):
+        kernel.vjp(a, b, bias, g, kept=np.ones(2))
+
+
+def test_gradients_from_what_was_kept_need_a_product_less() -> None:
+    kernel = sg.linear(sg.gelu, device="cpu")
+    arrays = np.ones((64, 32)), np.ones((48, 32)), np.ones(48), np.ones((64, 48))
+    kernel.vjp(*arrays)
+    products = kernel.stats.flops
+    kernel.vjp(*arrays, kept=np.ones((64, 48)))
+    assert kernel.stats.flops < 0.8 * products
+    empty = np.ones((0, 32)), np.ones((48, 32)), np.ones(48)
+    result, kept = kernel.run(*empty, keep=True)
+    assert result.shape == kept.shape == (0, 48)
+    _, (_, dw, _) = kernel.vjp(*empty, result, kept=kept)
+    assert not dw.any()
