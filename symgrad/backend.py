@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.kernel.language import Target
@@ -25,6 +27,7 @@ from symgrad.wgsl import dispatch as wgsl
 from symgrad.wgsl import launch as wgsl_launch
 from symgrad.wgsl import loop as wgsl_loop
 from symgrad.wgsl import reduce_dispatch as wgsl_sums
+from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.matrix import fits
@@ -37,6 +40,9 @@ CACHED_LOOPS: Final = 16
 
 CACHED_LAUNCHES: Final = 256
 """Most compiled launches that are cached."""
+
+FLOATS: Final = np.dtype(np.float32), np.dtype(np.float64)
+"""What the CPU computes in."""
 
 LARGEST_CACHED: Final = 2**12
 """Nodes of the largest computation whose program for the CPU is cached."""
@@ -84,6 +90,18 @@ class Backend(Protocol):
     @property
     def memory(self) -> tuple[int, int, int | None]:
         """Bytes of its memory in use, bytes that are kept to be used again, and at most in all."""
+        ...
+
+    def array(self, values: np.ndarray) -> Any:
+        """A copy of floats, in a dtype that it computes in, where programs take arrays as they are.
+
+        The host's are NumPy's, a GPU's `DeviceArray`s; what is bound to a program is one or the
+        other.
+        """
+        ...
+
+    def wait(self) -> None:
+        """Wait until all has been computed that was started on such arrays."""
         ...
 
     def free(self) -> int:
@@ -150,6 +168,13 @@ class Cpu:
         idle = POOL.idle
         return POOL.nbytes - idle, idle, None
 
+    def array(self, values: np.ndarray) -> np.ndarray:
+        """On the host: see `Backend`."""
+        return np.array(values, values.dtype if values.dtype in FLOATS else self.dtype)
+
+    def wait(self) -> None:
+        """Whatever was started has been computed."""
+
     def free(self) -> int:
         """Give back what results took: see `Backend`."""
         idle = POOL.idle
@@ -212,6 +237,17 @@ class Wgpu:
         if gpu is None:
             return 0, 0, None
         return gpu.pool.live, gpu.pool.idle + gpu.transfers.nbytes, gpu.pool.limit
+
+    def array(self, values: np.ndarray) -> DeviceArray:
+        """In the memory of the GPU: see `Backend`."""
+        return DeviceArray.from_numpy(self.owner, values)
+
+    def wait(self) -> None:
+        """Everything that was queued: see `Backend`."""
+        owner = self.owner
+        owner.check()
+        with owner.guard:
+            owner.wait()
 
     def free(self) -> int:
         """Give back what arrays took, once all is done that was queued: see `Backend`."""

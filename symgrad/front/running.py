@@ -98,9 +98,6 @@ class Running:
             self._copy(program.run(points), batch, rooms)
             return out
         flat = [room.reshape(len(points), -1) for (room,) in rooms]
-        if not self._backend.on_host:
-            program.run_into(points, flat)
-            return out
         call = program.bind(points, flat)
         call()
         self._keep(arrays, points, out, call)

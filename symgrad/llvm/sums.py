@@ -90,9 +90,9 @@ class Sums:
         """parameters (n,), rows (N, columns), C-contiguous -> the sums (results,) in float64."""
         return self.run_with_tables(parameters, rows)[0]
 
-    def bind(self, rows: np.ndarray) -> BoundSums:
-        """The sums over these rows, for any parameters."""
-        return BoundSums(self, rows)
+    def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
+        """The sums over these rows, for any parameters, and any tables that they look up."""
+        return BoundSums(self, rows, indices)
 
     def run_with_tables(
         self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None = None,
@@ -215,10 +215,16 @@ class _Pass:
 class BoundSums:
     """A reduction and its rows. If they are few, each thread has what it works in at hand."""
 
-    def __init__(self, sums: Sums, rows: np.ndarray) -> None:
-        self.sums, self.rows = sums, rows
+    def __init__(self, sums: Sums, rows: np.ndarray, indices: np.ndarray | None) -> None:
+        self.sums, self.rows, self.indices = sums, rows, indices
         self._alone = sums.threads(len(rows)) == 1
         self._local = threading.local()
+
+    def run_with_tables(
+        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        return self.sums.run_with_tables(parameters, self.rows, self.indices, tables)
 
     def run(self, parameters: np.ndarray) -> np.ndarray:
         """parameters (n,) -> the sums (results,) in float64."""

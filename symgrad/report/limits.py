@@ -15,7 +15,6 @@ from symgrad.backend import backend_of
 from symgrad.kernel.stats import flops
 from symgrad.pipeline import VALUES, DTypeName, Options, Shaders, build
 from symgrad.targets import Device
-from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.bandwidth import copying
 
 LEAST_SECONDS: Final = 0.01
@@ -98,27 +97,15 @@ def _repeated(
     cost = flops(computation.graph, ids)
     backend, shaders = backend_of(device), Shaders(computation, options, "limits")
     program = backend.program(shaders)
-    if not backend.on_host:
-        return _on_gpu(program, (count, width)), cost
-    rooms = [np.ones((count, width), dtype) for _ in range(2)]
-    call = program.bind(rooms[0], rooms[1:])
-    return lambda turns: _again(call, turns), cost
-
-
-def _on_gpu(program: Any, shape: tuple[int, int]) -> Callable[[int], None]:
-    """What runs a program on arrays of its own, and waits for it."""
-    x, y = (DeviceArray.empty(program.gpu, shape) for _ in range(2))
+    x, y = (backend.array(np.ones((count, width), dtype)) for _ in range(2))
+    call = program.bind(x, [y])
 
     def run(turns: int) -> None:
-        _again(lambda: program.run_on_device(x, [y]), turns)
-        program.gpu.wait()
+        for _ in range(turns):
+            call()
+        backend.wait()
 
-    return run
-
-
-def _again(call: Callable[[], Any], turns: int) -> None:
-    for _ in range(turns):
-        call()
+    return run, cost
 
 
 def _seconds(run: Callable[[int], None]) -> float:

@@ -134,9 +134,6 @@ class RowsKernel(PartsKernel):
         owner = open_gpu(self.device.index)
         return Rows(owner, self._pattern, table.numbers, table.indices)
 
-    def _on_host(self, table: Table) -> Table:
-        return super()._on_host(table) if self._stays(table) else table
-
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
@@ -164,9 +161,6 @@ class RowsKernel(PartsKernel):
             used = points.flat[list(self._traced.read)]
             parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
             there.compute(self._sums, parameters, computed, rows.start)
-            return results
-        if not backend_of(self.device).on_host:
-            self._sums.run_into(points[rows], computed)
             return results
         rooms = threading.local()
 

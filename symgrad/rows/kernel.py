@@ -110,11 +110,12 @@ class DataKernel(RowProgram):
         table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
         try:
             resident = self._resident(table)
-            table = self._on_host(table)
         except DeviceMemoryError:
             if self._traced.gathers or not isinstance(table.numbers, np.ndarray):
                 raise
             resident, table = None, replace(table, numbers=table.numbers.copy())
+        if resident is not None:  # it has the numbers
+            table = replace(table, numbers=table.numbers[:0].copy())
 
         def run(*params: Any) -> Any:
             flat = self._flat(*params)
@@ -271,16 +272,8 @@ class DataKernel(RowProgram):
         return Totals(sums, tuple(lines), table.weight)
 
     def _resident(self, table: Table) -> Any:
-        """The table where it is needed; None if it stays where it is, for there are indices."""
-        if not self._traced.gathers:
-            return self._sums.bind(table.numbers)
-        on_host = backend_of(self.device).on_host
-        return None if on_host else self._sums.bind(table.numbers, table.indices)
-
-    def _on_host(self, table: Table) -> Table:
-        """What a bound kernel keeps of a table: a GPU has its own numbers."""
-        on_host = backend_of(self.device).on_host
-        return table if on_host else replace(table, numbers=table.numbers[:0].copy())
+        """The table where it is needed; None if it stays where it is."""
+        return self._sums.bind(table.numbers, table.indices if self._traced.gathers else None)
 
     def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The parameters that are the same for all rows, and the tables of the others."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,23 @@ class Program:
             with self.gpu.transfers.upload() as up, self.gpu.transfers.download() as down:
                 run = self._in_turn(points, results, up, down)
                 in_pieces(batch, self._step(STREAMED, row), WORKGROUP, run)
+
+    def bind(self, points: Any, results: Sequence[Any]) -> Callable[[], Any]:
+        """A call that computes these points into these arrays, all here or all there, every time.
+
+        Those that are there it does not wait for.
+        """
+        there = isinstance(points, DeviceArray)
+        return partial(self.run_on_device if there else self.run_into, points, results)
+
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, k) what is computed of points, of which ``fill`` makes ``step``."""
+        count = len(results[0])
+        for start in range(0, count, step):
+            some = slice(start, min(start + step, count))
+            self.run_into(fill(some), [result[some] for result in results])
 
     def _in_turn(
         self, points: np.ndarray, results: Sequence[np.ndarray], *transfers: Any
