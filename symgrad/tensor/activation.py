@@ -18,12 +18,17 @@ Activation = Callable[[Any], Any]
 
 
 def epilogue(
-    f: Activation | None, options: Options, bias: bool, kept: bool = False, gradient: bool = False
+    f: Activation | None,
+    options: Options,
+    bias: bool,
+    kept: bool = False,
+    gradient: bool = False,
+    summed: str = "",
 ) -> Epilogue:
     """What is made of a sum: ``result`` = f(sum + bias).
 
     Where it is asked for: what f is of, ``kept``, and ``slope``, which is the ``gradient`` of the
-    result times the derivative of f.
+    result times the derivative of f; it is not, if the gradient itself is ``summed``.
 
     Raises:
         InputTypeError: if f is no function. TraceError: if it does not return one number.
@@ -36,9 +41,9 @@ def epilogue(
         before = v[0] + v[1] if bias else v[0]
         return before if f is None else f(before), before
 
-    kind = "activation", kept, gradient
+    kind = "activation", kept, gradient and summed != "gradient"
     found = build(made, len(names), Derivation(kind, partial(_wanted, *kind[1:])), options, names)
-    return Epilogue(found.computation, ("bias",))
+    return Epilogue(found.computation, ("bias",), summed)
 
 
 def _wanted(kept: bool, gradient: bool, traced: Trace) -> Sequence[Wanted]:

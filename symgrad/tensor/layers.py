@@ -122,10 +122,11 @@ def _kernel(
 ) -> LayerKernel:  # fmt: skip
     options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
     require_options(options)
+    summed = "" if not bias else "gradient" if activation is None else "slope"
     epilogues = Epilogues(
         run=epilogue(activation, options, bias),
         keep=epilogue(activation, options, bias, kept=True),
-        vjp=epilogue(activation, options, bias, gradient=True),
+        vjp=epilogue(activation, options, bias, gradient=True, summed=summed),
         kept=epilogue(activation, options, bias=False, gradient=True),
         none=epilogue(None, options, bias=False),
         identity=activation is None,

@@ -126,7 +126,7 @@ class OnHost:
         found = self._finished(given)
         if self.kind in ("run", "keep"):
             return found
-        result, slope = found
+        result, slope = found if len(found) > 1 else (*found, others[0])
         return [result, *self._gradients(a, b, slope), *[_over_rows(slope) for _ in biases]]
 
     def _finished(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -91,19 +91,27 @@ class Steps:
         self._forward(self._bound() | {"kept": "kept"})
 
     def _vjp(self) -> None:
-        if self.work.epilogues.identity:
-            self._product(self.a, self.b, self.p, self.work.epilogues.run, self._bound())
-            self._backward("cotangent")
-            return
-        slope = self._room("slope", self.size)
-        self._forward(self._bound() | {"gradient": "cotangent", "slope": slope})
-        self._backward(slope)
+        """Where columns of the slope can be summed as it is made, they are."""
+        e, p, slope, bound = self.work.epilogues, self.p, "cotangent", self._bound()
+        tiles, splits = chosen(p.m, p.n, p.k, p.batch)
+        sums, epilogue = None, e.vjp if self._has_bias or not e.identity else e.run
+        if not e.identity:
+            slope = self._room("slope", self.size)
+            bound["slope"] = slope
+        if "gradient" in epilogue.computation.graph.names:
+            bound["gradient"] = "cotangent"
+        if self._has_bias and splits == 1:
+            rows = p.batch * -(-p.m // tiles.rows)
+            sums = self._room("sums", rows * p.n), rows
+            bound["sums"] = "sums"
+        self._product(self.a, self.b, p, epilogue, bound)
+        self._backward(slope, sums or (slope, p.batch * p.m))
 
     def _from_kept(self) -> None:
         slope = self._room("slope", self.size)
         arrays = {"parts": "kept", "gradient": "cotangent", "result": "result", "slope": slope}
         self._finish(FinishProgram(self.work.epilogues.kept), arrays, self.p)
-        self._backward(slope)
+        self._backward(slope, (slope, self.p.batch * self.p.m))
 
     @property
     def size(self) -> int:
@@ -121,15 +129,14 @@ class Steps:
     def _forward(self, bound: dict[str, str]) -> None:
         self._product(self.a, self.b, self.p, self.work.epilogues.of(self.kind), bound)
 
-    def _backward(self, slope: str) -> None:
-        """The gradients of all arguments."""
+    def _backward(self, slope: str, sums: tuple[str, int]) -> None:
+        """The gradients of all arguments; that of the bias is the sum of so many rows."""
         arguments = self.inputs[: len(self.work.arguments)]
         outputs = [Array(f"d_{a.name}", a.shape) for a in arguments]
         self.outputs += outputs
         self._gradients(slope)
         if self._has_bias:
-            rows = self.p.batch * self.p.m
-            dispatches, scratch = column_sums(slope, rows, self.p.n, outputs[2].name, InGroups())
+            dispatches, scratch = column_sums(*sums, self.p.n, outputs[2].name, InGroups())
             self.dispatches += dispatches
             self.scratch += scratch
 
@@ -194,7 +201,7 @@ class Steps:
         self.dispatches.append(dispatch)
         if splits > 1:
             arrays = {"parts": parts["result"]} | bound
-            self._finish(FinishProgram(epilogue, splits), arrays, p)
+            self._finish(FinishProgram(replace(epilogue, summed=""), splits), arrays, p)
 
     def _operand(self, matrix: Matrix, beside: int, depth: int) -> Operand:
         """How an operand is read: a single row, or column, is both."""

@@ -70,6 +70,35 @@ def test_products_of_any_size_and_layout(tiles: Tiles, a: bool, b: bool, quads: 
         np.testing.assert_allclose(outputs["slope"], slope, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("tiles", SMALL, ids=str)
+@pytest.mark.parametrize("size", [(32, 16, 8), (20, 12, 20), (5, 7, 3)], ids=str)
+@pytest.mark.parametrize("summed", ["slope", "gradient"])
+def test_columns_of_a_tile_are_summed(
+    tiles: Tiles, size: tuple[int, int, int], summed: str
+) -> None:
+    rng = np.random.default_rng(4)
+    m, n, k = size
+    down = -(-m // tiles.rows)
+    of = epilogue(sg.tanh, Options("gemm"), bias=True, gradient=True, summed=summed)
+    edges = bool(m % tiles.rows or n % tiles.columns)
+    operands = Operand(True, False), Operand(False, False)
+    program = MatmulProgram(tiles, *operands, of, k % tiles.depth > 0, edges, n % 4 == 0)
+    kernel = program(program.target)
+    verify(kernel)
+    given = words(tiles, size, operands, 1)
+    arrays = {
+        "a": rng.normal(size=(2, m, k)), "b": rng.normal(size=(k, n)), "bias": np.zeros(n),
+        "gradient": rng.normal(size=(2, m, n)), "sums": np.full((2, down, n), np.nan),
+        "result": np.zeros((2, m, n)), "slope": np.zeros((2, m, n)),
+    }  # fmt: skip
+    if summed == "gradient":
+        del arrays["slope"]
+    execute(kernel, arrays, 1, groups=given["total"], arguments=given)
+    rows = arrays[summed]
+    wanted = [rows[:, d * tiles.rows : (d + 1) * tiles.rows].sum(1) for d in range(down)]
+    np.testing.assert_allclose(arrays["sums"], np.stack(wanted, 1), rtol=1e-10, atol=1e-12)
+
+
 def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
     rng = np.random.default_rng(2)
     tiles, operands, splits = SMALL[0], (Operand(True, False), Operand(False, False)), 3

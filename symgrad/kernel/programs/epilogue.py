@@ -23,11 +23,13 @@ class Epilogue:
     """A computation of each element of a result, whose first input is a sum.
 
     Its other inputs are buffers with a number for each element, or, ``by_column``, for each column;
-    its outputs, of a number each, are buffers too.
+    its outputs, of a number each, are buffers too. If one of either is to be ``summed``, programs
+    of tiles write what each column of a tile of it sums up to, to the buffer ``sums``.
     """
 
     computation: Computation
     by_column: tuple[str, ...] = ()
+    summed: str = ""
 
 
 class Written:
@@ -42,6 +44,7 @@ class Written:
         self.by_column = [n for n in names if n in epilogue.by_column]
         self.by_element = [n for n in names if n not in epilogue.by_column]
         self.writes = [k.buffer(o.name, "write", vector=vector) for o in self.outputs]
+        self.summed = epilogue.summed
         self.nodes = {
             self.graph.names[node[1]]: i
             for i, node in enumerate(self.graph.nodes) if node[0] is INPUT
@@ -64,31 +67,38 @@ class Written:
             for c in range(FOUR)
         ]
 
-    def one(self, place: int, total: int, columns: Mapping[str, int]) -> None:
-        """Write what is made of a sum to a place."""
+    def one(self, place: int, total: int, columns: Mapping[str, int]) -> list[int]:
+        """Write what is made of a sum to a place; what is to be summed of it, if anything is."""
         loaded = {n: self.k.load(self.reads[n], place) for n in self.by_element}
-        self._store([place], [self._values(total, loaded | dict(columns))])
+        return self._put([place], [total], [loaded | dict(columns)])
 
-    def four(self, four: int, totals: Sequence[int], columns: Sequence[Mapping[str, int]]) -> None:
-        """Write what is made of four sums to a four of places."""
+    def four(
+        self, four: int, totals: Sequence[int], columns: Sequence[Mapping[str, int]]
+    ) -> list[int]:
+        """The same for four sums, and a four of places."""
         places = [self.k.offset(four, FOUR, c) for c in range(FOUR)]
         loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
-        made = [
-            self._values(total, {n: loaded[n][c] for n in loaded} | dict(columns[c]))
-            for c, total in enumerate(totals)
-        ]
-        self._store(places, made)
+        inputs = [{n: loaded[n][c] for n in loaded} | dict(columns[c]) for c in range(FOUR)]
+        return self._put(places, totals, inputs)
+
+    def _put(
+        self, places: Sequence[int], totals: Sequence[int], inputs: Sequence[Mapping[str, int]]
+    ) -> list[int]:
+        """Write what is made of some sums to places; what is to be summed of it."""
+        made = [self._values(t, i) for t, i in zip(totals, inputs, strict=True)]
+        for n, buffer in enumerate(self.writes):
+            for place, values in zip(places, made, strict=True):
+                self.k.store(buffer, place, values[n])
+        names = [o.name for o in self.outputs]
+        if self.summed in names:
+            return [values[names.index(self.summed)] for values in made]
+        return [i[self.summed] for i in inputs] if self.summed else []
 
     def _values(self, total: int, inputs: Mapping[str, int]) -> list[int]:
         """What all buffers get."""
         first = self.graph.names[0]
         known = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
         return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], known)
-
-    def _store(self, places: Sequence[int], values: Sequence[Sequence[int]]) -> None:
-        for n, buffer in enumerate(self.writes):
-            for place, made in zip(places, values, strict=True):
-                self.k.store(buffer, place, made[n])
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,11 @@ class FinishProgram:
         start = w.plus(w.times(matrix, w.times(size, w.number(self.parts))), within)
         parts = [w.plus(start, w.times(size, w.number(p))) for p in range(self.parts)]
         total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p) for p in parts])
-        k.when(w.below(k.cell, k.count), lambda: written.one(place, total, columns))
+
+        def put() -> None:
+            written.one(place, total, columns)
+
+        k.when(w.below(k.cell, k.count), put)
         return k
 
 

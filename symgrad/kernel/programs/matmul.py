@@ -16,6 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.programs.epilogue import FOUR, Epilogue, Written
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.words import Words
 
@@ -331,8 +332,11 @@ class _Matmul:
 
     def _put_block(self, puts: Sequence[int], values: Sequence[int]) -> None:
         for c, put in enumerate(puts):
-            for j in range(FOUR):
-                self.k.store(self.tile, self.k.offset(put, FOUR, j), values[FOUR * c + j])
+            self._put_four(put, values[FOUR * c : FOUR * c + FOUR])
+
+    def _put_four(self, put: int, values: Sequence[int]) -> None:
+        for j, value in enumerate(values):
+            self.k.store(self.tile, self.k.offset(put, FOUR, j), value)
 
     # products ------------------------------------------------------------------------------------
 
@@ -401,12 +405,65 @@ class _Matmul:
         first = w.over(self.first[1], w.number(FOUR))
         fours = [w.plus(first, w.plus(self.x, w.number(q * t.x))) for q in range(t.across // FOUR)]
         shared = [self.written.columns_of_four(four, n) for four in fours]
+        columns = [[self.k.constant(0.0)] * FOUR for _ in fours]
         for r in range(t.down):
             row = self._row(r)
             before = w.plus(w.times(self.result, self.g["m"]), row)
             for q, four in enumerate(fours):
                 start = r * t.across + q * FOUR
-                self._four(row, before, four, sums[start : start + FOUR], shared[q])
+                made = self._four(row, before, four, sums[start : start + FOUR], shared[q])
+                if made:
+                    columns[q] = [
+                        self.k.add(ops.add, a, b) for a, b in zip(columns[q], made, strict=True)
+                    ]
+        if self.written.summed:
+            self._sum_columns(columns)
+
+    def _sum_columns(self, columns: Sequence[Sequence[int]]) -> None:
+        """Write the sums of the tile's columns, of which the invocation has some rows' share."""
+        k, w, t = self.k, self.w, self.tiles
+        sums = k.buffer("sums", "write", vector=FOUR if self.p.quads else 1)
+        for q, four in enumerate(columns):
+            among = w.plus(w.times(self.y, w.number(t.columns // FOUR)), self.x)
+            self._put_four(k.shifted(among, q * t.x), four)
+        k.barrier()
+        mine = w.least(k.local, w.number(t.columns // FOUR - 1))
+
+        def add(y: int, totals: Sequence[int]) -> Sequence[int]:
+            four = self._fetched(w.plus(w.times(y, w.number(t.columns // FOUR)), mine))
+            return [k.add(ops.add, a, b) for a, b in zip(totals, four, strict=True)]
+
+        totals, _ = k.loop(w.number(0), w.number(t.y), [k.constant(0.0)] * FOUR, add)
+        down = w.over(self.first[0], w.number(t.rows))
+        tiles = w.ceiling(self.g["m"], w.number(t.rows))
+        row = w.plus(w.times(self.result, tiles), down)
+        four = w.plus(w.over(self.first[1], w.number(FOUR)), mine)
+        first = w.below(k.local, w.number(t.columns // FOUR))
+        inside = [first, self.exists] if self.p.edges else [first]
+        self._store_sums(sums, row, four, totals, inside)
+
+    def _store_sums(
+        self, sums: Buffer, row: int, four: int, totals: Sequence[int], inside: Sequence[int]
+    ) -> None:
+        """Write the sums of four columns, or of as many as there are."""
+        k, w, n = self.k, self.w, self.g["n"]
+        if self.p.quads:
+            fours = w.over(n, w.number(FOUR))
+            place = w.plus(w.times(row, fours), four)
+
+            def put() -> None:
+                for c, total in enumerate(totals):
+                    k.store(sums, k.offset(place, FOUR, c), total)
+
+            k.when(self._all([*inside, w.below(four, fours)]), put)
+            return
+        for c, total in enumerate(totals):
+            column = w.plus(w.times(four, w.number(FOUR)), w.number(c))
+            place = w.plus(w.times(row, n), column)
+            k.when(
+                self._all([*inside, w.below(column, n)]),
+                lambda place=place, total=total: k.store(sums, place, total),
+            )
 
     def _row(self, r: int) -> int:
         """The row of the result that is the invocation's row number r."""
@@ -417,33 +474,42 @@ class _Matmul:
     def _four(
         self, row: int, before: int, four: int, sums: Sequence[int],
         shared: Sequence[dict[str, int]],
-    ) -> None:  # fmt: skip
-        """Four results, or as many of them as there are; so many rows are before theirs."""
+    ) -> list[int]:  # fmt: skip
+        """Four results, or as many of them as there are; so many rows are before theirs.
+
+        What is to be summed of them.
+        """
         w, n = self.w, self.g["n"]
         here = self._inside(row)
         if self.p.quads:
             fours = w.over(n, w.number(FOUR))
             place = w.plus(w.times(before, fours), four)
-            self._when(
+            return self._where(
                 here and [*here, w.below(four, fours)],
                 lambda: self.written.four(place, sums, shared),
             )
-            return
+        found: list[int] = []
         for c in range(FOUR):
             column = w.plus(w.times(four, w.number(FOUR)), w.number(c))
             place = w.plus(w.times(before, n), column)
-            self._when(
+            found += self._where(
                 [*here, w.below(column, n)],
                 lambda place=place, c=c: self.written.one(place, sums[c], shared[c]),
             )
+        return found
 
     def _inside(self, row: int) -> list[int]:
         """What says that a row is there, if it may not be."""
         return [self.exists, self.w.below(row, self.g["m"])] if self.p.edges else []
 
-    def _when(self, conditions: Sequence[int], body: Callable[[], None]) -> None:
-        """Do what is to be done where all conditions hold."""
+    def _where(self, conditions: Sequence[int], body: Callable[[], list[int]]) -> list[int]:
+        """Do what is to be done where all conditions hold; what that gives, or zeros."""
         if not conditions:
-            body()
-            return
-        self.k.when(reduce(lambda a, b: self.k.add(ops.logical_and, a, b), conditions), body)
+            return body()
+        many = 0 if not self.written.summed else FOUR if self.p.quads else 1
+        zeros = [self.k.constant(0.0)] * many
+        return self.k.choose(self._all(conditions), body, lambda: zeros)
+
+    def _all(self, conditions: Sequence[int]) -> int:
+        """Whether all hold."""
+        return reduce(lambda a, b: self.k.add(ops.logical_and, a, b), conditions)
