@@ -8,7 +8,8 @@ from typing import Final
 
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
-from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram, Operand
+from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.programs.tiles import Operand
 from symgrad.kernel.target import InGroups
 from symgrad.tensor.dispatches import MOST, each_of
 from symgrad.tensor.shapes import Batch, Problem, Shape, chosen, groups_of

@@ -11,7 +11,8 @@ from tint import check_with_tint, tint_available
 import symgrad as sg
 from symgrad.kernel.execute import execute
 from symgrad.kernel.programs.epilogue import ColumnsProgram, Epilogue, FinishProgram
-from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram, Operand, Tiles
+from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.programs.tiles import Operand, Tiles
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions

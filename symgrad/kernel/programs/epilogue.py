@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.words import Words
-
-FOUR: Final = 4
-"""Numbers that are read, and written, together."""
 
 
 @dataclass(frozen=True)
