@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -135,6 +135,13 @@ class _Product:
             return graph.add(ops.neg, self.node)
         return graph.add(ops.mul, graph.constant(self.number), self.node)
 
+    def whole(self, graph: Graph) -> int:
+        """The node of the value itself."""
+        factor = self.factor(graph)
+        if self.core < 0 or graph.value(factor) == 1.0:
+            return factor if self.core < 0 else self.core
+        return graph.add(ops.mul, self.core, factor)
+
     def negative(self) -> _Product:
         """What it is with the other sign."""
         return replace(self, number=-self.number)
@@ -158,27 +165,57 @@ def _products(
     would overflow; and so does a constant out of the ordinary.
     """
     found: dict[int, _Product] = {}
+
+    def part(i: int) -> _Product:
+        return found.get(i) or _part(graph, i, fixed)
+
     for i in _only_in_products(graph, roots, whole, fixed):
         op, *args = graph.nodes[i]
-        parts = [found.get(a) or _part(graph, a, fixed) for a in args]
-        made = parts[0].times(parts[1], graph) if op is ops.mul else parts[0].negative()
+        if op is ops.mul:
+            made = part(args[0]).times(part(args[1]), graph)
+        elif op is ops.neg:
+            made = part(args[0]).negative()
+        else:
+            made = _selected(graph, args, part)
         found[i] = made if _ORDINARY < abs(made.number) < 1.0 / _ORDINARY else _Product(i)
     return found
+
+
+def _selected(graph: Graph, args: Sequence[int], part: Callable[[int], _Product]) -> _Product:
+    """A value, or 0 instead: without its constant factor, which 0 has as well.
+
+    What else no row changes stays, for it may be infinite.
+    """
+    condition, *sides = args
+    taken = next(n for n, i in enumerate(sides) if graph.value(i) != 0.0)
+    value = part(sides[taken])
+    sides[taken] = replace(value, number=1.0).whole(graph)
+    return _Product(graph.add(ops.where, condition, *sides), value.number)
 
 
 def _only_in_products(
     graph: Graph, roots: Sequence[int], whole: Sequence[int], fixed: set[int]
 ) -> list[int]:
-    """The products that rows change, of which only others of them are made; arguments first."""
+    """The products that rows change, of which only others of them are made; arguments first.
+
+    So are choices between a product and 0.
+    """
     found: list[int] = []
     needed = set(whole)
     for i in reversed(reachable(graph, roots)):
         op, *args = graph.nodes[i]
-        if op in (ops.mul, ops.neg) and i not in fixed and i not in needed:
+        if i not in fixed and i not in needed and (op in (ops.mul, ops.neg) or _or_0(graph, i)):
             found.append(i)
-        elif op.arity:
+            args = args[:1] if op is ops.where else ()
+        if op.arity:
             needed.update(args)
     return found[::-1]
+
+
+def _or_0(graph: Graph, i: int) -> bool:
+    """Whether a node is a choice between a value and 0."""
+    op, *args = graph.nodes[i]
+    return op is ops.where and [graph.value(a) == 0.0 for a in args[1:]].count(True) == 1
 
 
 def _part(graph: Graph, i: int, fixed: set[int]) -> _Product:

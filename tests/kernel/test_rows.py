@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 
+import symgrad as sg
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.chosen import CASES, cases
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.stage import hoisted
+from symgrad.kernel.statements import If
 from symgrad.kernel.summing import Summing
 from symgrad.kernel.target import InStep
 from symgrad.kernel.verify import verify
@@ -65,3 +68,53 @@ def test_what_is_kept_for_results_of_few_factors_fits_the_cache() -> None:
     factors = whole // InStep(LANES).block
     assert kept(4 * factors) == [4 * factors]
     assert kept(4 * factors - 1) == []
+
+
+# results of cases -------------------------------------------------------------------------------
+
+CLUSTERS, SIZE = 9, 5
+
+
+def nearest(p: Any, r: Any) -> Any:
+    """The squared distance to the nearest of some points."""
+    x = np.array([r[c] for c in range(SIZE)])
+    return np.min(np.sum((x - p) ** 2, axis=1))
+
+
+def slopes_of(p: np.ndarray, v: np.ndarray, rows: np.ndarray) -> tuple[Any, Any, Any]:
+    """Its sum over rows, the gradient, and the Hessian times v, by hand; ties are shared."""
+    squares = np.sum((rows[:, None] - p) ** 2, axis=2)
+    share = squares == squares.min(axis=1, keepdims=True)
+    share = share / share.sum(axis=1, keepdims=True)
+    gradient = -2 * np.einsum("nk,nkj->kj", share, rows[:, None] - p)
+    return squares.min(axis=1).sum(), gradient, 2 * share.sum(axis=0)[:, None] * v
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [1, 6, 301])
+def test_rows_add_to_the_results_of_their_case(dtype: Any, count: int) -> None:
+    draw = np.random.default_rng(3)
+    rows = draw.normal(size=(count, SIZE))
+    p, v = draw.normal(size=(CLUSTERS, SIZE)), draw.normal(size=(CLUSTERS, SIZE))
+    rows[0], p[0], p[1] = np.full((3, SIZE), [[9.0], [8.0], [10.0]])  # two are as near
+    p[5] = 1e200 if dtype == "float64" else 1e30  # nobody's, and its square is infinite
+    kernel = sg.fused_hvp((CLUSTERS, SIZE), nearest, row=SIZE, device="cpu", dtype=dtype)
+    rtol = 1e-12 if dtype == "float64" else 2e-5
+    with np.errstate(over="ignore"):
+        want = slopes_of(p, v, rows)
+    for a, b in zip(kernel.run(p, v, rows), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
+
+
+def test_a_case_is_looked_at_only_by_rows_that_are_in_it() -> None:
+    kernel = sg.fused_hvp((CLUSTERS, SIZE), nearest, row=SIZE, device="cpu")
+    reduction = kernel._traced.reduction
+    roots = dict(enumerate(i for o in reduction.summed for i in o.nodes))
+    found = cases(reduction.graph, roots, ())
+    assert [len(case.values) for case in found] == [2 * SIZE] * CLUSTERS
+    assert all(case.needed for case in found)
+    program = rows_program(reduction, InStep(LANES))
+    verify(program)
+    assert sum(isinstance(item, If) for _, item in program.items()) == CLUSTERS
+    few = {c: roots[c] for case in found[: CASES - 1] for c in case.values}
+    assert not cases(reduction.graph, few, ())

@@ -82,6 +82,28 @@ def test_results_that_differ_by_what_no_row_changes_have_one_core() -> None:
     assert stages(made).each == [loss]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_constants_leave_choices_between_a_value_and_zero(first: bool) -> None:
+    def chosen(p: Any, r: Any) -> Any:
+        sides = [-(3.0 * r[1]), 0.0]
+        return sg.where(r[0] > 0, *(sides if first else sides[::-1]))
+
+    made = hoisted(reduction(chosen))
+    (inner,) = made.outputs[0].nodes
+    op, _, *values = made.graph.nodes[inner]
+    assert op is ops.where
+    assert sorted(made.graph.nodes[i][0].name for i in values) == ["const", "input"]
+    assert made.graph.value(made.factors[0]) == -3.0
+    rows = np.array([[1.0, 2.0], [-1.0, 7.0]])
+    want = -6.0 if first else -21.0
+    assert reduce_rows(made, np.full(6, 0.5), rows)[0] == pytest.approx(want, rel=1e-15)
+
+
+def test_what_may_be_infinite_stays_in_choices() -> None:
+    made = hoisted(reduction(lambda p, r: sg.where(r[0] > 0, p[0] * r[1], 0.0)))
+    assert reduce_rows(made, np.full(6, np.inf), np.array([[-1.0, 1.0]]))[0] == 0.0
+
+
 def test_scaled_data_stay_scaled() -> None:
     """(x/s)**2 exp(-(x/s)**2) for x and s near 1e25, whose squares overflow."""
     before = reduction(lambda p, r: ((r[0] / p[0]) * np.exp(-((r[0] / p[0]) ** 2)) - r[1]) ** 2)

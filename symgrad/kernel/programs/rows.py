@@ -14,6 +14,7 @@ from symgrad.kernel.lower import Adding, Value, inline
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
 from symgrad.kernel.programs.added import Added, added_to
+from symgrad.kernel.programs.chosen import Case, cases
 from symgrad.kernel.programs.lookup import Lines
 from symgrad.kernel.stage import stages
 from symgrad.kernel.statements import Buffer, wide_mul
@@ -259,18 +260,38 @@ class _InMemory(_Sums):
     def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
         """Add what a row contributes to sums in memory, and keep its factors there."""
         k, factors = self.k, self.products.kept
-        singly = [c for c in self.others if c not in self.homes]
-        roots = [self.roots[c] for c in singly]
-        inside, values = self.contributed(t, [*roots, *factors])
+        singly = {c: self.roots[c] for c in self.others if c not in self.homes}
+        chosen = cases(self.graph, singly, [*factors, *self.ends])
+        for case in chosen:
+            for c in case.values:
+                del singly[c]
+        more = dict.fromkeys(i for case in chosen for i in (case.condition, *case.needed))
+        inside, values = self.contributed(t, [*singly.values(), *factors, *more])
         for c, v in zip(singly, values, strict=False):
             old = k.load(self.added, k.word(c))
             k.store(self.added, k.word(c), self.target.kept(k, inside, k.add(ops.add, old, v), old))
+        known = dict(zip(more, values[len(singly) + len(factors) :], strict=True))
+        for case in chosen:
+            self._add_case(case, inside, known)
         if self.kept:
             row = k.add(ops.word_sub, t, first)
-            for c, v in enumerate(values[len(roots) :]):
+            for c, v in enumerate(values[len(singly) : len(singly) + len(factors)]):
                 kept = self.target.kept(k, inside, v, k.constant(0.0))
                 k.store(self.kept, k.offset(row, len(factors), c), kept)
         return ()
+
+    def _add_case(self, case: Case, inside: int, known: Mapping[int, int]) -> None:
+        """Add what a row contributes in a case to sums in memory."""
+        k, condition = self.k, known[case.condition]
+        if not case.holds:
+            condition = k.add(ops.logical_not, condition)
+
+        def add() -> None:
+            values = inline(k, self.graph, [*case.values.values()], known, self._parameter)
+            for c, v in zip(case.values, values, strict=True):
+                k.store(self.added, k.word(c), v, add=True)
+
+        k.when(k.add(ops.logical_and, inside, condition), add)
 
     def _add_products(self, results: Sequence[int], rows: int) -> None:
         """Add up results of so many rows whose factors have been kept."""
