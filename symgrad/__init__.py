@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
     from symgrad.tensor.rowwise import rowwise
-    from symgrad.tensor.scans import selective_scan
+    from symgrad.tensor.scans import associative_scan, selective_scan
     from symgrad.wgsl.array import DeviceArray
 
 __version__ = "0.1.0"
@@ -152,6 +152,7 @@ __all__ = [
     "TracedArray",
     "UnsupportedError",
     "array",
+    "associative_scan",
     "betaln",
     "check",
     "cond",
@@ -248,7 +249,7 @@ _LATER = {
     "symgrad.targets": "Device device_array devices",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
-    "symgrad.tensor.scans": "selective_scan",
+    "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
     "symgrad.wgsl.array": "DeviceArray",
 }

@@ -12,6 +12,7 @@ import pytest
 import symgrad as sg
 from symgrad import targets
 from symgrad.backend import Backend, backend_of
+from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel, Target
@@ -237,3 +238,16 @@ def test_turns_and_costs_are_those_of_the_sizes(name: str) -> None:
     few, many = (shares(target, n).dispatches[0] for n in (64 * 3, 64 * 3 * 100))
     assert few.turns < 20 and 100 * 64 // target.width <= many.turns < 150 * 64 // target.width
     assert many.operations > 5 * few.operations
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_is_compiled_outlasts_what_was_written(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that is written again has other buffers, of the same names."""
+    device = backend(name)
+    target = device.traits("float32")
+    device.launch(shares(target, 50, factor=4.0), OPTIONS)
+    monkeypatch.setattr("symgrad.kernel.launch._kernels", Once(1))
+    (found,) = device.launch(shares(target, 70, factor=4.0), OPTIONS).run(numbers(70))
+    np.testing.assert_allclose(found.sum(), 0.25, rtol=1e-6)

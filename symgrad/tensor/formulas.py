@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.formula import Formula
@@ -27,25 +28,28 @@ class Formulas:
 
     def value(self) -> Formula:
         """The results by the arguments."""
-        return self._built(self.names, ("value",), _values)
+        return self.derived("value", (), _values)
 
     def reverse(self, wrt: Sequence[str], results: int = 1) -> Formula:
         """The cotangents of some arguments, by the arguments and a cotangent of each result."""
         places = tuple(map(self.names.index, wrt))
-        names = (*self.names, *(f"cotangent{n}" for n in range(results)))
+        more = [f"cotangent{n}" for n in range(results)]
         kind = "reverse", len(self.names), places
-        return self._built(names, kind, partial(_cotangents, len(self.names), places))
+        return self.derived(kind, more, partial(_cotangents, len(self.names), places))
 
-    def _built(
-        self, names: Sequence[str], kind: tuple[Any, ...], derive: Callable[[Trace], list[int]]
+    def derived(
+        self, kind: Hashable, more: Sequence[str], derive: Callable[[Trace], list[int]]
     ) -> Formula:
-        """A formula of arguments of these names, some of which only derivatives need."""
+        """What is derived of a trace that has ``more`` inputs behind the arguments.
+
+        Derivations of the same ``kind`` derive the same of the same trace.
+        """
         function, known = self.function, len(self.names)
-        wanted = partial(_wanted, derive)
-        derivation = Derivation(("formula", *kind), wanted)
+        derivation = Derivation(("formula", kind), partial(_wanted, derive))
+        names = [*self.names, *more]
         built = build(
-            lambda v: function(*v[:known]), len(names), derivation, self.options, list(names)
-        )
+            lambda v: function(*v[:known]), len(names), derivation, self.options, names
+        )  # fmt: skip
         return Formula(built.computation)
 
 
@@ -58,7 +62,14 @@ def _values(traced: Trace) -> list[int]:
 
 
 def _cotangents(known: int, places: Sequence[int], traced: Trace) -> list[int]:
-    graph, inputs = traced.graph, traced.inputs
-    given = dict(zip(traced.outputs, inputs[known:], strict=True))
-    found = vjp(graph, given, [inputs[n] for n in places])
+    given, wrt = traced.inputs[known:], [traced.inputs[n] for n in places]
+    return cotangents(traced, given, wrt)
+
+
+def cotangents(traced: Trace, given: Sequence[int], wrt: Sequence[int]) -> list[int]:
+    """The cotangents of some nodes for those of the outputs, several of which may be one node."""
+    graph, seeds = traced.graph, dict[int, int]()
+    for y, g in zip(traced.outputs, given, strict=True):
+        seeds[y] = graph.add(ops.add, seeds[y], g) if y in seeds else g
+    found = vjp(graph, seeds, wrt)
     return [graph.constant(0.0) if i is None else i for i in found]

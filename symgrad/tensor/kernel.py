@@ -129,7 +129,7 @@ class TensorKernel:
     def _begin(self) -> None:
         """Make what belongs to this process."""
         self._runners: Once[Any, Runner] = Once(CACHED_SHAPES)
-        self._last: tuple[str, tuple[Shape, ...]] | None = None
+        self._last: tuple[Work, str, tuple[Shape, ...]] | None = None
 
     # running -------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class TensorKernel:
             InputError: for shapes that do not go together, naming the argument.
             InputTypeError: for what holds no real numbers, or is on another device.
         """
-        return _single(self._call("run", arrays, self._work.arguments))
+        return _single(self._call("run", arrays, self._work_of(len(arrays))))
 
     __call__ = run
 
@@ -153,24 +153,29 @@ class TensorKernel:
         Raises:
             InputError, InputTypeError: as ``run`` does.
         """
-        cotangents = self._work.cotangents
-        found = self._call("vjp", arrays, (*self._work.arguments, *cotangents))
-        many = len(cotangents)
+        work = self._work_of(len(arrays) // 2)
+        found = self._call("vjp", arrays, work)
+        many = len(work.cotangents)
         return _single(found[:many]), tuple(found[many:])
 
-    def _call(self, kind: str, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    def _work_of(self, count: int) -> Work:
+        """What is done with so many arrays, where there may be more or fewer of them."""
+        return self._work
+
+    def _call(self, kind: str, given: Sequence[Any], work: Work) -> list[Any]:
         """The arrays that a kind of call gives."""
+        names = [*work.arguments, *(work.cotangents if kind == "vjp" else ())]
         if len(given) != len(names):
             raise InputError(
                 f"{self.name} takes {len(names)} arrays, {', '.join(names)}; there are {len(given)}"
             )
         arrays = self._arrays(given, names)
         shapes = tuple(tuple(a.shape) for a in arrays)
-        self._require(kind, shapes)
-        self._last = kind, shapes
+        _require(work, shapes)
+        self._last = work, kind, shapes
         if all(map(math.prod, shapes)):
-            return self._runner(kind, shapes).run(*arrays)
-        return self._empty(kind, arrays)
+            return self._runner(work, kind, shapes).run(*arrays)
+        return self._empty(work, kind, arrays)
 
     def _arrays(self, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """The arrays as kernels take them: all on the device if one is."""
@@ -192,25 +197,16 @@ class TensorKernel:
             found.append(a)
         return found
 
-    def _require(self, kind: str, shapes: Sequence[Shape]) -> list[Shape]:
-        """The shapes of the results, which those of their cotangents are too."""
-        many = len(self._work.arguments)
-        results = self._work.results(shapes[:many])
-        for name, shape, result in zip(self._work.cotangents, shapes[many:], results, strict=False):
-            if tuple(shape) != result:
-                raise InputError(f"the {name} has shape {tuple(shape)}, the result {result}")
-        return results
-
-    def _runner(self, kind: str, shapes: Sequence[Shape]) -> Runner:
+    def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
         backend = backend_of(self.device)
-        make = partial(self._work.runner, kind, shapes, backend, self._options)
+        make = partial(work.runner, kind, shapes, backend, self._options)
         return self._runners.get((kind, shapes, backend.owner), make)
 
-    def _empty(self, kind: str, arrays: Sequence[Any]) -> list[Any]:
+    def _empty(self, work: Work, kind: str, arrays: Sequence[Any]) -> list[Any]:
         """The results where an array has no elements: on the host, where nothing is bound."""
         hosted = [a.numpy() if isinstance(a, DeviceArray) else a for a in arrays]
         shapes = tuple(a.shape for a in hosted)
-        found = self.to("cpu")._runner(kind, shapes).run(*hosted)
+        found = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
         owner = backend_of(self.device).owner
         if owner is None or not any(isinstance(a, DeviceArray) for a in arrays):
             return found
@@ -260,16 +256,16 @@ class TensorKernel:
         launch = self._launch()
         flops = sum(d.operations * d.number_of_groups * d.target.width for d in launch.dispatches)
         numbers = sum(a.size for a in (*launch.inputs, *launch.outputs))
-        kind, shapes = self._last_call()
-        seconds = getattr(self._runner(kind, shapes), "seconds", None)
+        seconds = getattr(self._runner(*self._last_call()), "seconds", None)
         made = {} if seconds is None else {"compile": seconds}
         return TensorStats(flops, numbers * self.dtype.itemsize, len(launch.dispatches), made)
 
     def _launch(self) -> Launch:
         """What the last call runs on a GPU."""
-        return self._work.launch(*self._last_call(), InGroups())
+        work, kind, shapes = self._last_call()
+        return work.launch(kind, shapes, InGroups())
 
-    def _last_call(self) -> tuple[str, tuple[Shape, ...]]:
+    def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
         if self._last is None:
             raise InputError(
                 f"what {self.name} runs depends on the shapes of its arrays: call run or vjp first"
@@ -305,3 +301,13 @@ class TensorKernel:
 def _single(found: Sequence[Any]) -> Any:
     """The results as they are returned."""
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _require(work: Work, shapes: Sequence[Shape]) -> None:
+    """Refuse shapes that do not go together; a cotangent has the shape of its result."""
+    many = len(work.arguments)
+    for name, shape, result in zip(
+        work.cotangents, shapes[many:], work.results(shapes[:many]), strict=False
+    ):
+        if tuple(shape) != result:
+            raise InputError(f"the {name} has shape {tuple(shape)}, the result {result}")

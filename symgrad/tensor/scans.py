@@ -1,15 +1,61 @@
-"""The verbs of scans: `selective_scan`."""
+"""The verbs of scans: `associative_scan` and `selective_scan`."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
+from symgrad.tensor.associative import AssociativeScan, ScanKernel
 from symgrad.tensor.discretize import Discretization
 from symgrad.tensor.kernel import TensorKernel
+from symgrad.tensor.recipes import Combine, Recipes
 from symgrad.tensor.selective import SelectiveScan
+
+
+def associative_scan(
+    combine: Combine, *, axis: int = -1, reverse: bool = False, device: DeviceChoice = None,
+    math: Any = "accurate", dtype: Any = "float32",
+) -> ScanKernel:  # fmt: skip
+    """The kernel of a scan by an associative operation: ``y[0] = x[0], y[t] = f(y[t - 1], x[t])``.
+
+    ``combine(a, b)`` is any function that can be traced, such as ``np.add``, ``np.multiply``,
+    ``np.maximum`` or ``np.logaddexp``, of which the scans are the cumulative sum, product, maximum
+    and log-sum-exp. Elements may be tuples: ``run(x0, x1)`` has ``combine`` take and return tuples
+    of two numbers, and gives two arrays. All arrays have one shape, (.., length), or with
+    ``axis=-2`` (.., length, k). A ``reverse`` scan begins at the last element. ``vjp`` takes a
+    cotangent of each result behind the arrays; the gradient is derived, and is a scan itself.
+
+    Sequences are done in parts, which are put together in a fixed order: ``combine`` has to be
+    associative but for rounding, and need not commute.
+
+    Raises:
+        InputError: for another axis, or what is no function; of ``run`` and ``vjp``, for arrays of
+            different shapes.
+        TraceError: of these, if ``combine`` cannot be traced, or returns more or fewer numbers.
+        DeviceError: for float64 on a GPU.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> sg.associative_scan(np.add, device="cpu").run([1.0, 2.0, 3.0]).tolist()
+        [1.0, 3.0, 6.0]
+        >>> line = lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1])  # g after f, of slope and value
+        >>> both = sg.associative_scan(line, device="cpu")
+        >>> both.run([0.5, 0.5, 0.5], [1.0, 1.0, 1.0])[1].tolist()
+        [1.0, 1.5, 1.75]
+        >>> (y, _), (dslope, dvalue) = both.vjp([0.5] * 3, [1.0] * 3, [0.0] * 3, [0.0, 0.0, 1.0])
+        >>> dvalue.tolist()
+        [0.25, 0.5, 1.0]
+    """
+    if not callable(combine):
+        raise InputTypeError(f"combine={combine!r}: use a function of two elements such as np.add")
+    if axis not in (-1, -2):
+        raise InputError(f"axis={axis!r}: use -1 for arrays (.., length), -2 for (.., length, k)")
+    options = Options("associative_scan", math=math, dtype=dtype_name(dtype), comments=False)
+    require_options(options)
+    work = AssociativeScan(Recipes(combine, 1, bool(reverse), options), axis)
+    return ScanKernel(work, options, device)
 
 
 def selective_scan(

@@ -14,7 +14,7 @@ from symgrad.errors import DeviceError
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.statements import BOUND, Buffer
+from symgrad.kernel.statements import BOUND
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
@@ -73,7 +73,7 @@ class _Planned:
     """A dispatch with all that does not change from call to call."""
 
     compiled: Compiled
-    names: Mapping[Buffer, str]
+    names: Mapping[str, str]
     numbers: Sequence[int]
     """How many invocations there are, and the arguments."""
     across: int
@@ -113,7 +113,7 @@ class Launched:
         across, down = grid_of(groups) if d.target.grid else (groups, 1)
         assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
         scratch = NUMBER * compiled.printed.slots * across * down * d.target.width
-        return _Planned(compiled, dict(d.bound), (d.count, *d.words), across, down, scratch)
+        return _Planned(compiled, dict(d.arrays), (d.count, *d.words), across, down, scratch)
 
     def run(self, *inputs: Any) -> list[Any]:
         """The outputs, before they are computed: arrays on the device; NumPy's if all inputs are.
@@ -173,7 +173,7 @@ class Launched:
             bound = [
                 _whole(c.tables[b])
                 if b in c.tables
-                else _range(arrays[p.names[b]], b.vector) or room(QUAD)
+                else _range(arrays[p.names[b.name]], b.vector) or room(QUAD)
                 for b in c.buffers
             ]
             if p.scratch:

@@ -1,0 +1,200 @@
+"""The dispatches of a scan: of each part's total, of these, and of each part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Array, Dispatch
+from symgrad.kernel.programs.accumulate import Accumulate, Chunk, Input, Recipe
+from symgrad.kernel.programs.parts import Joined, SumOfParts
+from symgrad.kernel.target import InGroups
+from symgrad.tensor.dispatches import each_of, in_grid
+from symgrad.tensor.recipes import Recipes
+
+GROUPS: Final = 1_056
+"""Groups that are enough to keep large devices busy, each with a part."""
+
+CELLS: Final = 65_536
+"""Invocations that are, if each works alone."""
+
+LANES: Final = 128
+"""Invocations in step that keep the cores of a host busy."""
+
+FEWEST: Final = 32
+"""Elements of a part, at least."""
+
+
+BOUND: Final = 8
+"""Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
+
+JOINED: Final = 6
+"""Arrays that are brought together at once."""
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """A scan of (rows, length, columns) elements; ``sizes`` are these three.
+
+    Arrays of its own have names that begin with ``tag``.
+    """
+
+    recipes: Recipes
+    recipe: Recipe
+    sizes: tuple[int, int, int]
+    traits: Target
+    tag: str = "forward"
+
+    @cached_property
+    def chunk(self) -> Chunk | None:
+        """What groups scan at once; None where every invocation goes through a part alone."""
+        if not isinstance(self.traits, InGroups) or self.sizes[2] > 1:
+            return None
+        return Chunk.of(self.recipe.size)
+
+    @cached_property
+    def target(self) -> Target:
+        """What the programs are written for."""
+        if not isinstance(self.traits, InGroups):
+            return self.traits
+        if self.chunk is None:
+            return replace(self.traits, alone=True)
+        return replace(self.traits, width=self.chunk.width)
+
+    @cached_property
+    def steps(self) -> int:
+        """The steps of a sequence that parts consist of: chunks, or elements."""
+        return -(-self.sizes[1] // (self.chunk.length if self.chunk else 1))
+
+    @cached_property
+    def span(self) -> int:
+        """The steps of a part."""
+        rows, _, columns = self.sizes
+        wanted = GROUPS if self.chunk else CELLS if isinstance(self.traits, InGroups) else LANES
+        parts = max(1, wanted // max(1, rows * columns))
+        fewest = 1 if self.chunk else FEWEST
+        return max(-(-self.steps // parts), min(fewest, self.steps), 1)
+
+    @property
+    def parts(self) -> int:
+        """The parts of a sequence."""
+        return max(1, -(-self.steps // self.span))
+
+    @property
+    def totals(self) -> str:
+        """The name of the array of totals."""
+        return f"{self.tag}_totals"
+
+    @property
+    def before(self) -> str:
+        """The name of the array of scanned totals."""
+        return f"{self.tag}_before"
+
+    @cached_property
+    def scratch(self) -> list[Array]:
+        """The arrays of its own."""
+        if self.parts == 1:
+            return []
+        rows, _, columns = self.sizes
+        shape = self.recipe.size, rows, self.parts, columns
+        found = [Array(self.totals, shape), Array(self.before, shape)]
+        return [*found, *(self._of_totals.scratch)]
+
+    @cached_property
+    def _of_totals(self) -> Accumulated:
+        rows, _, columns = self.sizes
+        recipe = self.recipes.totals(self.recipe, self.totals, self.before)
+        sizes = rows, self.parts, columns
+        return Accumulated(self.recipes, recipe, sizes, self.traits, f"{self.tag}_again")
+
+    @cached_property
+    def dispatches(self) -> list[Dispatch]:
+        """What runs."""
+        if self.parts == 1:
+            return [self._dispatch(Accumulate(self.recipe), self.recipe.outputs)]
+        several = Accumulate(self.recipe, several=True)
+        return [
+            self._dispatch(Accumulate(self.recipe, totals=True), (), ("totals", self.totals)),
+            *self._of_totals.dispatches,
+            self._dispatch(several, self.recipe.outputs, ("before", self.before)),
+        ]
+
+    def _dispatch(
+        self, program: Accumulate, outputs: Sequence[str], *more: tuple[str, str]
+    ) -> Dispatch:
+        rows, length, columns = self.sizes
+        width, many = self.target.width, rows * self.parts
+        groups = many if self.chunk else -(-many * columns // width)
+        names = [*self.recipe.arrays(program.totals), *outputs]
+        words = {
+            "rows": rows, "length": length, "columns": columns, "parts": self.parts,
+            "span": self.span,
+        }  # fmt: skip
+        count = groups * width if self.chunk else many * columns
+        arrays = (*((name, name) for name in names), *more)
+        target = in_grid(self.target, groups)
+        return Dispatch(program, target, arrays, count, groups, tuple(words.items()))
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A scan of more arrays than a kernel binds: they are the planes of one, and so are results."""
+
+    scan: Accumulated
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, scan: Accumulated) -> Planes:
+        """The same scan, of planes."""
+        recipe, tag = scan.recipe, scan.tag
+        names = recipe.arrays(False)
+        inputs = tuple(
+            i if i.name not in names else Input(f"{tag}_inputs", i.shift, names.index(i.name))
+            for i in recipe.inputs
+        )
+        planes = replace(recipe, inputs=inputs, outputs=(f"{tag}_results",))
+        return cls(replace(scan, recipe=planes), tuple(names), recipe.outputs)
+
+    @property
+    def _size(self) -> int:
+        return math.prod(self.scan.sizes)
+
+    @property
+    def scratch(self) -> list[Array]:
+        """The arrays of its own."""
+        wide = {"inputs": len(self.names), "results": len(self.outputs)}
+        planes = [Array(f"{self.scan.tag}_{n}", (w, *self.scan.sizes)) for n, w in wide.items()]
+        return [*planes, *self.scan.scratch]
+
+    @property
+    def dispatches(self) -> list[Dispatch]:
+        """What runs."""
+        parts = range(0, len(self.names), JOINED)
+        joined = [self._joined(n, self.names[n : n + JOINED]) for n in parts]
+        apart = [self._apart(n, name) for n, name in enumerate(self.outputs)]
+        return [*joined, *self.scan.dispatches, *apart]
+
+    def _joined(self, first: int, names: tuple[str, ...]) -> Dispatch:
+        """What makes arrays planes, from a plane on."""
+        starts = [(f"{name}_start", (first + n) * self._size) for n, name in enumerate(names)]
+        arrays = [*((name, name) for name in names), ("joined", f"{self.scan.tag}_inputs")]
+        end = (first + len(names)) * self._size
+        return each_of(Joined(names), self.scan.traits, arrays, end, starts)
+
+    def _apart(self, n: int, name: str) -> Dispatch:
+        """What makes a plane an array."""
+        words = ("inner", self._size), ("parts", 1), ("start", n * self._size)
+        arrays = ("x", f"{self.scan.tag}_results"), ("sums", name)
+        return each_of(SumOfParts(), self.scan.traits, arrays, self._size, words)
+
+
+def bindable(scan: Accumulated) -> Accumulated | Planes:
+    """The scan, with no more arrays than kernels bind."""
+    recipe = scan.recipe
+    bound = len(recipe.arrays(False)) + len(recipe.outputs) + 1
+    return Planes.of(scan) if isinstance(scan.traits, InGroups) and bound > BOUND else scan

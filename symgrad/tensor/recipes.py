@@ -1,0 +1,141 @@
+"""Scans by an associative operation that is traced, and their gradients, which are scans too.
+
+With y the scanned elements and f the operation, the cotangent of what follows an element is that
+of its own result and, by the Jacobian of f there, that of the next one: an affine recurrence, whose
+steps compose associatively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracing.trace import Trace
+from symgrad.kernel.formula import Formula
+from symgrad.kernel.programs.accumulate import LAST, Input, Recipe
+from symgrad.pipeline import Options
+from symgrad.tensor.formulas import Formulas, cotangents
+from symgrad.tensor.jacobians import Pattern, applied, multiplied, pattern, transposed_jacobian
+
+Combine = Callable[[Any, Any], Any]
+"""An associative function of two elements: numbers, or tuples of them."""
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """What is scanned for an operation on elements of ``size`` numbers, and for its gradient."""
+
+    combine: Combine
+    size: int
+    reverse: bool
+    options: Options
+
+    def operation(self, *v: Any) -> list[Any]:
+        """The operation on the numbers of two elements; it returns as many as one has.
+
+        Raises:
+            TraceError: if it returns others.
+        """
+        a, b = (tuple(v[: self.size]), tuple(v[self.size :]))
+        found = self.combine(*((a, b) if self.size > 1 else (a[0], b[0])))
+        parts = list(found) if isinstance(found, tuple | list) else [found]
+        if len(parts) != self.size:
+            raise TraceError(
+                f"associative_scan: the operation returned {len(parts)} numbers, and an element "
+                f"has {self.size}"
+            )
+        return parts
+
+    def _formulas(self, function: Any, names: Sequence[str]) -> Formulas:
+        return Formulas(function, tuple(names), self.options)
+
+    def _named(self, *kinds: str) -> list[str]:
+        return [f"{kind}{n}" for kind in kinds for n in range(self.size)]
+
+    def _identity(self, names: Sequence[str]) -> Formula:
+        """The formula of numbers as they are."""
+        return self._formulas(lambda *v: list(v), names).value()
+
+    def forward(self) -> Recipe:
+        """The scan itself."""
+        names = self._named("x")
+        combine = self._formulas(self.operation, self._named("a", "b")).value()
+        element = self._identity(names)
+        inputs = tuple(map(Input, names))
+        result = self._formulas(
+            lambda *v: list(v[: self.size]), [*self._named("s"), *names]
+        ).value()  # fmt: skip
+        outputs = tuple(self._named("y"))
+        return Recipe(self.size, inputs, element, combine, result, outputs, self.reverse)
+
+    def totals(self, recipe: Recipe, totals: str, before: str) -> Recipe:
+        """The scan of the ``totals`` of another one, which stand in planes of an array."""
+        n = recipe.size
+        names = [f"x{k}" for k in range(n)]
+        inputs = tuple(Input(totals, plane=k) for k in range(n))
+        result = self._formulas(lambda *v: list(v[:n]), [*(f"s{k}" for k in range(n)), *names])
+        whole = self._identity(names), recipe.combine, result.value()
+        return Recipe(n, inputs, *whole, (before,))
+
+    # gradients -----------------------------------------------------------------------------------
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """What is known of the transposed Jacobians of the operation by its first element."""
+        return pattern(lambda v: self.operation(*v), self.size)
+
+    def backward(self) -> Recipe:
+        """The scan from the last element to the first that gives the cotangents of elements.
+
+        An element is a step of the recurrence, the values of a matrix and a vector.
+        """
+        m = self.size
+        inputs = [
+            *(Input(f"y{n}") for n in range(m)), *(Input(f"x{n}", -1) for n in range(m)),
+            *(Input(f"g{n}") for n in range(m)),
+            *(Input(f"y{n}", 1) for n in range(m)), *(Input(f"x{n}") for n in range(m)),
+            Input(LAST),
+        ]  # fmt: skip
+        count = self.pattern.count
+        size = count + m
+        names = [*self._named("y", "after", "g", "before", "x"), LAST]
+        state = [f"s{n}" for n in range(size)]
+        steps = [f"{side}{n}" for side in ("first", "second") for n in range(size)]
+        element = self._formulas(lambda *v: self.operation(*v[: 2 * m]), names)
+        place = slice(size + 3 * m, size + 5 * m)
+        result = self._formulas(lambda *v: self.operation(*v[place]), [*state, *names])
+        made = (
+            element.derived(("step", m), (), partial(self._step, m)),
+            self._formulas(self._composed, steps).value(),
+            result.derived(("gradient", m, count), (), partial(self._gradient, m)),
+        )
+        return Recipe(size, tuple(inputs), *made, tuple(self._named("d")), not self.reverse)
+
+    def _step(self, m: int, traced: Trace) -> list[int]:
+        """The Jacobian at the next element, and the cotangent of this one's result."""
+        matrix = transposed_jacobian(traced, m)
+        return [*self.pattern.values(matrix), *traced.inputs[2 * m : 3 * m]]
+
+    def _gradient(self, m: int, traced: Trace) -> list[int]:
+        """The cotangents of an element: by the operation, if it is not the first of all."""
+        graph, inputs, count = traced.graph, traced.inputs, self.pattern.count
+        carried = inputs[count : count + m]
+        found = cotangents(traced, carried, inputs[count + 5 * m : count + 6 * m])
+        first = Expr(graph, inputs[-1]) > 0.5
+        both = zip(carried, found, strict=True)
+        return [ops.where(first, Expr(graph, a), Expr(graph, b)).id for a, b in both]
+
+    def _composed(self, *v: Any) -> list[Any]:
+        """A step, and then another one."""
+        known, n = self.pattern, self.pattern.count
+        half = len(v) // 2
+        first, second = v[:half], v[half:]
+        matrix, other = known.matrix(second), known.matrix(first)
+        moved = applied(matrix, first[n:])
+        sums = [a + b for a, b in zip(second[n:], moved, strict=True)]
+        return [*known.values(multiplied(matrix, other)), *sums]
