@@ -17,6 +17,10 @@ HEADER: Final = b"symgrad's compiled code, format 2\n"
 """How every file of code begins; changes when what follows does: a SHA-256 and what it is of."""
 
 
+SWEEPING: Final = 3
+"""The level of optimisation at which loops over arrays do several turns at once, in vectors."""
+
+
 @functools.cache
 def llvm() -> Any:
     """LLVM, ready to compile for this machine; loaded when it is first needed."""
@@ -41,6 +45,11 @@ def compiled(text: str, effort: int, cpu: str, features: str) -> bytes:
         passes = llvm().create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.run(module, builder)
+    if effort == SWEEPING:
+        options = llvm().create_pipeline_tuning_options(2)
+        options.loop_unrolling = False
+        builder = llvm().create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
     return bytes(machine.emit_object(module))
 
 

@@ -10,9 +10,10 @@ from typing import Final
 
 from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import For, everything
+from symgrad.kernel.statements import For, If, Statement, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.arrangement import Arrangement, Part
+from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.definitions import INLINED, closure, definitions
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.masks import ControlFlow
@@ -31,6 +32,9 @@ half as long, and loops that take three times as long."""
 SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
 longer to compile, and need more registers for what is known."""
+
+SWEPT: Final = 64
+"""Turns from which it pays to do several of a loop over an array at once."""
 
 _BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
 
@@ -98,7 +102,11 @@ class _Module:
         if len(a.parts) > 1:
             looped = not (a.is_straight or self.quick) and a.operations <= LOOPED
             return 1 if self.thorough or looped else 0
-        return 2 if self.shape.lanes > 1 and a.operations <= LONG_BATCH else 1
+        if a.operations > LONG_BATCH:
+            return 1
+        items = everything(self.kernel.main.items)
+        swept = self.shape.lanes == 1 and any(map(_sweeps, items))
+        return SWEEPING if swept else 2 if self.shape.lanes > 1 else 1
 
     @property
     def _hot(self) -> float:
@@ -198,3 +206,10 @@ class _Module:
             return
         bases = [flow.base(r) for r in rows]
         store_block(flow.write.of(self.vector), [flow.rows(r) for r in rows], bases)
+
+
+def _sweeps(item: int | Statement) -> bool:
+    """Whether an item is a loop over arrays that carries no number from turn to turn."""
+    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT:
+        return False
+    return not any(isinstance(inner, (For, If)) for inner in item.scope.items)

@@ -18,7 +18,7 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.calls.numpy_choices import clip, heaviside
+from symgrad.expr.calls.numpy_choices import clip, heaviside, where
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.calls.numpy_linear import vecdot
 from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY
@@ -36,6 +36,7 @@ from symgrad.expr.handles.along import (
 )
 from symgrad.expr.handles.array import (
     ExprArray,
+    TracedArray,
     array,
     holds_expressions,
     map_elements,
@@ -44,6 +45,7 @@ from symgrad.expr.handles.array import (
 )
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.integers import Word
+from symgrad.expr.loops.totals import inner, total
 
 REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
@@ -137,6 +139,11 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "real": lambda x: x,  # what .real is, as v.var calls it
 }
 """What ufuncs of whole arrays are, by their names: NumPy does not export all of them."""
+
+IN_MEMORY: Final[dict[Any, Callable[..., Any]]] = {
+    np.sum: total, np.matmul: inner, np.dot: inner, np.where: where,
+}  # fmt: skip
+"""What takes arrays in memory as they are; what gives None takes their elements."""
 
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
@@ -376,10 +383,16 @@ METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {
 
 
 def _array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    for a in inputs:
+        if isinstance(a, TracedArray):  # it knows whether to be taken as it stands
+            return a.__array_ufunc__(ufunc, method, *inputs, **options)
     return apply_ufunc(ufunc, method, inputs, options)
 
 
 def _array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    for a in args:
+        if isinstance(a, TracedArray):
+            return a.__array_function__(func, types, args, kwargs)
     return apply_function(func, args, kwargs)
 
 
@@ -398,6 +411,7 @@ def install() -> None:
     for kind in (ExprArray, Expr, Word):
         kind.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
         kind.__array_function__ = _array_function  # type: ignore[attr-defined]
+    TracedArray.functions.update(IN_MEMORY)
     for ufunc, function in UFUNCS.items():
         for kind, method in ((Expr, function), (Word, function), (ExprArray, ufunc)):
             if not hasattr(kind, ufunc.__name__):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -15,7 +16,8 @@ from symgrad.expr.graph.arrays import ADD_AT
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle, Op, real_number
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.expression import Condition, as_float, lift
+from symgrad.expr.handles.expression import Condition, Expr, as_float, lift
+from symgrad.expr.handles.sweep import LEAST_SWEPT, Sweep, element_of, here
 from symgrad.expr.handles.versions import array_of
 from symgrad.expr.handles.view import View
 
@@ -76,7 +78,7 @@ class TracedArray(NDArrayOperatorsMixin):
     An index that is an expression is its nearest whole number, a negative one counts from the end,
     and what is out of range is, as in JAX, the nearest element where it is read, and dropped where
     it is written. Elsewhere, in arithmetic and in NumPy's functions, it is the array of all its
-    elements: a loop takes them one by one.
+    elements; of a long one a loop computes them, one by one, where that is seen (`swept`).
 
     Example:
         >>> import symgrad as sg
@@ -86,31 +88,41 @@ class TracedArray(NDArrayOperatorsMixin):
         array([ 1.,  2., 13.])
     """
 
-    __slots__ = ("_elements", "view")
+    __slots__ = ("_elements", "_holds", "_made", "graph", "shape")
+    functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    """NumPy's functions that take it as it stands in memory, or give None."""
 
-    def __init__(self, view: View) -> None:
-        self.view = view
+    def __init__(self, made: View | Sweep) -> None:
+        self._made = made
         self._elements: ExprArray | None = None
-
-    @property
-    def graph(self) -> Graph:
+        self.graph = made.graph if isinstance(made, Sweep) else made.array.graph
         """The graph of its expressions."""
-        return self.view.array.graph
+        self.shape = made.shape
+        """The length of each axis."""
+        self._holds = isinstance(made, Sweep) and isinstance(made.element, Condition)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The length of each axis."""
-        return self.view.shape
+    def view(self) -> View:
+        """Where the elements stand in memory."""
+        if isinstance(self._made, Sweep):
+            self._made = self._made.view()
+        return self._made
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return len(self.view.shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.view.size
+        return math.prod(self.shape)
+
+    def element(self) -> Any:
+        """An element, at the index that stands for all; None if they are at all distances."""
+        if isinstance(self._made, Sweep) and self._made.where is here(self.graph):
+            return self._made.element
+        return element_of(self.view)
 
     @property
     def T(self) -> TracedArray:
@@ -128,6 +140,8 @@ class TracedArray(NDArrayOperatorsMixin):
             found = np.empty(self.size, dtype=object)
             with OnePlace(self.graph):
                 found[:] = [self.view.array[place] for place in self.view.words()]
+                if self._holds:
+                    found[:] = [e > 0.5 for e in found]
             self._elements = found.reshape(self.shape).view(ExprArray)
         return self._elements
 
@@ -153,10 +167,21 @@ class TracedArray(NDArrayOperatorsMixin):
         return np.array(self.elements(), dtype=dtype, subok=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options:
+            own = self.functions.get(ufunc)
+            found = own(*inputs) if own else None if ufunc.signature else swept(ufunc, inputs)
+            if found is not None:
+                return found
         return getattr(ufunc, method)(*_as_elements_of(inputs), **_as_elements_of(options))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return func(*_as_elements_of(args), **_as_elements_of(kwargs))
+        own = self.functions.get(func) if not kwargs else None
+        found = own(*args) if own else None
+        return func(*_as_elements_of(args), **_as_elements_of(kwargs)) if found is None else found
+
+    def sum(self, *args: Any, **options: Any) -> Any:
+        """As ``np.sum``."""
+        return np.sum(self, *args, **options)
 
     def __bool__(self) -> bool:
         return bool(self.elements())
@@ -252,6 +277,39 @@ def in_memory(graph: Graph, a: Any) -> TracedArray:
     with OnePlace(graph):
         made = array_of(graph, list(found.flat))
     return TracedArray(View.whole(made, found.shape))
+
+
+def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray | None:
+    """A function of the elements of long arrays in memory, for a loop over them to compute.
+
+    None if they are short, or are not of one shape, or if there is anything else among them.
+    """
+    first = next((a for a in arguments if isinstance(a, TracedArray)), None)
+    if first is None or first.size < LEAST_SWEPT:
+        return None
+    graph, elements = first.graph, list[Any]()
+    with OnePlace(graph):
+        for a in arguments:
+            elements.append(_element(graph, a, first.shape))
+            if elements[-1] is None:
+                return None
+        made = function(*elements)
+    if not isinstance(made, (Expr, Condition)):
+        return None
+    return TracedArray(Sweep(graph, first.shape, first.size, made, here(graph)))
+
+
+def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
+    """An element of an array of this shape, or a number for all; None if it is neither.
+
+    An array with a number 0 in it, which is not there in sums and products, is left alone.
+    """
+    if isinstance(a, TracedArray):
+        return a.element() if a.shape == shape else None
+    if isinstance(a, np.ndarray) and a.shape == shape:
+        there = all(isinstance(e, Handle) or e != 0 for e in a.flat)
+        return in_memory(graph, a).element() if there else None
+    return a if isinstance(a, (Expr, Condition, int, float, np.number)) else None
 
 
 def _gathered(a: TracedArray, key: Any) -> ExprArray:
@@ -370,6 +428,8 @@ def graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:
 
 def call(op: Op, *arguments: Any) -> Any:
     """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
+    if (found := swept(op, arguments)) is not None:
+        return found
     arguments = _as_elements_of(arguments)
     arrays = any(isinstance(a, (list, tuple, np.ndarray)) for a in arguments)
     if not arrays and any(isinstance(a, Handle) for a in arguments):

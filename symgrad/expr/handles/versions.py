@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from symgrad.errors import InputError
-from symgrad.expr.graph.arrays import PUTS, READS, ZEROS, length
+from symgrad.expr.graph.arrays import PUT, PUTS, READS, ZEROS, length
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.graph.node import WORD, Graph, Handle
 from symgrad.expr.handles.counter import index
 from symgrad.expr.handles.expression import WRAP, Expr, operand
 from symgrad.expr.handles.integers import Word
@@ -61,9 +61,9 @@ def zeros(graph: Graph, n: int) -> Array:
 
 def array_of(graph: Graph, values: Sequence[Any]) -> Array:
     """The array of these numbers."""
-    made = zeros(graph, len(values))
-    nothing = graph.constant(0.0)
+    made, nothing = zeros(graph, len(values)).id, graph.constant(0.0)
     for i, value in enumerate(values):
         element = operand(graph, value, "f")
-        made = made if element == nothing else made.put(i, Expr(graph, element))
-    return made
+        if element != nothing:
+            made = graph.add(PUT, made, graph.intern((WORD, i)), element)
+    return Array(graph, made)

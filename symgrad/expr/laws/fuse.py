@@ -6,7 +6,7 @@ however many derivatives were taken, one by one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from symgrad.expr.graph.arrays import size_of
@@ -47,7 +47,7 @@ def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
         graph, roots = region.graph, region.yields
         order = reachable(graph, roots)
     levels = _levels(graph, order)
-    if all(len(items) == 1 for items in levels):
+    if all(len(group) == 1 for items in levels for group in _alike(graph, items, graph.args)):
         return graph, list(roots)
     fusing = _Fusing(graph)
     for items in levels:
@@ -70,6 +70,18 @@ def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
             found[level[i]].append(i)
             level[i] += 1
     return found
+
+
+def _alike(
+    graph: Graph, nodes: Sequence[int], args: Callable[[int], Sequence[int]]
+) -> list[list[int]]:
+    """Loops over the same turns, and choices on the same condition, by what their ``args`` are."""
+    groups: dict[Hashable, list[int]] = {}
+    for i in nodes:
+        op, given = graph.nodes[i][0], args(i)
+        ends = (*given[:2], op.test, op.down, op.most) if isinstance(op, Loop) else given[:1]
+        groups.setdefault(tuple(ends), []).append(i)
+    return list(groups.values())
 
 
 class _Fusing:
@@ -112,12 +124,7 @@ class _Fusing:
 
     def fuse(self, nodes: Sequence[int]) -> None:
         """Make one of those of a level that can be one."""
-        groups: dict[Hashable, list[int]] = {}
-        for i in nodes:
-            op, args = self._graph.nodes[i][0], self.build(self._graph.args(i))
-            ends = (*args[:2], op.test, op.down, op.most) if isinstance(op, Loop) else args[:1]
-            groups.setdefault(tuple(ends), []).append(i)
-        for group in groups.values():
+        for group in _alike(self._graph, nodes, lambda i: self.build(self._graph.args(i))):
             if len(group) > 1:
                 self._one(group)
 

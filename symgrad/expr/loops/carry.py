@@ -15,6 +15,7 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.handles.array import TracedArray, array, in_memory
 from symgrad.expr.handles.expression import WRAP, Condition, operand, require_graph
 from symgrad.expr.handles.integers import SignedWord, Word
+from symgrad.expr.handles.sweep import LEAST_SWEPT
 from symgrad.expr.handles.tree import Tree, apart, flatten
 from symgrad.expr.handles.versions import Array
 from symgrad.expr.handles.view import View
@@ -106,7 +107,7 @@ def flattened(graph: Graph, value: Any, what: str) -> tuple[list[int], Nest]:
     Raises:
         TraceError: if there is anything else in it.
     """
-    found, tree = flatten(value, lambda part: _read(part, what))
+    found, tree = flatten(value, lambda part: _read(graph, part, what))
     leaves, kinds = iter(found), list[str]()
     for block in tree.blocks:
         first = next(leaves) if block.size else None
@@ -128,12 +129,18 @@ def _joined(a: str, b: str) -> str:
     return "".join("f" if {*pair} == {"b", "f"} else pair[0] for pair in zip(a, b, strict=True))
 
 
-def _read(value: Any, what: str) -> tuple[list[Any], Tree] | None:
-    """The numbers of an array, one handle if it is in memory, or a number; None of a container."""
+def _read(graph: Graph, value: Any, what: str) -> tuple[list[Any], Tree] | None:
+    """The numbers of an array, one handle if it is in memory, or a number; None of a container.
+
+    A long array is put into memory.
+    """
     if isinstance(value, TracedArray) and value.shape:
         return [in_memory(value.graph, value).view.array], Tree("array", value.shape)
     if isinstance(value, np.ndarray) and value.ndim:
-        return _elements(value, value.shape, what), Tree("array", value.shape)
+        found = _elements(value, value.shape, what)
+        if value.size >= LEAST_SWEPT and set(map(_type, found)) == {"f"}:
+            found = [in_memory(graph, value).view.array]
+        return found, Tree("array", value.shape)
     return (_elements(value, (), what), Tree()) if apart(value) is None else None
 
 

@@ -20,6 +20,7 @@ from symgrad.expr.graph.region import choice_op, close, pick
 from symgrad.expr.handles.array import TracedArray
 from symgrad.expr.handles.counter import bound, word
 from symgrad.expr.handles.expression import Expr, operand
+from symgrad.expr.handles.sweep import body_of
 from symgrad.expr.handles.tree import apart
 from symgrad.expr.loops.carry import Nest, flattened
 from symgrad.expr.loops.in_python import counted, repeated, scanned
@@ -281,7 +282,8 @@ def _traced_loop(
     what = f"what {describe(body)} returns"
     while True:
         loop = OpenLoop(graph, turns, names or _names(body))
-        result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
+        with body_of(graph):
+            result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
         found = nest.in_memory(flattened(graph, result, what)[1])
         if found == nest:
             return _Traced(loop, nest, nest.ids(graph, result, what), more)
