@@ -14,6 +14,7 @@ import numpy as np
 from symgrad.expr.meaning.evaluate import leaf
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
+    OVER_LANES,
     Barrier,
     Buffer,
     Fill,
@@ -26,8 +27,6 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
     StoreRow,
-    lane_sum,
-    wide_lane_sum,
 )
 
 POISON: Final = {"f": np.nan, "d": np.nan, "b": True, "i": -0x21524111, "u": 0xDEADBEEF}
@@ -191,10 +190,10 @@ class _Run:
             array, at = self.read[op.buffer], self._index(op.buffer, args[0], mask)
             return array[at]
         values = [self.value(a) for a in args]
-        if op in (lane_sum, wide_lane_sum):
-            assert self._whole(mask), "a sum over a group that not all of its invocations reach"
-            sums = self.all(args[0]).reshape(-1, self.width).sum(1)
-            return np.repeat(sums, self.width)
+        if op in OVER_LANES:
+            assert self._whole(mask), f"{op.name} of a group that not all of its invocations reach"
+            found = OVER_LANES[op].reduce(self.all(args[0]).reshape(-1, self.width), axis=1)
+            return np.repeat(found, self.width)
         return op.reference(*values)
 
     # memory --------------------------------------------------------------------------------------

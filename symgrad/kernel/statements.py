@@ -42,6 +42,22 @@ wide_lane_sum: Final = Op(
 )
 
 
+lane_max: Final = Op(
+    name="lane_max", signature="f->f", reference=_given, meaning="the largest of a group in step"
+)
+
+
+lane_min: Final = Op(
+    name="lane_min", signature="f->f", reference=_given, meaning="the smallest of a group in step"
+)
+
+
+OVER_LANES: Final = {
+    lane_sum: np.add, wide_lane_sum: np.add, lane_max: np.maximum, lane_min: np.minimum,
+}  # fmt: skip
+"""What is made of a value of all invocations of a group in step, by a ufunc of NumPy's."""
+
+
 wide_mul: Final = Op(
     name="wide_mul", signature="dd->d", reference=np.multiply, meaning="a * b of wide floats"
 )

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
 
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
+    OVER_LANES,
     For,
     If,
     Load,
     ReadRow,
     Statement,
     everything,
-    lane_sum,
-    wide_lane_sum,
 )
-
-_SAME: Final = (lane_sum, wide_lane_sum)
-"""What is the same for a group, whatever it is made of."""
 
 
 def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
@@ -38,7 +33,7 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
             continue
         node = nodes[item]
         varies = node[1] in found or not found.isdisjoint(node[2:])
-        if varies and node[0] not in _SAME:
+        if varies and node[0] not in OVER_LANES:
             found.add(item)
     return frozenset(found)
 
@@ -49,7 +44,7 @@ def _spread(kernel: Kernel, statement: Statement, known: set[int], memory: bool)
     nodes, found = kernel.graph.nodes, list[int]()
     for item in everything([statement]):
         if isinstance(item, int):
-            if nodes[item][0] not in _SAME:
+            if nodes[item][0] not in OVER_LANES:
                 for a in nodes[item][1:]:
                     users[a].append(item)
             continue

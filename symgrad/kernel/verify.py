@@ -8,6 +8,7 @@ from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
+    OVER_LANES,
     Barrier,
     Buffer,
     Fill,
@@ -19,9 +20,7 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
     StoreRow,
-    lane_sum,
     results_of,
-    wide_lane_sum,
 )
 from symgrad.kernel.uniform import diverges, varying
 from symgrad.kernel.vectors import vector_of
@@ -75,7 +74,7 @@ class _Check:
     def _is_sound(self, scope: Scope, i: int) -> bool:
         """Whether an operation has no fault, found quickly; of some kinds it is not told."""
         op, *args = self.nodes[i]
-        if type(op) is not Op or op in (lane_sum, wide_lane_sum) or self._is_around(scope, i):
+        if type(op) is not Op or op in OVER_LANES or self._is_around(scope, i):
             return False
         if not self.known.issuperset(args) or self.kernel.home.get(i) is not scope:
             return False
@@ -205,10 +204,8 @@ class _Check:
     def _waits(self, item: int | Statement) -> bool:
         """Whether all invocations of a group have to be there."""
         agreed = isinstance(item, Load) and item.agreed
-        return agreed or isinstance(item, Barrier | StoreRow) or self._is(item, lane_sum)
-
-    def _is(self, item: int | Statement, op: Op) -> bool:
-        return isinstance(item, int) and self.nodes[item][0] is op
+        over_lanes = isinstance(item, int) and self.nodes[item][0] in OVER_LANES
+        return agreed or isinstance(item, Barrier | StoreRow) or over_lanes
 
     def shown(self, item: int | Statement) -> str:
         """An item as a person would name it."""

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from symgrad.expr.graph.node import Node, Op
 from symgrad.kernel.language import narrow, wide_add, widen
-from symgrad.kernel.statements import Read, ReadRow, lane_sum, wide_lane_sum, wide_mul
+from symgrad.kernel.statements import (
+    OVER_LANES,
+    Read,
+    ReadRow,
+    lane_max,
+    lane_min,
+    wide_mul,
+)
 from symgrad.llvm.arrangement import Arrangement
 from symgrad.llvm.instruction import Shape, Writer, constant
 from symgrad.llvm.rows import Rows
@@ -18,7 +25,7 @@ from symgrad.llvm.skeletons import Lines
 from symgrad.llvm.workspace import LINE
 from symgrad.mathlib.define import Function
 
-_SUMS: Final = frozenset({lane_sum, wide_lane_sum, widen, narrow, wide_add, wide_mul})
+_SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
 """What is written here rather than by the op table."""
 
 
@@ -243,8 +250,8 @@ class Values:
 
     def sums(self, op: Op, args: Any, wide: bool) -> str:
         """What sums are made of."""
-        if op in (lane_sum, wide_lane_sum):
-            return self._lane_sum(op.result, self.operand(args[0], True))
+        if op in OVER_LANES:
+            return self._over_lanes(op, self.operand(args[0], True))
         values = [self.operand(a, wide) for a in args]
         float_, double = self.type("f", wide), self.type("d", wide)
         if op in (wide_add, wide_mul):
@@ -256,14 +263,17 @@ class Values:
             return self.write.value(f"fpext {float_} {values[0]} to {double}")
         return self.write.value(f"fptrunc {double} {values[0]} to {float_}")
 
-    def _lane_sum(self, kind: str, value: str) -> str:
+    def _over_lanes(self, op: Op, value: str) -> str:
+        """What a sum, or an extreme, over all lanes is; of sums, from the first to the last."""
         if self.lanes == 1:
             return value
-        one, many = self.type(kind, False), self.type(kind, True)
+        one, many = self.type(op.result, False), self.type(op.result, True)
         suffix = f"v{self.lanes}{'f32' if one == 'float' else 'f64'}"
-        return self.write.value(
-            f"call {one} @llvm.vector.reduce.fadd.{suffix}({one} -0.0, {many} {value})"
-        )
+        extremes = {lane_max: "fmaximum", lane_min: "fminimum"}
+        how = extremes.get(op, "fadd")
+        first = "" if op in extremes else f"{one} -0.0, "
+        call = f"call {one} @llvm.vector.reduce.{how}.{suffix}({first}{many} {value})"
+        return self.write.value(call)
 
 
 class _Nodes(Writer):

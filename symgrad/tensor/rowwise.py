@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from symgrad.backend import Backend
@@ -17,7 +17,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.rowwise import LENGTH, Rowwise, RowwiseProgram
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import InGroups, InStep
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
 from symgrad.targets import DeviceChoice
@@ -30,6 +30,9 @@ WIDEST: Final = 256
 
 NARROWEST: Final = 32
 """The fewest."""
+
+LONG: Final = 2
+"""Elements for each lane of a group in step that make a row long enough for the group."""
 
 SHARE: Final = 4
 """Elements that are worth an invocation of their own."""
@@ -103,9 +106,9 @@ class RowwiseWork:
 
 
 def team_of(n: int, traits: Target) -> Target:
-    """What a kernel of rows with n elements is written for: a lane has a row, or a group does."""
-    if traits.in_step:
-        return traits
+    """What a kernel of rows with n elements is written for: a group has a row, or a lane does."""
+    if isinstance(traits, InStep):
+        return replace(traits, team=traits.width) if n >= LONG * traits.width else traits
     wanted = 1 << max(n // SHARE - 1, 0).bit_length()
     return InGroups(min(WIDEST, max(NARROWEST, wanted)), grid=True)
 

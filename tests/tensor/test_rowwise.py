@@ -11,6 +11,7 @@ from tensor_arrays import drawn, error, errors
 from tint import check_with_tint, tint_available
 
 import symgrad as sg
+from symgrad.kernel.target import InStep
 from symgrad.kernel.verify import verify
 from symgrad.targets import DeviceChoice
 
@@ -185,3 +186,26 @@ def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str) -> Non
         verify(dispatch.kernel)
     if tint_available():
         assert check_with_tint(kernel.modules) == [None] * len(kernel.modules)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n", [3, 40, 67])
+def test_infinities_and_nan_stay_in_their_rows(n: int, device: DeviceChoice) -> None:
+    x = np.random.default_rng(5).normal(size=(4, n))
+    x[1, n // 2], x[2, n - 1] = np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        for name in ("max", "min", "sum"):
+            kernel = sg.rowwise(lambda x, name=name: getattr(x, name)(), device=device)
+            wanted = getattr(x, name)(axis=1)
+            np.testing.assert_allclose(kernel.run(x), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sum"])
+def test_what_lanes_have_is_combined_in_step_as_the_language_says(name: str) -> None:
+    kernel = sg.rowwise(lambda x: getattr(x, name)() * x, device="cpu")
+    x = np.random.default_rng(6).normal(size=(3, 37))
+    work = kernel._work
+    launch = work.launch("run", [x.shape], InStep(16, whole=False))
+    assert launch.dispatches[0].target.team == 16
+    (found,) = launch.execute([x])
+    np.testing.assert_allclose(found, getattr(x, name)(axis=1, keepdims=True) * x, rtol=1e-12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Final
 
 from symgrad.expr import ops
@@ -13,13 +13,16 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.statements import Buffer
+from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
 from symgrad.kernel.target import TOGETHER
 from symgrad.kernel.team import Team
 from symgrad.kernel.words import Words
 
 COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
 """What reductions do with two numbers, by their kinds."""
+
+OVER: Final[dict[str, Op]] = {"sum": lane_sum, "max": lane_max, "min": lane_min}
+"""What they do with those of a group in step."""
 
 NOTHING: Final = {"sum": 0.0, "max": -float("inf"), "min": float("inf")}
 """What reductions of no numbers are."""
@@ -99,6 +102,13 @@ class RowwiseProgram:
         return _Program(self.rowwise, target).k
 
 
+Conditions = Sequence[int]
+"""Truths, all of which are to hold."""
+
+Body = Callable[[int, Conditions, Sequence[int]], Sequence[int]]
+"""What is done for a column."""
+
+
 class _Program:
     def __init__(self, rowwise: Rowwise, target: Target) -> None:
         self.rowwise, self.graph = rowwise, rowwise.computation.graph
@@ -107,7 +117,9 @@ class _Program:
         self.buffers = {n: k.buffer(n, "read") for n in rowwise.arrays}
         self.written = {o.name: k.buffer(o.name, "write") for o in rowwise.results}
         self.rows, self.n = k.argument("rows"), k.argument("n")
-        self.exists = self.w.below(self.team.number, self.rows)
+        self.exists = None if k.target.in_step else self.w.below(self.team.number, self.rows)
+        if self.team.alone:
+            self.exists = self.w.below(k.cell, k.count)
         self.row = self.w.least(self.team.number, self.w.last(self.rows))
         self.known: dict[int, int] = {}
         if LENGTH in rowwise.inputs:
@@ -121,21 +133,28 @@ class _Program:
 
     # elements ------------------------------------------------------------------------------------
 
-    def _each(
-        self, carries: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
-    ) -> Sequence[int]:
+    def _each(self, carries: Sequence[int], body: Body) -> Sequence[int]:
         """Do something for each column, of which one of the team has every so many.
 
         ``body(column, inside, carries)`` gives the next carries; past the end, which ``inside``
-        tells, the column is the last one.
+        tells, the column is the last one. A team in step reads neighbours together, where all of
+        its columns are there.
         """
         w, size = self.w, self.w.number(self.team.size)
 
         def turn(t: int, carries: Sequence[int]) -> Sequence[int]:
             column = w.plus(w.times(t, size), self.team.member)
-            return body(w.least(column, w.last(self.n)), w.below(column, self.n), carries)
+            inside = [w.below(column, self.n)] * (not self.team.alone)
+            return body(w.least(column, w.last(self.n)), inside, carries)
 
-        return self.k.loop(self.w.number(0), w.ceiling(self.n, size), carries, turn)[0]
+        def whole(t: int, carries: Sequence[int]) -> Sequence[int]:
+            return body(w.plus(w.times(t, size), self.team.member), [], carries)
+
+        first, end = w.number(0), w.ceiling(self.n, size)
+        if self.k.target.in_step and not self.team.alone:
+            first = w.over(self.n, size)
+            carries = self.k.loop(w.number(0), first, carries, whole)[0]
+        return self.k.loop(first, end, carries, turn)[0]
 
     def _values(self, nodes: Sequence[int], column: int) -> list[int]:
         """The values of nodes at a column."""
@@ -157,15 +176,19 @@ class _Program:
         nodes = [o.nodes[0] for o in level]
         nothing = [k.constant(NOTHING[kind]) for kind in kinds]
 
-        def add(column: int, inside: int, carries: Sequence[int]) -> Sequence[int]:
+        def add(column: int, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
             values = self._values(nodes, column)
-            return [
-                self._combined(kind, carry, k.add(ops.where, inside, value, none))
-                for kind, carry, value, none in zip(kinds, carries, values, nothing, strict=True)
-            ]
+            for condition in inside:
+                values = [
+                    k.add(ops.where, condition, v, none)
+                    for v, none in zip(values, nothing, strict=True)
+                ]
+            return [self._combined(*part) for part in zip(kinds, carries, values, strict=True)]
 
         found = list(self._each(nothing, add))
-        if not self.team.alone:
+        if k.target.in_step and not self.team.alone:
+            found = [k.add(OVER[kind], v) for kind, v in zip(kinds, found, strict=True)]
+        elif not self.team.alone:
             for start in range(0, len(found), TOGETHER):
                 some = slice(start, start + TOGETHER)
                 found[some] = self._over_team(found[some], kinds[some])
@@ -216,7 +239,7 @@ class _Program:
         each = [o for o in results if o.name not in self.rowwise.whole]
         whole = [o for o in results if o.name in self.rowwise.whole]
 
-        def store(column: int, inside: int, _: Sequence[int]) -> Sequence[int]:
+        def store(column: int, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
             values = self._values([o.nodes[0] for o in each], column)
             place = w.plus(w.times(self.row, self.n), column)
 
@@ -224,14 +247,23 @@ class _Program:
                 for o, value in zip(each, values, strict=True):
                     k.store(self.written[o.name], place, value)
 
-            k.when(k.add(ops.logical_and, inside, self.exists), put)
+            self._when(inside, put)
             return ()
 
         if each:
             self._each((), store)
         if whole:
             values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
-            self.team.first(lambda: k.when(self.exists, lambda: self._store_whole(whole, values)))
+            first = [] if self.team.alone else [w.below(self.team.member, w.number(1))]
+            self._when(first, lambda: self._store_whole(whole, values))
+
+    def _when(self, conditions: Conditions, body: Callable[[], None]) -> None:
+        """Do something where all conditions hold, and there is a row."""
+        k, found = self.k, [*conditions, *[self.exists] * (self.exists is not None)]
+        if found:
+            k.when(reduce(lambda a, b: k.add(ops.logical_and, a, b), found), body)
+        else:
+            body()
 
     def _store_whole(self, whole: Sequence[Output], values: Sequence[int]) -> None:
         for o, value in zip(whole, values, strict=True):
