@@ -200,7 +200,7 @@ class TensorKernel:
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
         backend = backend_of(self.device)
         make = partial(work.runner, kind, shapes, backend, self._options)
-        return self._runners.get((kind, shapes, backend.owner), make)
+        return self._runners.get((work, kind, shapes, backend.owner), make)
 
     def _empty(self, work: Work, kind: str, arrays: Sequence[Any]) -> list[Any]:
         """The results where an array has no elements: on the host, where nothing is bound."""

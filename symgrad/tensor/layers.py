@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from symgrad.errors import InputError
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
-from symgrad.tensor.kernel import Shape, TensorKernel
+from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.products import Products
 from symgrad.tensor.steps import Epilogues
 
@@ -41,7 +40,7 @@ class LayerKernel(TensorKernel):
         """
         if not keep:
             return super().run(*arrays)
-        return tuple(self._call("keep", arrays, self.arguments))
+        return tuple(self._call("run", arrays, self._keeping(())))
 
     __call__ = run
 
@@ -53,16 +52,14 @@ class LayerKernel(TensorKernel):
         """
         if kept is None:
             return super().vjp(*arrays)
-        names = *self.arguments, "cotangent", "kept"
-        result, *gradients = self._call("kept", (*arrays, kept), names)
+        result, *gradients = self._call("vjp", (*arrays, kept), self._keeping(("kept",)))
         return result, tuple(gradients)
 
-    def _require(self, kind: str, shapes: Sequence[Shape]) -> list[Shape]:
-        """The shapes of the results, of which what is kept has that of the first."""
-        results = super()._require(kind, shapes)
-        if kind == "kept" and shapes[-1] != results[0]:
-            raise InputError(f"kept has shape {shapes[-1]}, the result {results[0]}")
-        return results
+    def _keeping(self, given: tuple[str, ...]) -> Products:
+        """The work of calls that keep what the activation is of, or are ``given`` it."""
+        work = self._work
+        assert isinstance(work, Products), "a layer is a product"
+        return replace(work, keeps=True, cotangents=(*work.cotangents, *given))
 
 
 def gemm_bias(

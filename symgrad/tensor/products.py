@@ -28,11 +28,12 @@ from symgrad.tensor.steps import Layer, Steps
 class Products(Layer):
     """The work ``f(a b + bias)``, b being ``transposed`` in memory or not: see `Work`.
 
-    A call of the kind "keep" gives behind the result what f is of, which one of the kind "kept"
-    takes behind the cotangent.
+    If it ``keeps`` what f is of, "run" gives that behind the result, and "vjp" takes it behind the
+    cotangent.
     """
 
     cotangents: tuple[str, ...] = ("cotangent",)
+    keeps: bool = False
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
         """One result: see `Work`."""
@@ -52,7 +53,8 @@ class Products(Layer):
                 "broadcast"
             ) from error
         found = (*batch, a[-2], b[-1])
-        return [(*found[:-2], found[-1]) if len(shapes[0]) == 1 else found]
+        shape = (*found[:-2], found[-1]) if len(shapes[0]) == 1 else found
+        return [shape] * (1 + self.keeps)
 
     def _matrices(self, shapes: Sequence[Shape]) -> tuple[Shape, Shape]:
         """The shapes of the operands, as they are multiplied."""
@@ -72,8 +74,12 @@ class Products(Layer):
 
     def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
         """What a call runs on a GPU: see `Work`."""
-        (result,) = self.results(shapes[: len(self.arguments)])
-        return Steps(self, kind, shapes, self.problem(shapes), result).launch
+        result = self.results(shapes[: len(self.arguments)])[0]
+        return Steps(self, self.pass_of(kind), shapes, self.problem(shapes), result).launch
+
+    def pass_of(self, kind: str) -> str:
+        """Which epilogue a kind of call has: see `Epilogues`."""
+        return {"run": "keep", "vjp": "kept"}[kind] if self.keeps else kind
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
@@ -91,8 +97,8 @@ class OnHost:
         self, work: Products, kind: str, shapes: Sequence[Shape], backend: Backend,
         options: Options,
     ) -> None:  # fmt: skip
-        self.work, self.kind = work, kind
-        (self.shape,) = work.results(shapes[: len(work.arguments)])
+        self.work, self.kind = work, work.pass_of(kind)
+        self.shape = work.results(shapes[: len(work.arguments)])[0]
         self.finish = None
         if math.prod(self.shape):
             self.finish = backend.launch(self._launch(backend, options), options)

@@ -250,7 +250,7 @@ def test_what_the_activation_is_of_can_be_kept(name: str, device: DeviceChoice) 
     assert max(errors([result, kept], [of(a @ b + bias)[0], a @ b + bias])) <= 2e-6
     again, gradients = kernel.vjp(a, b, bias, g, kept=kept)
     assert max(errors([again, *gradients], wanted(a, b, bias, g, of))) <= BOUND["float32"]
-    with pytest.raises(sg.InputError, match=r"kept has shape \(2,\)"):
+    with pytest.raises(sg.InputError, match=r"the kept has shape \(2,\)"):
         kernel.vjp(a, b, bias, g, kept=np.ones(2))
 
 
