@@ -18,6 +18,9 @@ def sums_of(table: str, rows: int, n: int, each: int, out: str, traits: Target) 
     """The sums of every so many rows of n numbers: chunks, the last of which may be shorter."""
     numbers = ("n", n), ("rows", rows), ("each", each)
     arrays, chunks = (("table", table), ("sums", out)), max(1, -(-rows // each))
+    if traits.in_step:
+        count = chunks * -(-n // traits.width) * traits.width
+        return Dispatch(ColumnsProgram(), traits, arrays, count, 0, numbers)
     return each_of(ColumnsProgram(), traits, arrays, chunks * n, numbers)
 
 

@@ -10,14 +10,17 @@ from tint import check_with_tint, tint_available
 
 import symgrad as sg
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.epilogue import ColumnsProgram, Epilogue, FinishProgram
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Array, Launch
+from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.programs.tiles import Operand, Tiles
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue
+from symgrad.tensor.sums import sums_of
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.printer import print_kernel
 
@@ -120,15 +123,15 @@ def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
     np.testing.assert_allclose(result, np.tanh(left @ right + bias), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("target", [InGroups(64), InStep(4, whole=False)], ids=str)
 @pytest.mark.parametrize(("rows", "each"), [(1, 1), (7, 7), (50, 8), (33, 1)])
-def test_columns_are_summed_in_chunks(rows: int, each: int) -> None:
-    table = np.random.default_rng(3).normal(size=(rows, 5))
-    chunks = -(-rows // each)
-    sums, kernel = np.zeros((chunks, 5)), ColumnsProgram()(InGroups(64))
-    verify(kernel)
-    given = {"n": 5, "rows": rows, "each": each}
-    execute(kernel, {"table": table, "sums": sums}, chunks * 5, arguments=given)
-    wanted = [table[k * each : (k + 1) * each].sum(0) for k in range(chunks)]
+def test_columns_are_summed_in_chunks(rows: int, each: int, target: Target) -> None:
+    table = np.random.default_rng(3).normal(size=(rows, 9))
+    dispatch = sums_of("table", rows, 9, each, "sums", target)
+    shape = -(-rows // each), 9
+    arrays = (Array("table", table.shape),), (Array("sums", shape),), ()
+    (sums,) = Launch("sums", *arrays, (dispatch,)).execute([table])
+    wanted = [table[k * each : (k + 1) * each].sum(0) for k in range(shape[0])]
     np.testing.assert_allclose(sums, wanted, rtol=1e-12, atol=1e-12)
 
 

@@ -135,7 +135,8 @@ class ColumnsProgram:
     """The kernel that sums columns: of ``table``, (rows, n), the ``sums`` (chunks, n) of chunks.
 
     A chunk has as many rows as the argument ``each`` says, but for the last one; the other
-    arguments are ``n`` and ``rows``. An invocation has a column of a chunk.
+    arguments are ``n`` and ``rows``. An invocation has a column of a chunk; a group in step has
+    neighbours of one chunk, so that it reads them together.
     """
 
     def __call__(self, target: Target) -> Kernel:
@@ -143,13 +144,31 @@ class ColumnsProgram:
         k = Kernel(target, "columns")
         w, table, sums = Words(k), k.buffer("table", "read"), k.buffer("sums", "write")
         n, rows, each = (k.argument(name) for name in ("n", "rows", "each"))
-        place = w.least(k.cell, w.last(k.count))
-        chunk, column = w.parts(place, n)
-        first = w.times(chunk, each)
-        last = w.least(w.plus(first, each), rows)
-        (total,), _ = k.loop(
-            first, last, [k.constant(0.0)],
-            lambda r, s: [k.add(ops.add, s[0], k.load(table, w.plus(w.times(r, n), column)))],
-        )  # fmt: skip
-        k.when(w.below(k.cell, k.count), lambda: k.store(sums, place, total))
+
+        def put(chunk: int, column: int) -> None:
+            first = w.times(chunk, each)
+            last = w.least(w.plus(first, each), rows)
+            (total,), _ = k.loop(
+                first, last, [k.constant(0.0)],
+                lambda r, s: [k.add(ops.add, s[0], k.load(table, w.plus(w.times(r, n), column)))],
+            )  # fmt: skip
+            k.store(sums, w.plus(w.times(chunk, n), column), total)
+
+        if not target.in_step:
+            k.when(w.below(k.cell, k.count), lambda: put(*w.parts(k.cell, n)))
+            return k
+        width = w.number(target.width)
+        chunk, block = w.parts(k.group, w.ceiling(n, width))
+        column = w.plus(w.times(block, width), k.local)
+
+        def whole() -> Sequence[int]:
+            put(chunk, column)
+            return ()
+
+        def rest() -> Sequence[int]:
+            k.when(w.below(column, n), lambda: put(chunk, column))
+            return ()
+
+        end = w.times(w.plus(block, w.number(1)), width)
+        k.choose(w.below(n, end), rest, whole)
         return k
