@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from symgrad.targets import Device, device_array, devices
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
+    from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
     from symgrad.wgsl.array import DeviceArray
@@ -151,10 +152,12 @@ __all__ = [
     "TraceError",
     "TracedArray",
     "UnsupportedError",
+    "adamw_update",
     "array",
     "associative_scan",
     "betaln",
     "check",
+    "clip_by_global_norm",
     "cond",
     "count_ops",
     "curve_fit",
@@ -249,6 +252,7 @@ _LATER = {
     "symgrad.targets": "Device device_array devices",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
+    "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
     "symgrad.wgsl.array": "DeviceArray",

@@ -160,6 +160,10 @@ class Clipped(Rule):
         if self.value is not None:
             gradient = array([functions.clip(g, -self.value, self.value) for g in gradient])
         if self.norm is not None:
-            length = np.linalg.norm(gradient)
-            gradient = gradient * (self.norm / functions.maximum(length, self.norm))
+            gradient = gradient * shortened(np.linalg.norm(gradient), self.norm)
         return self.rule.update(x, gradient, memory, step)
+
+
+def shortened(length: Any, limit: float) -> Any:
+    """The factor that brings a vector of this length to the limit, if it is longer."""
+    return limit / functions.maximum(length, limit)

@@ -1,0 +1,218 @@
+"""Updates of nests of arrays: what their calls run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.backend import Backend
+from symgrad.expr import ops
+from symgrad.expr.handles import functions
+from symgrad.expr.handles.array import array
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.programs.updates import EACH, STRETCH, EachNumber, Shared, SquareSums
+from symgrad.kernel.target import InGroups
+from symgrad.optimize.method import Rule
+from symgrad.optimize.rules import shortened
+from symgrad.pipeline import Options
+from symgrad.tensor.dispatches import WIDE, in_grid
+from symgrad.tensor.formulas import Formulas
+from symgrad.tensor.kernel import Runner, Shape, launched
+
+TOGETHER: Final = 7
+"""Arrays whose squares one kernel adds up."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The work of an update of ``count`` arrays: see `symgrad.tensor.kernel.Work`.
+
+    With a ``rule`` it takes the arrays, their gradients, those of each part of the rule's memory,
+    and what they share, and gives all but the gradients anew. Without one it takes gradients, and
+    gives them, and the factor that they were multiplied with beside the length that they had. The
+    length of all gradients is ``limit`` at most, if there is one.
+    """
+
+    rule: Rule | None
+    limit: float | None
+    options: Options
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """What the kernel is called."""
+        return self.options.name
+
+    @cached_property
+    def memory(self) -> tuple[Any, ...]:
+        """The memory of the rule for one number."""
+        return () if self.rule is None else tuple(self.rule.start(1))
+
+    @property
+    def parts(self) -> int:
+        """The parts of the memory that each number has."""
+        return sum(np.ndim(part) > 0 for part in self.memory)
+
+    @property
+    def first(self) -> np.ndarray:
+        """What numbers share at first: the other parts, and the number of steps."""
+        alone = [float(part) for part in self.memory if not np.ndim(part)]
+        return np.array([*alone, 0.0])
+
+    @property
+    def kinds(self) -> list[str]:
+        """The arrays that each array comes with, itself first."""
+        if self.rule is None:
+            return ["g"]
+        return ["x", "g", *(f"m{n}_" for n in range(self.parts))]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arrays that it takes."""
+        arrays = [f"{kind}{n}" for kind in self.kinds for n in range(self.count)]
+        return (*arrays, *["shared"] * (self.rule is not None))
+
+    cotangents = ()
+
+    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the results: see `symgrad.tensor.kernel.Work`."""
+        if self.rule is None:
+            return [*map(tuple, shapes), (2,)]
+        known = [tuple(s) for s in shapes]
+        return [*known[: self.count], *known[2 * self.count :]]
+
+    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+        """What a call runs: see `symgrad.tensor.kernel.Work`."""
+        return _Steps(self, shapes, traits).launch
+
+    def runner(
+        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> Runner:
+        """A launch: see `symgrad.tensor.kernel.Work`."""
+        return launched(self, kind, shapes, backend, options)
+
+    # formulas ------------------------------------------------------------------------------------
+
+    def after(self, v: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """A number, and its own parts of the memory, after a step; and what numbers share.
+
+        ``v`` are the number, its gradient and its memory, what numbers share, and the factor of
+        gradients.
+        """
+        assert self.rule is not None, "there is a rule"
+        own, shared = iter(v[2 : 2 + self.parts]), iter(v[2 + self.parts :])
+        memory = tuple(array([next(own)]) if np.ndim(p) else next(shared) for p in self.memory)
+        step, factor = next(shared), next(shared)
+        x, memory = self.rule.update(array([v[0]]), array([v[1] * factor]), memory, step)
+        each = [part[0] for part, p in zip(memory, self.memory, strict=True) if np.ndim(p)]
+        known = [part for part, p in zip(memory, self.memory, strict=True) if not np.ndim(p)]
+        return [x[0], *each], [*known, step + 1.0]
+
+    def shared(self, *v: Any) -> list[Any]:
+        """What numbers share after a step, and behind it the factor of gradients, and their length.
+
+        ``v`` is the sum of squares, if there is a limit, and what they share.
+        """
+        known = list(v if self.limit is None else v[1:])
+        length, factor = (0.0, 1.0)
+        if self.limit is not None:
+            length = np.sqrt(v[0])
+            bounded = shortened(length, self.limit)
+            factor = functions.where(ops.isfinite(length), bounded, math.nan)
+        if self.rule is not None:
+            number = [0.0] * (2 + self.parts)
+            known = self.after([*number, *known, 1.0])[1]
+        return [*known, factor, *[length] * (self.rule is None)]
+
+
+class _Steps:
+    """The dispatches for arrays of certain shapes."""
+
+    def __init__(self, work: Update, shapes: Sequence[Shape], traits: Target) -> None:
+        self.work, self.traits = work, traits
+        self.shapes = [tuple(s) for s in shapes]
+        self.sizes = [math.prod(s) for s in self.shapes[: work.count]]
+        self.target = replace(traits, width=WIDE) if isinstance(traits, InGroups) else traits
+        self.many = len(work.first) if work.rule is not None else 0
+        """The numbers that are shared."""
+
+    @property
+    def launch(self) -> Launch:
+        """All of it."""
+        work = self.work
+        inputs = [Array(*both) for both in zip(work.arguments, self.shapes, strict=True)]
+        kinds = ["x", *work.kinds[2:]] if work.rule is not None else work.kinds
+        arrays = {a.name: a for a in inputs}
+        outputs = [
+            Array(f"new_{kind}{n}", arrays[f"{kind}{n}"].shape)
+            for kind in kinds for n in range(work.count)
+        ]  # fmt: skip
+        last = Array("new_shared", (self.many,)) if work.rule is not None else Array("given", (2,))
+        scratch = [] if work.rule is None else [Array("given", (self.many + 1,))]
+        if work.limit is not None:
+            scratch.append(Array("sums", (sum(map(stretches, self.sizes)),)))
+        steps = [*self._squares(), self._shared(), *map(self._each, range(work.count))]
+        return Launch(work.name, tuple(inputs), (*outputs, last), tuple(scratch), tuple(steps))
+
+    def _squares(self) -> list[Dispatch]:
+        """The sums of squares of gradients, several arrays at once."""
+        if self.work.limit is None:
+            return []
+        groups = [*map(stretches, self.sizes)]
+        ends = [0, *itertools.accumulate(groups)]
+        return [
+            self._squares_of(range(n, min(n + TOGETHER, len(groups))), ends)
+            for n in range(0, len(groups), TOGETHER)
+        ]
+
+    def _squares_of(self, numbers: range, ends: Sequence[int]) -> Dispatch:
+        start, groups = ends[numbers[0]], ends[numbers[-1] + 1] - ends[numbers[0]]
+        words = [("start", start)]
+        for i, n in enumerate(numbers):
+            words += [(f"size{i}", self.sizes[n]), (f"first{i}", ends[n] - start)]
+        arrays = [*((f"x{i}", f"g{n}") for i, n in enumerate(numbers)), ("sums", "sums")]
+        target = in_grid(self.target, groups)
+        count = groups * target.width
+        program = SquareSums(len(numbers))
+        return Dispatch(program, target, tuple(arrays), count, groups, tuple(words))
+
+    def _shared(self) -> Dispatch:
+        work, limited = self.work, self.work.limit is not None
+        names = [*["sum"] * limited, *(f"s{n}" for n in range(self.many))]
+        formula = Formulas(work.shared, tuple(names), work.options).value()
+        program = Shared(formula, self.many, limited)
+        arrays = [("given", "given"), *[("sums", "sums")] * limited]
+        arrays += [("old", "shared"), ("new", "new_shared")] if self.many else []
+        words = [("many", sum(map(stretches, self.sizes)))] * limited
+        return Dispatch(program, self.target, tuple(arrays), self.target.width, 1, tuple(words))
+
+    def _each(self, n: int) -> Dispatch:
+        """The update of an array."""
+        work, kinds = self.work, self.work.kinds
+        names = [*kinds, *(f"s{i}" for i in range(self.many)), "factor"]
+        if work.rule is None:
+            formula = Formulas(lambda g, factor: g * factor, tuple(names), work.options).value()
+            results = kinds
+        else:
+            made = Formulas(lambda *v: work.after(v)[0], tuple(names), work.options)
+            formula, results = made.value(), ["x", *kinds[2:]]
+        program = EachNumber(formula, len(kinds), self.many + 1)
+        arrays = [(f"x{i}", f"{kind}{n}") for i, kind in enumerate(kinds)]
+        arrays += [(f"y{i}", f"new_{kind}{n}") for i, kind in enumerate(results)]
+        arrays.append(("given", "given"))
+        groups = -(-self.sizes[n] // (EACH * self.target.width))
+        target = in_grid(self.target, groups)
+        words = (("size", self.sizes[n]),)
+        return Dispatch(program, target, tuple(arrays), groups * target.width, groups, words)
+
+
+def stretches(size: int) -> int:
+    """The groups that add up the squares of so many numbers."""
+    return -(-size // STRETCH)
