@@ -18,7 +18,14 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.strips import Checkpoint, lengths_of_strips, require_checkpoint
+from symgrad.expr.derivatives.strips import (
+    SOMEWHERE,
+    Checkpoint,
+    Keeping,
+    Room,
+    lengths_of_strips,
+    require_checkpoint,
+)
 from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_regions, regions
@@ -60,6 +67,13 @@ class Options:
     """Whether what Python loops have written out becomes loops."""
     checkpoint: Checkpoint = "auto"
     """What loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
+    room: Room = SOMEWHERE
+    """What the device has room for of it, if nobody chooses."""
+
+    @property
+    def keeping(self) -> Keeping:
+        """What loops keep, with all that it depends on."""
+        return Keeping(self.checkpoint, self.room)
 
     @property
     def rounding(self) -> float:
@@ -146,7 +160,7 @@ def build(
     require_options(options)
     clock, wanted = Clock(), None
     with paused_gc():
-        traced = written = clock.time("trace", lambda: trace(f, n, names))
+        traced = written = clock.time("trace", lambda: trace(f, n, names, options.keeping))
         key = traced.key
         if key is None:  # what derivatives of the user's own compute is in their results
             traced = _rolled(traced, options, clock)
@@ -166,7 +180,7 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
 def _differentiated(
     traced: Trace, derivation: Derivation, options: Options, clock: Clock
 ) -> tuple[Wanted, ...]:
-    traced.graph.checkpoint = options.checkpoint
+    traced.graph.keeping = options.keeping
     return clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
 
 

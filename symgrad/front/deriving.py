@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.backend import placed
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives import differentiate
@@ -23,6 +24,7 @@ from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.points import Inputs
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
+from symgrad.targets import choose
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.wgsl.names import unique
@@ -69,7 +71,7 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
 def gradient_kernel(
     n: Any, f: Function, wrt: int | None, options: Options, device: Any,
     names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
-    mode: Mode = "reverse",
+    mode: Mode = "reverse", points: int | None = None,
 ) -> Kernel:  # fmt: skip
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
@@ -90,7 +92,9 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
-    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
+    return kernel_of(
+        f, tree, derivation, "loss and gradient", options, device, names, make=make, points=points
+    )
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -106,11 +110,17 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
 def kernel_of(
     f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
     names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
+    points: int | None = None,
 ) -> Kernel:  # fmt: skip
-    """The kernel of what a derivation wants of f, a function of the variables of a tree."""
+    """The kernel of what a derivation wants of f, a function of the variables of a tree.
+
+    It may be known how many ``points`` it is for.
+    """
+    target = choose(device)
+    options = placed(options, target, points)
     built = build(of_row(f, tree), tree.size, derivation, options, names_of(names, tree))
     title = f"{options.name}: {what}"
-    return make(built, Inputs(("x",), (tree,)), options, title, device, single)
+    return make(built, Inputs(("x",), (tree,)), options, title, target, single)
 
 
 def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:

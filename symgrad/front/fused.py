@@ -105,8 +105,10 @@ def fused_forward_backward(
         comments: whether the source quotes your lines beside the statements they led to.
         checkpoint: what loops keep of their turns for reverse mode. "keep" is all that it reads;
             "sqrt" what is carried into strips of sqrt(n) of n turns, each of which is run once more
-            then; a number, into strips of so many turns; "auto" keeps all up to 4,096 numbers a
-            point, and runs longer loops in strips. ``stats`` has what is kept.
+            then; a number, into strips of so many turns; "auto" keeps all that stays in the caches
+            of the device, up to 8,192 numbers a point on the CPU and 4,096 on a GPU, and more where
+            it has the memory and computing it again takes longer; longer loops run in strips.
+            ``stats`` has what is kept.
         roll: whether the many turns of a Python loop that f writes out become a loop again, which
             takes far less to compile; results stay within the rounding.
         progress: True to show, once a second is over, how long making the kernel takes and which

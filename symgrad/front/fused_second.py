@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Unpack, overload
 
+from symgrad.backend import placed
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import Checkpoint
@@ -175,6 +176,7 @@ def fused_hvp(
         ]
         derivation = Derivation(("product with the Hessian", tree), derive)
         whole = of_row(f, tree)
+        options = placed(options, device)
         built = build(lambda v: whole(v[:n]), 2 * n, derivation, options, unique(names))
         title = f"{options.name}: loss, gradient and Hessian * vector"
         return assemble(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.backend import backend_of
+from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.handles.tree import Sizes, Tree
@@ -322,4 +322,4 @@ def _problem(loss: Callable[..., Any], tree: Tree, data: Data, reduce: str, mode
 
 def _options(loss: Callable[..., Any], math: Math, dtype: DTypeName, target: Device) -> Options:
     backend_of(target).require(dtype)
-    return Options(getattr(loss, "__name__", "loss"), math, dtype, True, False)
+    return placed(Options(getattr(loss, "__name__", "loss"), math, dtype, True, False), target)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.backend import backend_of
+from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
@@ -287,6 +287,7 @@ def _jacobian(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
 def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) -> DataKernel:
     """The kernel of what a verb wants of rows, at each of them or summed."""
     require_request(request)
+    request = replace(request, options=placed(request.options, device))
     with paused_gc():
         clock = Clock()
         wants = clock.time("differentiate", lambda: wants_of(request, verb))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symgrad.backend import backend_of
+from symgrad.backend import backend_of, placed
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL
@@ -336,6 +336,7 @@ def _whole(rows: Any) -> Any:
 def data_kernel(request: Request, device: Any) -> DataKernel:
     """The kernel of a loss over data."""
     require_request(request)
+    request = replace(request, options=placed(request.options, device))
     with paused_gc():
         return DataKernel(request, device, traced_loss(request))
 

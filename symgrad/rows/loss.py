@@ -207,7 +207,7 @@ def trace_request(request: Request) -> RowTrace:
     """The trace of the function of a row."""
     n, columns = request.n, request.columns
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
-    made.graph.checkpoint = request.options.checkpoint
+    made.graph.keeping = request.options.keeping
     weight = weight_column(request)
     if any(g.column == weight for g in made.gathers):
         raise InputError(

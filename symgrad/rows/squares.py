@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symgrad.backend import placed
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
@@ -162,5 +163,6 @@ class LeastSquaresKernel(DataKernel):
 def least_squares_kernel(request: Request, device: Any) -> LeastSquaresKernel:
     """The kernel of a sum of squares over data."""
     require_request(request)
+    request = replace(request, options=placed(request.options, device))
     with paused_gc():
         return LeastSquaresKernel(request, device, traced_squares(request))

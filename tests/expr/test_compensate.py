@@ -10,6 +10,7 @@ import pytest
 
 from symgrad.expr.derivatives.compensate import LEAST_TURNS
 from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.derivatives.strips import Keeping, Room
 from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify
@@ -43,7 +44,8 @@ def results(dtype: Any, kept: int, f: Callable[[Any], Any] = grown) -> np.ndarra
     """The value and the gradient, in another precision."""
     made = trace(f, 2)
     graph = made.graph
-    slopes = vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs, kept)
+    graph.keeping = Keeping(room=Room(kept, kept))
+    slopes = vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs)
     roots = [*made.outputs, *[i for i in slopes if i is not None]]
     graph, roots = simplify(graph, roots)
     at = np.array([[0.3, 0.7], [1.3, 0.9]], dtype)
@@ -100,6 +102,7 @@ def test_what_is_compensated(turns: int, carries: int) -> None:
 def test_what_is_lost_by_rounding_has_no_cotangents() -> None:
     made = trace(grown, 2)
     graph = made.graph
-    vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs, 10**6)
+    graph.keeping = Keeping("keep")
+    vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs)
     (back,) = [node[0] for node in graph.nodes if isinstance(node[0], Loop) and node[0].down]
     assert not any("error_bar" in name for name in back.body.graph.names)

@@ -16,6 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import turn
 from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
+from symgrad.expr.derivatives.strips import Keeping, Room
 from symgrad.expr.graph.arrays import ADD_AT, EMPTY, ZEROS
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import inputs_of
@@ -39,7 +40,8 @@ class Derived:
 
     def gradient(self, kept: int = EVERYTHING) -> list[int]:
         one = {self.roots[0]: self.graph.constant(1.0)}
-        return [self.or_zero(i) for i in vjp(self.graph, one, self.inputs, kept)]
+        self.graph.keeping = Keeping(room=Room(kept, kept))
+        return [self.or_zero(i) for i in vjp(self.graph, one, self.inputs)]
 
     def or_zero(self, i: int | None) -> int:
         return self.graph.constant(0.0) if i is None else i
@@ -130,7 +132,9 @@ def test_random_programs(seed: int, depth: int, k: int) -> None:
     drawn = random_program(seed, kinds=Kinds(bounds=depth > 2, depth=depth))
     graph, at, n = drawn.graph, points(), len(drawn.ids)
     root, one, zero = drawn.floats[k].id, graph.constant(1.0), graph.constant(0.0)
-    found = [*vjp(graph, {root: one}, drawn.ids), *vjp(graph, {root: one}, drawn.ids, 2)]
+    found = vjp(graph, {root: one}, drawn.ids)
+    graph.keeping = Keeping(room=Room(2, 2))
+    found += vjp(graph, {root: one}, drawn.ids)
     found += [jvp(graph, {x: one}, [root])[0] for x in drawn.ids]
     roots = [root, *[zero if i is None else i for i in found]]
     want = values(graph, roots, at)

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.backend import backend_of
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.targets import choose
+from symgrad.wgsl.dispatch import SCRATCH_BYTES
 
 POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))
 
@@ -75,6 +78,36 @@ def test_a_loop_with_a_test_is_long_too() -> None:
         2, f, device="cpu", dtype="float64", checkpoint="keep"
     ).run(POINTS)  # fmt: skip
     np.testing.assert_allclose(kernel.run(POINTS)[1], want, rtol=1e-9)
+
+
+def dear(v: Any) -> Any:
+    """A sequence of which each number takes many operations."""
+
+    def step(_: Any, x: Any) -> Any:
+        return x - 0.001 * sg.sin(x * v[0]) * sg.exp(-x * x) / (1.0 + sg.cos(x) ** 2)
+
+    return sg.fori_loop(0, 10_000, step, v[1])
+
+
+def test_what_is_kept_goes_by_the_device_and_by_what_it_costs() -> None:
+    cpu, gpu = (
+        sg.fused_forward_backward(2, lambda v: logistic(v, 6_000), device=device)
+        for device in ("cpu", "gpu")
+    )
+    assert cpu.stats.kept == 4 * 6_000 and not cpu.stats.strips, "it fits in the cache"
+    assert gpu.stats.strips, "all points together take too much"
+    cheap, costly = (
+        sg.fused_forward_backward(2, f, device="cpu") for f in (lambda v: logistic(v, 10_000), dear)
+    )
+    assert cheap.stats.strips and not costly.stats.strips
+
+
+def test_room_on_a_gpu_is_shared_by_the_points() -> None:
+    backend = backend_of(choose("gpu"))
+    any_number, many, few = (backend.room(points) for points in (None, 10**9, 100))
+    assert any_number == many
+    assert few.most > 1_000 * many.most
+    assert few.most * 4 * 100 <= SCRATCH_BYTES
 
 
 @pytest.mark.parametrize("f", [logistic, until])

@@ -23,7 +23,6 @@ from symgrad.expr.derivatives.cotangents import (
     selected,
 )
 from symgrad.expr.derivatives.push import Structures, Tangents
-from symgrad.expr.derivatives.strips import KEPT
 from symgrad.expr.derivatives.sweep import Sweep
 from symgrad.expr.derivatives.transpose import Transposer
 from symgrad.expr.graph.node import Graph
@@ -39,16 +38,13 @@ __all__ = [
 ]
 
 
-def vjp(
-    graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int], kept: int = KEPT
-) -> list[int | None]:
+def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list[int | None]:
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
     One sweep from the roots down: its cost is that of the nodes between roots and ``wrt``, however
-    many inputs there are. Loops that would keep more than ``kept`` numbers run in strips, unless
-    ``graph.checkpoint`` says otherwise.
+    many inputs there are. Loops keep what ``graph.keeping`` says, or run in strips.
     """
-    sweep = Sweep(graph, cotangents.items(), wrt, Transposer(kept, graph.checkpoint))
+    sweep = Sweep(graph, cotangents.items(), wrt, Transposer(graph.keeping))
     sweep.run()
     return [sweep.found.get(i) for i in wrt]
 

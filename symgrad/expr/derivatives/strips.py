@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from symgrad.errors import InputError
@@ -20,7 +21,7 @@ from symgrad.expr.graph.node import TRUTH, WORD, Graph
 from symgrad.expr.graph.region import TURNS, Loop, close, loop_op, pick
 
 KEPT: Final = 2**12
-"""Numbers that a loop keeps for its transpose at most, for each point: 16 KiB in float32."""
+"""Numbers that a loop keeps for each point, at most, if nothing is known of the device."""
 
 NEAR: Final = 2**6
 """Numbers that a strip keeps if it can: so many stay in a GPU's own memory of an invocation."""
@@ -41,13 +42,45 @@ def require_checkpoint(choice: Checkpoint) -> None:
         )
 
 
-def strip_length(op: Loop, numbers: int, kept: int = KEPT, choice: Checkpoint = "auto") -> int:
+@dataclass(frozen=True)
+class Room:
+    """What a device has room for, of what loops keep of their turns: numbers for each point.
+
+    Up to ``near`` are in its caches, and are kept. Up to ``most`` are in its memory: they are kept
+    where it takes ``worth`` additions, or more, to compute each again.
+    """
+
+    near: int = KEPT
+    most: int = KEPT
+    worth: int = 0
+
+    def keeps(self, numbers: int, cost: int) -> bool:
+        """Whether so many numbers are kept, if they all together take so many additions."""
+        return numbers <= self.near or (numbers <= self.most and cost >= self.worth * numbers)
+
+
+SOMEWHERE: Final = Room()
+"""What a device has room for of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What loops keep of their turns: the user's choice, and the room for what is chosen here."""
+
+    choice: Checkpoint = "auto"
+    room: Room = SOMEWHERE
+
+
+def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
     """The turns of a strip of a loop that would keep so many numbers; 0 if it runs as it is."""
+    choice, room = keeping.choice, keeping.room
     if op.most is None or not numbers or choice == "keep":
         return 0
     root = math.isqrt(max(op.most, 1) - 1) + 1
     if choice == "auto":
-        length = _shortest(op.most, -(-numbers // op.most), root, kept) if numbers > kept else 0
+        if room.keeps(numbers, op.most * sum(node[0].cost for node in op.body.graph.nodes)):
+            return 0
+        length = _shortest(op.most, -(-numbers // op.most), root, room.near)
     else:
         length = root if choice == "sqrt" else choice
     return length if length < op.most else 0

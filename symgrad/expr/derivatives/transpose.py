@@ -11,6 +11,7 @@ The transpose of a choice is a choice between the transposes of its sides.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from symgrad.errors import DifferentiationError
@@ -18,7 +19,7 @@ from symgrad.expr.derivatives.cotangents import Part
 from symgrad.expr.derivatives.pulled import Pulled
 from symgrad.expr.derivatives.restore import versions
 from symgrad.expr.derivatives.side import transposed_choice
-from symgrad.expr.derivatives.strips import KEPT, Checkpoint, in_strips, strip_length, strip_of
+from symgrad.expr.derivatives.strips import Keeping, in_strips, strip_length, strip_of
 from symgrad.expr.derivatives.sweep import Sweep
 from symgrad.expr.derivatives.transposed import Asked, Transposed
 from symgrad.expr.derivatives.turn import transposed_loop
@@ -30,10 +31,8 @@ from symgrad.expr.graph.region import Choice, Loop, Pick, Region
 class Transposer:
     """The transposes of loops and choices, each made once for all that may be asked of it."""
 
-    def __init__(self, kept: int = KEPT, choice: Checkpoint = "auto") -> None:
-        self._kept = kept
-        """Numbers that a loop keeps at most for each point, if strips allow it."""
-        self._choice: Checkpoint = choice
+    def __init__(self, keeping: Keeping | None = None) -> None:
+        self._keeping = keeping or Keeping()
         self._mined: set[Loop] = set()
         self._chosen: set[Loop] = set()
         """Loops over strips and the turns of these: the user's choice is made for them."""
@@ -83,8 +82,10 @@ class Transposer:
             self._loops[op, asked] = transposed_loop(op, asked, self)
         found = self._loops[op, asked]
         numbers = sum(size for _, size in found.homes)
-        choice = "auto" if op in self._chosen else self._choice
-        length = 0 if asked.restore else strip_length(op, numbers, self._kept, choice)
+        keeping = self._keeping
+        if op in self._chosen:
+            keeping = replace(keeping, choice="auto")
+        length = 0 if asked.restore else strip_length(op, numbers, keeping)
         if length:
             self.pull_loop(sweep, self._in_strips(sweep, i, length), parts)
         else:

@@ -222,9 +222,9 @@ class Graph:
     __slots__ = (
         "__weakref__",
         "_floats",
-        "checkpoint",
         "derived",
         "index",
+        "keeping",
         "known",
         "names",
         "nodes",
@@ -246,7 +246,7 @@ class Graph:
         self.known: dict[tuple[int, int], int] = {}
         self.strips: dict[int, int] = {}
         """For results of loops, those of loops in strips that do the same, and are transposed."""
-        self.checkpoint: Any = "auto"
+        self.keeping: Any = None
         """What loops keep for their transposes: see `symgrad.expr.derivatives.strips`."""
         self.derived: list[range] = []
         """The nodes that differentiation made, and nobody wrote."""
@@ -276,7 +276,7 @@ class Graph:
         """The same nodes in an arena of its own, which is the user's no more."""
         made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
         made.derived, made.strips = list(self.derived), dict(self.strips)
-        made.checkpoint = self.checkpoint
+        made.keeping = self.keeping
         return made
 
     def __len__(self) -> int:
@@ -377,7 +377,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
-        self.strips, self.repeats, self.checkpoint = {}, None, "auto"
+        self.strips, self.repeats, self.keeping = {}, None, None
 
 
 class paused_gc(ContextDecorator):

@@ -21,7 +21,7 @@ def faults(graph: Graph, roots: Sequence[int] = ()) -> Iterator[str]:
     if len(graph.places) != len(graph.nodes):
         yield f"{len(graph.places)} places for {len(graph.nodes)} nodes"
     yield from (f"root {i} is no node" for i in roots if not 0 <= i < len(graph.nodes))
-    kinds = [node[0].result for node in graph.nodes]
+    kinds = [str(node[0].result) for node in graph.nodes]
     for i in range(len(graph.nodes)):
         if not _is_sound(graph.nodes[i], i, kinds):
             yield from _node_faults(graph, i)
@@ -31,7 +31,8 @@ def faults(graph: Graph, roots: Sequence[int] = ()) -> Iterator[str]:
 
 def _is_sound(node: Node, i: int, kinds: Sequence[str]) -> bool:
     """Whether node i has no fault, found quickly; of leaves, loops and choices it is not told."""
-    op, *args = node
+    op: Op = node[0]
+    args: list[int] = list(node[1:])
     if not op.arity or type(op) is not Op or max(args) >= i or min(args) < 0:
         return False
     found = "".join([kinds[a] for a in args])

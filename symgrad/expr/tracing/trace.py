@@ -101,13 +101,17 @@ class Trace:
         return Content(self.graph, self.outputs, self.structure, *derived)
 
 
-def trace(f: Callable[..., Any], n: int, names: Sequence[str] | None = None) -> Trace:
+def trace(
+    f: Callable[..., Any], n: int, names: Sequence[str] | None = None, keeping: Any = None
+) -> Trace:
     """Call ``f`` on n symbolic scalars and record what it does.
+
+    ``keeping`` is what loops keep whose derivatives f asks for: see `symgrad.expr.derivatives`.
 
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
     graph, count = Graph(), checked_count(n)
-    graph.repeats = []
+    graph.repeats, graph.keeping = [], keeping
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(variables(graph, inputs))
