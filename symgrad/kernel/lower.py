@@ -34,11 +34,11 @@ KINDS: Final = {"F": "f", "W": "u"}
 class Adding:
     """Arrays of the caller's to which a graph only adds, by their nodes.
 
-    ``value`` gives what is added, of what the graph would add.
+    ``value`` gives what is added to one of them, of what the graph would add.
     """
 
     arrays: Mapping[int, Buffer]
-    value: Callable[[int], int]
+    value: Callable[[Buffer, int], int]
 
 
 def inline(
@@ -68,7 +68,7 @@ def written(
 ) -> list[Value]:  # fmt: skip
     """As `inline`, of roots that may be arrays too, which are in buffers then."""
     place = kernel.graph.place
-    adding = adding or Adding({}, int)
+    adding = adding or Adding({}, lambda _, value: value)
     env = {**known, **adding.arrays}
     lowering = _Lowering(_Context(kernel, adding), graph, env, set(known), given)
     found = lowering.in_turn(roots) if in_turn else lowering.roots(roots)
@@ -91,7 +91,7 @@ class _Context:
 
     def added(self, array: Buffer, value: int) -> int:
         """What is written to an array where a graph writes a value."""
-        return self._value(value) if array in self._added else value
+        return self._value(array, value) if array in self._added else value
 
     def places(self, graph: Graph) -> list[int]:
         """The numbers that the lines of a graph have in the kernel."""

@@ -262,12 +262,20 @@ def mixture_of(p: dict[str, np.ndarray], rows: np.ndarray) -> tuple[float, dict[
 
 @pytest.mark.parametrize(("device", "dtype"), DEVICES[:2])
 @pytest.mark.parametrize("count", [1, 7, 300, 1003])
-def test_a_loop_indexes_parameters(device: Any, dtype: Any, count: int) -> None:
+@pytest.mark.parametrize("weights", [None, SIZE])
+def test_a_loop_indexes_parameters(
+    device: Any, dtype: Any, count: int, weights: int | None
+) -> None:
     draw = np.random.default_rng(5)
     p = {name: draw.normal(size=shape) for name, shape in MIXTURE.items()}
-    rows = draw.normal(size=(count, SIZE))
-    kernel = sg.fused_forward_backward(MIXTURE, mixture, row=SIZE, device=device, dtype=dtype)
-    found, want = kernel.run(p, rows), mixture_of(p, rows)
+    rows = draw.normal(size=(count, SIZE + 1))
+    rows[:, SIZE] = np.arange(count) % 3 != 1  # without weight the values may be anything
+    rows[1::3, :SIZE] *= 1.0 if weights is None else np.inf
+    kernel = sg.fused_forward_backward(
+        MIXTURE, mixture, row=SIZE + 1, device=device, dtype=dtype, weights=weights
+    )
+    counted = rows if weights is None else rows[rows[:, SIZE] > 0]
+    found, want = kernel.run(p, rows), mixture_of(p, counted[:, :SIZE])
     slack = 1e-12 if dtype == "float64" else 2e-5
     assert found[0] == pytest.approx(want[0], rel=slack)
     for name, slope in want[1].items():
@@ -275,8 +283,11 @@ def test_a_loop_indexes_parameters(device: Any, dtype: Any, count: int) -> None:
         np.testing.assert_allclose(found[1][name], slope, rtol=slack, atol=slack * most)
 
 
-def test_slopes_of_indexed_parameters_are_added_where_they_are_summed() -> None:
-    kernel = sg.fused_forward_backward(MIXTURE, mixture, row=SIZE, device="cpu")
+@pytest.mark.parametrize("weights", [None, SIZE])
+def test_slopes_of_indexed_parameters_are_added_where_they_are_summed(weights: Any) -> None:
+    kernel = sg.fused_forward_backward(
+        MIXTURE, mixture, row=SIZE + 1, device="cpu", weights=weights
+    )
     made = rows_program(kernel._traced.reduction, InStep(8))
     verify(made)
     own = {b.name: b.size for b in made.buffers if b.space == "own"}

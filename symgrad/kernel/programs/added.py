@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
-from symgrad.expr.graph.node import HOLES, WORD, Graph, Op
+from symgrad.expr.graph.node import HOLES, STRUCTURED, WORD, Graph, Op
 from symgrad.expr.graph.reach import heads, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
 from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.programs.chosen import case_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Added:
 
     In ``reduction`` these arrays start as the leaves ``starts`` rather than as zeros, and end as
     the nodes ``ends``. ``places`` are the number of the array and the index in it of each result
-    that is an element of one, by the number of the result.
+    that is an element of one, by the number of the result. Of some arrays rows add to the results
+    only if a condition holds, or does not: these are its node, or -1, and whether it has to hold.
     """
 
     reduction: Reduction
     starts: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
+    conditions: tuple[tuple[int, bool], ...] = ()
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -47,12 +50,12 @@ def added_to(reduction: Reduction) -> Added:
     every = [*roots, *reduction.factors]
     order = reachable(graph, every)
     users = _users(graph, order, every)
-    wanted = {c: place for c, i in enumerate(roots) if (place := _element(graph, i))}
-    read = Counter(graph.args(i)[0] for i in {roots[c] for c in wanted} if users[i] == 1)
-    found = {
-        end: start for end, count in read.items()
-        if users[end] == count and (start := _start(graph, end, users)) is not None
-    }  # fmt: skip
+    wanted = {c: e for c, i in enumerate(roots) if (e := _element(graph, i, users)) is not None}
+    found: dict[int, tuple[int, int]] = {}
+    for end, elements in _by_array(wanted.values()).items():
+        alone = users[end] == len(elements) and len({e.when for e in elements}) == 1
+        if alone and (start := _start(graph, end, users)) is not None:
+            found[end] = start
     copy = outline(graph)
     leaves = {
         start: copy.graph.intern((HOLES["F"], n, f"slopes{n}", length(graph, end)))
@@ -60,10 +63,50 @@ def added_to(reduction: Reduction) -> Added:
     }
     rebuild(graph, order, copy, changed=_started(copy.graph, leaves))
     number = {end: n for n, end in enumerate(found)}
+    when = {e.array: e.when for e in wanted.values()}
+    conditions = ((when[end][0], when[end][1]) for end in found)
     return Added(
         _in_copy(reduction, copy), tuple(leaves.values()), tuple(copy.of(found)[1]),
-        {c: (number[a], at) for c, (a, at) in wanted.items() if a in number},
+        tuple((i if i < 0 else copy.ids[i], holds) for i, holds in conditions),
+        {c: (number[e.array], e.at) for c, e in wanted.items() if e.array in number},
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Element:
+    """Element ``at`` of an array, or 0 if a condition does not hold, or does; -1 is none."""
+
+    array: int
+    at: int
+    when: tuple[int, bool]
+
+
+def _element(graph: Graph, i: int, users: Counter[int]) -> _Element | None:
+    """What a root is that nothing else is made of, if it is an element at a known place."""
+    when = -1, True
+    if users[i] == 1 and (case := case_of(graph, i)) is not None:
+        condition, holds, i = case
+        when = condition, holds
+        if not _is_straight(graph, condition):
+            return None
+    op, *args = graph.nodes[i]
+    if users[i] != 1 or op is not GET or graph.nodes[args[1]][0] is not WORD:
+        return None
+    at = graph.nodes[args[1]][1]
+    return _Element(args[0], at, when) if at < length(graph, args[0]) else None
+
+
+def _is_straight(graph: Graph, i: int) -> bool:
+    """Whether a node needs no loops, choices or arrays, so that it may be computed twice."""
+    return all(graph.type(a) not in STRUCTURED for a in reachable(graph, [i]))
+
+
+def _by_array(elements: Iterable[_Element]) -> dict[int, set[_Element]]:
+    """The different elements of each array."""
+    found: dict[int, set[_Element]] = {}
+    for e in elements:
+        found.setdefault(e.array, set()).add(e)
+    return found
 
 
 def _operations(graph: Graph) -> set[Op]:
@@ -80,15 +123,6 @@ def _in_copy(reduction: Reduction, copy: Copy) -> Reduction:
     outputs = tuple(Output(o.name, tuple(copy.of(o.nodes)[1])) for o in reduction.outputs)
     factors = tuple(copy.of(reduction.factors)[1])
     return replace(reduction, graph=copy.graph, outputs=outputs, factors=factors)
-
-
-def _element(graph: Graph, i: int) -> tuple[int, int] | None:
-    """The array and the index of a node that is an element at a known place of an array."""
-    op, *args = graph.nodes[i]
-    if op is not GET or graph.nodes[args[1]][0] is not WORD:
-        return None
-    at = graph.nodes[args[1]][1]
-    return (args[0], at) if at < length(graph, args[0]) else None
 
 
 def _users(graph: Graph, order: Iterable[int], ends: Iterable[int]) -> Counter[int]:

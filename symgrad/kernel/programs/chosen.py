@@ -41,7 +41,7 @@ def cases(graph: Graph, roots: Mapping[int, int], others: Sequence[int]) -> list
     """
     found: dict[tuple[int, bool], dict[int, int]] = {}
     for c, i in roots.items():
-        if (case := _case(graph, i)) is not None:
+        if (case := case_of(graph, i)) is not None:
             condition, holds, value = case
             found.setdefault((condition, holds), {})[c] = value
     found = {case: values for case, values in found.items() if len(values) >= RESULTS}
@@ -56,7 +56,7 @@ def cases(graph: Graph, roots: Mapping[int, int], others: Sequence[int]) -> list
     return made if len(made) >= CASES else []
 
 
-def _case(graph: Graph, i: int) -> tuple[int, bool, int] | None:
+def case_of(graph: Graph, i: int) -> tuple[int, bool, int] | None:
     """Of a choice between a value and 0: the condition, whether it has to hold, and the value."""
     op, *args = graph.nodes[i]
     if op is not ops.where:

@@ -54,6 +54,8 @@ class _Sums:
         self.block = target.block
         self.arrays: dict[int, Buffer] = {}
         """Arrays to which rows add, by the leaves that they start as."""
+        self.conditions: dict[Buffer, tuple[int, bool]] = {}
+        """Conditions for adding to them, and whether these have to hold."""
         self.ends: tuple[int, ...] = ()
         """The nodes that they are then."""
         self.stride, self.turns = target.stride(k), target.turns(k)
@@ -121,11 +123,21 @@ class _Sums:
             k.names[x] = graph.names[graph.nodes[i][1]]
         inside = k.add(ops.word_lt, row, k.count)
         known |= self.lines.values(row)
-        adding = Adding(self.arrays, lambda v: self._or_nothing(inside, v))
+        adding = Adding(self.arrays, self._adder(inside, known))
         roots = [*nodes, *self.lines.nodes, *self.ends]
         found = inline(k, graph, roots, known, self._parameter, adding=adding)
         self.lines.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
         return inside, found[: len(nodes)]
+
+    def _adder(self, inside: int, known: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
+        """What is added to an array where a turn would add a value."""
+        nodes = [condition for condition, _ in self.conditions.values()]
+        found = inline(self.k, self.graph, nodes, known, self._parameter)
+        adds: dict[Buffer, int] = {}
+        for (array, (_, holds)), condition in zip(self.conditions.items(), found, strict=True):
+            wanted = condition if holds else self.k.add(ops.logical_not, condition)
+            adds[array] = self.k.add(ops.logical_and, inside, wanted)
+        return lambda array, value: self._or_nothing(adds.get(array, inside), value)
 
     def _or_nothing(self, inside: int, value: int) -> int:
         """What a turn adds: nothing, if it is at no row."""
@@ -200,6 +212,8 @@ class _InMemory(_Sums):
         """The sums over a stretch, but for those in ``arrays``."""
         slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
         self.arrays, self.ends = dict(zip(arrays.starts, slopes, strict=True)), arrays.ends
+        pairs = zip(slopes, arrays.conditions, strict=True)
+        self.conditions = {array: (i, holds) for array, (i, holds) in pairs if i >= 0}
         self.homes = {c: (slopes[n], at) for c, (n, at) in arrays.places.items()}
         """Where in them the sum of a result is over a stretch, if it is."""
         kinds = enumerate(target.wide)
