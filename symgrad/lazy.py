@@ -18,5 +18,8 @@ class Lazy:
         return found
 
 
+cumulative: Final[Any] = Lazy("symgrad.tensor.cumulative")
+"""Kernels that are made of arrays, which arrays have methods for."""
+
 mpmath: Final[Any] = Lazy("mpmath")
 sympy: Final[Any] = Lazy("sympy")

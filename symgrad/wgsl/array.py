@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.elementwise import IDENTITIES, Arithmetic, Call, definition
@@ -26,6 +27,9 @@ REDUCING: Final = frozenset({"axis", "keepdims"})
 INSTEAD: Final = "use what is returned, or np.asarray(x)"
 """What to do where NumPy would write to an array."""
 
+SCANNED: Final = (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)
+"""The ufuncs whose ``accumulate`` computes on the device."""
+
 METHODS: Final = ("sum", "prod", "max", "min", "mean", "var", "std")
 """The reductions."""
 
@@ -38,10 +42,11 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
 
     It is made by ``sg.device_array`` and by kernels that were given one. Elements are float32, or
     int32 and uint32 for indices. Operators, the ufuncs of NumPy and SciPy, ``np.sum``, ``mean``,
-    ``var``, ``std``, ``max``, ``min``, ``prod``, ``clip``, ``concatenate``, ``stack``, ``reshape``,
-    ``ravel``, ``transpose`` and ``copy`` compute there, with numbers and with NumPy's arrays, which
-    go up; they return device arrays before these are computed (`wait` waits). Every other function,
-    and comparisons, compute on the host with a copy, and their results are NumPy's.
+    ``var``, ``std``, ``max``, ``min``, ``prod``, ``cumsum``, ``cumprod``, ``clip``,
+    ``concatenate``, ``stack``, ``reshape``, ``ravel``, ``transpose`` and ``copy``, and
+    ``accumulate`` of some ufuncs, compute there, with numbers and with NumPy's arrays, which go up;
+    they return device arrays before these are computed (`wait` waits). Every other function, and
+    comparisons, compute on the host with a copy, and their results are NumPy's.
 
     An array cannot be changed (but by the ``out=`` of kernels), so ``x += y`` makes a new one, and
     views may share its memory, which is freed with the last of them. A slice that is contiguous is
@@ -71,6 +76,8 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
         """What operators and NumPy's ufuncs do with arrays on a GPU."""
         if method == "reduce" and ufunc in IDENTITIES and set(options) <= REDUCING:
             return _reduced(ufunc, inputs[0], **{"axis": 0, **options})
+        if method == "accumulate" and ufunc in SCANNED and _is_scanned(*inputs, **options):
+            return _accumulated(ufunc, inputs[0], options.get("axis", 0))
         if method == "__call__" and ufunc.nout == 1 and not ufunc.signature and not options:
             with contextlib.suppress(TraceError):  # nothing that kernels know
                 return _applied(ufunc, inputs)
@@ -107,6 +114,14 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
     def min(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The least over an axis, over several, or over all; NaN if there is one."""
         return _reduced(np.minimum, self, axis, keepdims)
+
+    def cumsum(self, axis: int | None = None) -> DeviceArray:
+        """The sums up to each element along an axis, or of all elements in a row."""
+        return _accumulated(np.add, self, axis)
+
+    def cumprod(self, axis: int | None = None) -> DeviceArray:
+        """The products up to each element along an axis, or of all elements in a row."""
+        return _accumulated(np.multiply, self, axis)
 
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> DeviceArray:
         """The mean over an axis, over several, or over all."""
@@ -215,6 +230,21 @@ def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool =
     return result.reshape(kept)
 
 
+def _is_scanned(x: Any, axis: Any = 0) -> bool:
+    """Whether an array on a device is asked to accumulate along an axis that it has."""
+    return isinstance(x, DeviceArray) and x.ndim > 0 and axis is not None
+
+
+def _accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int | None) -> DeviceArray:
+    """The ufunc of all elements up to each one."""
+    x = x.ravel() if axis is None else x
+    (along,) = _axes(0 if axis is None else axis, x.ndim)
+    if x.dtype != FLOAT:
+        found = ufunc.accumulate(x.numpy(), along)
+        return _sent(x.gpu, found, np.dtype(found.dtype.kind + "4"))
+    return lazy.cumulative.accumulated(ufunc, x, along)
+
+
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes that NumPy's ``axis`` names."""
     given = range(ndim) if axis is None else np.atleast_1d(axis).tolist()
@@ -307,6 +337,8 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.ravel: lambda a: a.ravel(),
     np.transpose: lambda a, axes=None: a.transpose(axes),
     np.clip: clip,
+    np.cumsum: lambda a, axis=None: a.cumsum(axis),
+    np.cumprod: lambda a, axis=None: a.cumprod(axis),
     **{getattr(np, name): getattr(DeviceArray, name) for name in METHODS},
 }
 """NumPy's functions, beside its ufuncs, that compute on the device."""

@@ -188,14 +188,30 @@ def test_what_kernels_cannot_do_numpy_does() -> None:
     x = there(a)
     for found, wanted in (
         (x > 0, a > 0), (x == a, a == a), (np.sort(x), np.sort(a)), (np.isnan(x), np.isnan(a)),
-        (np.cumsum(x), np.cumsum(a)), (np.sum(x, where=a > 0), np.sum(a, where=a > 0)),
-        (np.add.accumulate(x), np.add.accumulate(a)), (x @ a, a @ a),
+        (np.cumsum(x, dtype=np.float64), np.cumsum(a, dtype=np.float64)),
+        (np.sum(x, where=a > 0), np.sum(a, where=a > 0)),
+        (np.subtract.accumulate(x), np.subtract.accumulate(a)), (x @ a, a @ a),
     ):  # fmt: skip
         assert not isinstance(found, DeviceArray)
         np.testing.assert_array_equal(found, wanted)
     out = np.empty(30, np.float32)
     assert np.add(x, 1, out=out) is out
     np.testing.assert_array_equal(out, a + 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_sums_and_others_up_to_each_element(axis: int | None) -> None:
+    a = 1.0 + 0.1 * drawn(3, 70, 5)
+    x, exact = there(a), a.astype(np.float64)
+    check(np.cumsum(x, axis), np.cumsum(exact, axis), 20)
+    check(x.cumprod(axis), np.cumprod(exact, axis), 500)
+    if axis is not None:
+        for ufunc in (np.add, np.maximum, np.minimum, np.logaddexp):
+            check(ufunc.accumulate(x, axis), ufunc.accumulate(exact, axis), 20)
+    whole = there(np.arange(6).reshape(2, 3), "int32").cumsum(0)
+    assert whole.dtype == np.int32 and whole.tolist() == [[0, 1, 2], [3, 5, 7]]
+    with pytest.raises(InputError, match="axis"):
+        x.cumsum(3)
 
 
 def test_a_number_of_its_own() -> None:

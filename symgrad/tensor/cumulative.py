@@ -1,0 +1,25 @@
+"""Scans that NumPy's names ask for, of arrays on a device along any axis."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from symgrad.tensor.kernel import TensorKernel
+from symgrad.tensor.scans import associative_scan
+from symgrad.wgsl.array import DeviceArray
+
+
+@functools.cache
+def _kernel(ufunc: np.ufunc, axis: int, device: int) -> TensorKernel:
+    return associative_scan(ufunc, axis=axis, device=device)
+
+
+def accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int) -> DeviceArray:
+    """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
+    rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])
+    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index)
+    return kernel.run(x.reshape(shape)).reshape(x.shape)
