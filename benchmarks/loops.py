@@ -5,6 +5,8 @@ as a loop of its own, ``sg.fori_loop``, and as Python's ``for``, which it rolls;
 ``lax.scan``, differentiated in reverse, in reverse with checkpoints, and forward. JAX's best is
 what bars compare with.
 
+On the CPU programs of one problem follow, those of `loop_programs`, in float64.
+
     python benchmarks/loops.py [--rounds 10] [--device cpu]
 """
 
@@ -12,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import loop_programs
 import numpy as np
 from measure import bar, interleaved, report
 
@@ -180,6 +184,62 @@ def measured(
     return rows, bars
 
 
+def alone(program: loop_programs.Program) -> dict[str, Callable[[], Call]]:
+    """What makes the calls of one program, in float64: from its function to what can be called."""
+    ours, x = loop_programs.ours(), program.point
+
+    def of_symgrad() -> Call:
+        make = sg.fused_forward_backward if program.gradient else sg.fused_forward
+        f = lambda v: program.f(ours, v)  # noqa: E731
+        kernel = make(len(x), f, device="cpu", dtype="float64")
+        return lambda: kernel.run(x)
+
+    def of_jax(remade: bool) -> Call:
+        jax = importlib.import_module("jax")
+        jax.config.update("jax_enable_x64", True)
+        lib = loop_programs.of_jax(remade)
+        f = lambda v: program.f(lib, v)  # noqa: E731
+        compiled = jax.jit(jax.value_and_grad(f) if program.gradient else f)
+        there = jax.numpy.asarray(x)
+        return lambda: jax.block_until_ready(compiled(there))
+
+    makers: dict[str, Callable[[], Call]] = {"symgrad": of_symgrad}
+    if importlib.util.find_spec("jax"):
+        ways = {"JAX": False} | ({"JAX, checkpoints": True} if program.remade else {})
+        makers |= {name: (lambda remade=remade: of_jax(remade)) for name, remade in ways.items()}
+    return makers
+
+
+def measured_alone(
+    program: loop_programs.Program, rounds: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows and bars of one program; results are compared with JAX's."""
+    first: dict[str, float] = {}
+    calls: dict[str, Call] = {}
+    values: dict[str, float] = {}
+    for name, make in alone(program).items():
+        start = time.perf_counter()
+        calls[name] = make()
+        result = calls[name]()
+        first[name] = time.perf_counter() - start
+        values[name] = float(result[0] if program.gradient else result)
+    found = interleaved(calls, rounds)
+    rows: list[dict[str, Any]] = [
+        {"work": program.name, "way": name, "first s": round(first[name], 3), "ms": s.wall * 1e3}
+        for name, s in found.items()
+    ]
+    peers = [name for name in calls if name != "symgrad"]
+    assert all(np.isclose(values[p], values["symgrad"], 1e-9, 1e-12) for p in peers), values
+    if not peers:
+        return rows, []
+    ratio = min(found[name].wall for name in peers) / found["symgrad"].wall
+    quickest = min(first[name] for name in peers) / first["symgrad"]
+    return rows, [
+        bar(f"{program.name}: JAX's best over ours", ratio, 1, at_least=True),
+        bar(f"{program.name}: JAX's quickest first result", quickest, 1, at_least=True),
+    ]
+
+
 def main() -> None:
     """Measure all works, each in turns with JAX."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -191,6 +251,10 @@ def main() -> None:
     bars: list[dict[str, Any]] = []
     for work in works(options.device):
         more = measured(work, options.device, options.rounds)
+        rows += more[0]
+        bars += more[1]
+    for program in loop_programs.programs() if options.device == "cpu" else ():
+        more = measured_alone(program, options.rounds)
         rows += more[0]
         bars += more[1]
     report("loops" if options.device == "cpu" else "loops_gpu", rows, bars)
