@@ -1,9 +1,10 @@
-"""Small dense matrices and chains of random numbers in kernels on the CPU, beside JAX.
+"""Small dense matrices and chains of random numbers in kernels, beside JAX.
 
 The likelihood of 8 numbers under a Gaussian process, with its 19 slopes, for 100,000 problems, and
-Hamiltonian Monte Carlo of normal densities: 200 steps of 10 leapfrogs for each of many chains.
+Hamiltonian Monte Carlo of normal densities: 200 steps of 10 leapfrogs for each of many chains. On
+a GPU the chains alone, which stay there: the likelihoods are in float64.
 
-    python benchmarks/linalg.py [--problems 100000] [--chains 20000] [--rounds 5]
+    python benchmarks/linalg.py [--problems 100000] [--chains 20000] [--rounds 5] [--device cpu]
 """
 
 from __future__ import annotations
@@ -131,11 +132,13 @@ def likelihoods(count: int) -> dict[str, Call]:
     return calls | {"JAX": of_jax}
 
 
-def chains(count: int, n: int) -> dict[str, Call]:
+def chains(count: int, n: int, device: Any) -> dict[str, Call]:
     """All chains, in float32."""
-    made = sg.fused_forward(1, chain(n), device="cpu")
-    numbers = np.arange(count, dtype=np.float32)[:, None]
-    calls: dict[str, Call] = {"symgrad": lambda: made.run(numbers)}
+    made = sg.fused_forward(1, chain(n), device=device)
+    numbers: Any = np.arange(count, dtype=np.float32)[:, None]
+    if device != "cpu":
+        numbers = sg.device_array(numbers, device)
+    calls: dict[str, Call] = {"symgrad": lambda: np.asarray(made.run(numbers))}
     try:
         import jax
     except ImportError:
@@ -145,19 +148,27 @@ def chains(count: int, n: int) -> dict[str, Call]:
     return calls | {"JAX": lambda: jax.block_until_ready(batched(whole))}
 
 
+def first_of(result: Any) -> Any:
+    """The losses, where gradients stand beside them."""
+    return result[0] if isinstance(result, tuple) else result
+
+
 def main() -> None:
     """Measure, compare the results, and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=100_000)
     parser.add_argument("--chains", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", help='"cpu", or the index of a GPU')
     given = parser.parse_args()
-    works = {
-        f"Gaussian process {SIZE} x {SIZE}, loss + gradient, {given.problems:,} problems, float64":
-            lambda: likelihoods(given.problems),
-        f"HMC, 2-D, {given.chains:,} chains": lambda: chains(given.chains, 2),
-        f"HMC, 20-D, {given.chains:,} chains": lambda: chains(given.chains, 20),
-    }  # fmt: skip
+    device: Any = int(given.device) if given.device.isdecimal() else given.device
+    works: dict[str, Callable[[], dict[str, Call]]] = {
+        f"HMC, {n}-D, {given.chains:,} chains": lambda n=n: chains(given.chains, n, device)
+        for n in (2, 20)
+    }
+    if device == "cpu":
+        name = f"Gaussian process {SIZE} x {SIZE}, loss + gradient, {given.problems:,} problems"
+        works = {f"{name}, float64": lambda: likelihoods(given.problems)} | works
     rows, bars = [], []
     for name, make in works.items():
         start = time.perf_counter()
@@ -172,11 +183,12 @@ def main() -> None:
                 {"work": name, "by": who, "first, s": first[who], "ms": 1e3 * took[who].wall}
             )
         if "JAX" in results:
-            apart = np.abs(np.mean(results["symgrad"][0]) - np.mean(results["JAX"][0]))
+            means = [np.mean(np.asarray(first_of(results[who]))) for who in ("symgrad", "JAX")]
+            apart = np.abs(means[0] - means[1])
             rows[-1]["means apart"] = float(apart)
             ratio = took["JAX"].wall / took["symgrad"].wall
             bars.append(bar(f"times as fast as JAX, {name}", ratio, AHEAD, at_least=True))
-    report("linalg", rows, bars)
+    report("linalg" if device == "cpu" else "linalg_gpu", rows, bars)
 
 
 if __name__ == "__main__":

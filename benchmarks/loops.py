@@ -123,7 +123,7 @@ def works(device: str) -> list[Work]:
     return found if device == "cpu" else found[:1]
 
 
-def of_jax(work: Work, device: str) -> dict[str, Call]:
+def of_jax(work: Work, device: Any) -> dict[str, Call]:
     """The modes of JAX, compiled, on a device of the same kind; each blocks until it is done."""
     jax = importlib.import_module("jax")
     if device == "cpu":
@@ -142,6 +142,19 @@ def of_jax(work: Work, device: str) -> dict[str, Call]:
     return {name: (lambda f=f: jax.block_until_ready(f(x))) for name, f in compiled.items()}
 
 
+def blocking(kernel: sg.Kernel, points: np.ndarray, device: Any) -> Call:
+    """A call that is done when it returns; a GPU has the points, and keeps the results."""
+    if device == "cpu":
+        return lambda: kernel.run(points)
+    there, marker = sg.device_array(points, device), sg.device_array([0.0], device)
+
+    def call() -> None:
+        kernel.run(there)
+        np.asarray(marker)  # fetching it waits for all that was queued before
+
+    return call
+
+
 def measured(
     work: Work, device: Any, rounds: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -153,9 +166,9 @@ def measured(
     for name, f in (("symgrad", work.looped), ("symgrad, Python's for", work.written)):
         start = time.perf_counter()
         kernel = sg.fused_forward_backward(work.points.shape[1], f, device=device, dtype=dtype)
-        kernel.run(work.points)
+        calls[name] = blocking(kernel, work.points, device)
+        calls[name]()
         first[name] = time.perf_counter() - start
-        calls[name] = lambda kernel=kernel: kernel.run(work.points)
         lines = len(kernel.wgsl.splitlines())
     try:
         peers = of_jax(work, device)
@@ -244,13 +257,14 @@ def main() -> None:
     """Measure all works, each in turns with JAX."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help='"cpu", or the index of a GPU')
     options = parser.parse_args()
-    sg.fused_forward_backward(1, lambda v: v[0] * v[0], device=options.device).run([1.0])  # imports
+    device: Any = int(options.device) if options.device.isdecimal() else options.device
+    sg.fused_forward_backward(1, lambda v: v[0] * v[0], device=device).run([1.0])  # imports
     rows: list[dict[str, Any]] = []
     bars: list[dict[str, Any]] = []
     for work in works(options.device):
-        more = measured(work, options.device, options.rounds)
+        more = measured(work, device, options.rounds)
         rows += more[0]
         bars += more[1]
     for program in loop_programs.programs() if options.device == "cpu" else ():
