@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
     BOUND,
@@ -24,6 +25,7 @@ from symgrad.kernel.statements import (
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.instruction import Shape
 from symgrad.llvm.needs import Item
+from symgrad.llvm.packs import side_by_side
 from symgrad.llvm.rows import Rows, Rowwise
 from symgrad.llvm.source import FUNCTION, LONG, LONG_BATCH, TOGETHER
 from symgrad.llvm.workspace import Workspace
@@ -50,8 +52,13 @@ class Arrangement(Rowwise):
     value that another function needs goes through memory, at ``slots``.
     """
 
-    def __init__(self, kernel: Kernel, shape: Shape, thorough: bool = False) -> None:
+    def __init__(
+        self, kernel: Kernel, shape: Shape, thorough: bool = False,
+        packed: Container[Op] = frozenset(),
+    ) -> None:  # fmt: skip
         super().__init__(kernel, shape)
+        self._packed = packed if shape.lanes == 1 and not self.reloaded else frozenset[Op]()
+        """The functions whose calls are brought together."""
         self.elsewhere: set[Item] = {*self.lazy, *self.products, *self.reloaded.values()}
         """What is written with what needs it."""
         is_wide = shape.lanes > 1 and self.columns > UNROLLED
@@ -104,6 +111,8 @@ class Arrangement(Rowwise):
         end = len(scope.items) if test_at is None else test_at
         for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
             run = self._stored_early(items)
+            if self._packed:
+                run = side_by_side(run, self.graph, self._packed, self._needed)
             self._orders[scope, after] = self._in_parts(run, masked, apart)
         for item in scope.items:
             if not isinstance(item, int) and isinstance(item, For | If):
@@ -111,6 +120,10 @@ class Arrangement(Rowwise):
                 at = item.test_at if isinstance(item, For) and item.test is not None else None
                 for part in scopes_of(item):
                     self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
+
+    def _needed(self, item: Item) -> Iterable[int]:
+        """What a statement needs."""
+        return () if isinstance(item, int) else self.values(item)
 
     def _stored_early(self, items: Sequence[Item]) -> Sequence[Item]:
         if not self.staged and not self.staying:

@@ -84,9 +84,9 @@ class Program:
         return self._block.lanes
 
     def _writer(self, batch: bool) -> Callable[[bool], Source]:
-        vector = self._vector(batch)
+        vector = self._vector(True)
         functions = definitions_for(self._math, str(self.dtype))
-        shape = self._block if batch else vector
+        shape = self._block if batch else self._vector(False)
 
         def write(thorough: bool) -> Source:
             kernel = self._looped or self._made()

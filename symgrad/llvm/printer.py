@@ -66,8 +66,9 @@ def print_kernel(
     blocks of them. ``stream`` says that results are aligned to vectors and are to go past the
     cache; there are ``count`` invocations to do, and so many ``groups``. The kernel's arguments
     follow. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
-    a register, if a block has several. What is long is compiled ``thorough``-ly, or,
-    with ``quick``, in the quickest way even if it has loops.
+    a register, if a block has several, and the one in which calls of an invocation alone are done.
+    What is long is compiled ``thorough``-ly, or, with ``quick``, in the quickest way even if it
+    has loops.
     """
     verify(kernel)
     return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
@@ -80,8 +81,10 @@ class _Module:
     ) -> None:  # fmt: skip
         self.quick = quick
         self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
-        self.arrangement = Arrangement(kernel, shape, thorough)
-        self.calls = Calls(functions, shape, self.arrangement.scalar)
+        beside = vector if shape.lanes == 1 < vector.lanes else None
+        packed = functions if beside else frozenset[Op]()
+        self.arrangement = Arrangement(kernel, shape, thorough, packed)
+        self.calls = Calls(functions, shape, self.arrangement.scalar, beside=beside)
         assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
 
     def source(self) -> Source:
@@ -123,12 +126,14 @@ class _Module:
             sizes = {op: len(calls.functions[op].graph) for op in closure(used, calls.functions)}
             total += sum(size * used.get(op, 1) for op, size in sizes.items())
         for shape, used in calls.used.items():
-            yield from definitions(used, calls.functions, shape, total <= INLINED)
+            inline = total <= INLINED and shape != calls.beside
+            yield from definitions(used, calls.functions, shape, inline)
 
     def _flow(self, first: int = 0) -> ControlFlow:
         """What writes a function."""
         names = (f"%{k}" for k in itertools.count(first))
-        return ControlFlow(self.arrangement, self.calls, names, self.vector)
+        vector = self.vector if self.shape.lanes > 1 else self.shape
+        return ControlFlow(self.arrangement, self.calls, names, vector)
 
     @property
     def _parameters(self) -> list[str]:

@@ -19,7 +19,8 @@ from symgrad.kernel.statements import (
     wide_mul,
 )
 from symgrad.llvm.arrangement import Arrangement
-from symgrad.llvm.instruction import Shape, Writer, constant
+from symgrad.llvm.instruction import Shape, Writer, called, constant
+from symgrad.llvm.packs import LEAST, is_packed
 from symgrad.llvm.rows import Rows
 from symgrad.llvm.skeletons import Lines
 from symgrad.llvm.workspace import LINE
@@ -30,11 +31,16 @@ _SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
 
 
 class Calls:
-    """The library's functions for scalars and for vectors, and how often each is called."""
+    """The library's functions for scalars and for vectors, and how often each is called.
 
-    def __init__(self, functions: Mapping[Op, Function], *shapes: Shape) -> None:
-        self.functions = functions
-        self.used = {shape: Counter[Op]() for shape in shapes}
+    ``beside`` is the shape in which calls of scalars are done side by side, if they are.
+    """
+
+    def __init__(
+        self, functions: Mapping[Op, Function], *shapes: Shape, beside: Shape | None = None
+    ) -> None:
+        self.functions, self.beside = functions, beside
+        self.used = {s: Counter[Op]() for s in (*shapes, beside) if s is not None}
 
 
 class Values:
@@ -57,6 +63,7 @@ class Values:
         if self.lanes > 1:
             self._vectors = _Nodes(self, calls, self.shape, names)
         self._varying = arrangement.varying
+        self._calls = calls
         self._aligned: dict[str, int] = {}
 
     # types ---------------------------------------------------------------------------------------
@@ -220,6 +227,46 @@ class Values:
 
     def compute(self, nodes: Sequence[int]) -> None:
         """Write the instructions of some nodes."""
+        if self._calls.beside is None:
+            self._compute(nodes)
+            return
+        for op, run in itertools.groupby(nodes, self._packed):
+            together: list[int] = []
+            for i in run:
+                if len(together) == self._calls.beside.lanes or not {*together}.isdisjoint(
+                    self.graph.args(i)
+                ):
+                    self._as_one(op, together, self._calls.beside)
+                    together = []
+                together.append(i)
+            self._as_one(op, together, self._calls.beside)
+
+    def _packed(self, i: int) -> Op | None:
+        """The function that a node calls, if it may be called in a vector."""
+        op = self.graph.nodes[i][0]
+        return op if is_packed(op, self._calls.functions) else None
+
+    def _as_one(self, op: Op | None, nodes: Sequence[int], shape: Shape) -> None:
+        """Write calls of one function that need none of each other, as one if they are several."""
+        if op is None or len(nodes) < LEAST:
+            self._compute(nodes)
+            return
+        one, many, lanes = self.write.shape.float, shape.float, shape.lanes
+        vectors: list[str] = []
+        for arguments in zip(*[self.graph.args(i) for i in nodes], strict=True):
+            vector = "poison"
+            for lane in range(lanes):  # those that are left over do the last one again
+                name = self.operand(arguments[min(lane, len(nodes) - 1)])
+                vector = self.write.value(
+                    f"insertelement {many} {vector}, {one} {name}, i64 {lane}"
+                )
+            vectors.append(f"{many} {vector}")
+        self._calls.used[shape][op] += 1
+        made = self.write.value(f"call {many} @{called(op, shape)}({', '.join(vectors)})")
+        for lane, i in enumerate(nodes):
+            self.known(i, self.write.value(f"extractelement {many} {made}, i64 {lane}"))
+
+    def _compute(self, nodes: Sequence[int]) -> None:
         left, copies = self.arrangement.left, self.arrangement.copies
         for are_vectors, run in itertools.groupby(nodes, self._varying.__contains__):
             writer = self._vectors if are_vectors else self._scalars

@@ -1,0 +1,72 @@
+"""Calls of one function by a lone point are done side by side, and give the same bits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.dispatch import definitions_for
+from symgrad.llvm.instruction import Shape
+from symgrad.llvm.printer import print_kernel
+
+LANES = 4
+
+
+def layer(v: Any) -> Any:
+    """Functions that need none of one another, of each argument."""
+    return np.sum(np.exp(v) * np.tanh(v))
+
+
+def behind(v: Any) -> Any:
+    """Functions of functions, in chains of several lengths, of both kinds in between."""
+    a = [sg.exp(-x) for x in v]
+    b = [sg.exp(-sg.exp(-y)) + sg.atan2(y, x) for x, y in zip(v, a, strict=True)]
+    return sum(sg.exp(-y) * sg.log(1 + x * x) for x, y in zip(v, b, strict=True))
+
+
+def recurrent(v: Any) -> Any:
+    """Functions in the turns of a loop, whose transpose reads what was kept."""
+    step = lambda _, h: np.tanh(h * v[1:] + np.cos(v[0] * h[::-1]))  # noqa: E731
+    return np.sum(sg.fori_loop(0, 20, step, v[1:]))
+
+
+def extreme(v: Any) -> Any:
+    """Functions of which some calls are rarely done another way, and edges among them."""
+    return sum(sg.sin(1e7 * x) + sg.gammaln(10 * x) + sg.log(x) for x in v)
+
+
+MODELS = [layer, behind, recurrent, extreme]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [2, 3, 9, 20])
+@pytest.mark.parametrize("f", MODELS)
+def test_a_point_has_the_bits_of_a_batch(f: Any, n: int, dtype: Any) -> None:
+    x = np.random.default_rng(n).uniform(0.1, 1.2, (16, n)).astype(dtype)
+    if f is extreme:
+        x[3, :3] = [0.0, np.inf, np.nan][: min(n, 3)]
+    kernel = sg.fused_forward_backward(n, f, device="cpu", dtype=dtype)
+    losses, slopes = kernel.run(x)
+    for k in (0, 3, 9):
+        value, gradient = kernel.run(x[k])
+        np.testing.assert_array_equal(value, losses[k])
+        np.testing.assert_array_equal(gradient, slopes[k])
+
+
+@pytest.mark.parametrize(("n", "calls"), [(2, 0), (3, 1), (4, 1), (6, 1), (7, 2), (8, 2)])
+def test_so_many_calls_are_vectors(n: int, calls: int) -> None:
+    kernel = sg.fused_forward(n, lambda v: np.prod(np.exp(v)), device="cpu", dtype="float64")
+    made = map_program(kernel._computation, InStep(1))
+    one = Shape("float64", 1, True)
+    many = Shape("float64", LANES, True)
+    text = print_kernel(made, definitions_for("accurate", "float64"), one, many).text
+    body = text[text.index("@run(") :]
+    assert len(re.findall(r"= call <4 x double>", body)) == calls
+    alone = {2: 2, 6: 2}.get(n, 0)
+    assert len(re.findall(r"= call double @(?!llvm)", body)) == alone
