@@ -89,7 +89,9 @@ def no_turn_at_all(v: Any) -> Any:
 @flow(3, 0.4, 4.9)
 def nested_bounds_of_values(v: Any) -> Any:
     def outer(i: Any, s: Any) -> Any:
-        inner = sg.fori_loop(i, sg.floor(v[1]) + 1, lambda j, t: t * 0.5 + s * j * v[2], s, most=5)
+        inner = sg.fori_loop(
+            i, sg.floor(v[1]) + 1, lambda j, t: t * 0.5 + s * j * v[2], s, max_steps=5
+        )
         return sg.fori_loop(0, i, lambda j, t: t * 0.3 + j * s, inner) * 0.1
 
     return sg.fori_loop(0, sg.minimum(sg.floor(v[0]), 4), outer, v[2])

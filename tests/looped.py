@@ -108,7 +108,7 @@ def guarded_division(v: Any) -> Any:
 @sample(2)
 def nested_bounds(v: Any) -> Any:
     def outer(i: Any, s: Any) -> Any:
-        t = fori_loop(0, i + 1, lambda j, t: t * v[0] + s * j * 0.1, v[1] * s, most=6)
+        t = fori_loop(0, i + 1, lambda j, t: t * v[0] + s * j * 0.1, v[1] * s, max_steps=6)
         return s * 0.5 + t * t * 0.1
 
     return fori_loop(0, 6, outer, v[1])
@@ -227,16 +227,16 @@ def cholesky(v: Any, n: int) -> Any:
         a, total = c
         zero = 0.0 * v[0]
         d = a[j * n + j] - fori_loop(
-            0, j, lambda k, s: s + a[j * n + k] * a[j * n + k], zero, most=n
+            0, j, lambda k, s: s + a[j * n + k] * a[j * n + k], zero, max_steps=n
         )
         root = sg.sqrt(d)
         a = a.put(j * n + j, root)
 
         def rows(i: Any, a: Any) -> Any:
-            s = fori_loop(0, j, lambda k, s: s + a[i * n + k] * a[j * n + k], zero, most=n)
+            s = fori_loop(0, j, lambda k, s: s + a[i * n + k] * a[j * n + k], zero, max_steps=n)
             return a.put(i * n + j, (a[i * n + j] - s) / root)
 
-        return fori_loop(j + 1, n, rows, a, most=n), total + sg.log(d)
+        return fori_loop(j + 1, n, rows, a, max_steps=n), total + sg.log(d)
 
     return fori_loop(0, n, column, (array(list(v)), 0.0 * v[0]))[1]
 
@@ -297,7 +297,7 @@ def loop_that_writes_in_choice(v: Any) -> Any:
         a, s = c
 
         def many() -> Any:
-            return fori_loop(0, k + 1, lambda i, b: b.put(i, b[i] * b[k] + 0.1), a, most=5)
+            return fori_loop(0, k + 1, lambda i, b: b.put(i, b[i] * b[k] + 0.1), a, max_steps=5)
 
         a = cond(a[k] > 0.6, many, lambda: a.put(k, a[k] * s))
         return a, s * 0.5 + a[k] * a[0]
@@ -355,9 +355,11 @@ def hopping_index(v: Any) -> Any:
 def three_levels_in_place(v: Any) -> Any:
     def outer(i: Any, a: Any) -> Any:
         def middle(j: Any, a: Any) -> Any:
-            return fori_loop(0, j + 1, lambda k, a: a.put(k, a[k] * a[j] + 0.1 * a[i]), a, most=4)
+            return fori_loop(
+                0, j + 1, lambda k, a: a.put(k, a[k] * a[j] + 0.1 * a[i]), a, max_steps=4
+            )
 
-        return fori_loop(i, 4, middle, a, most=4).put(i, a[i] * a[0])
+        return fori_loop(i, 4, middle, a, max_steps=4).put(i, a[i] * a[0])
 
     a = fori_loop(0, 4, outer, array(list(v)))
     return a[0] * a[1] + a[2] + a[3]

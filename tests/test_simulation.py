@@ -130,7 +130,7 @@ def test_arrays_on_the_device(device: Any) -> None:
 
 def power(v: Any) -> Any:
     """x**n, n of the point's own."""
-    return sg.fori_loop(0, v[1], lambda k, y: y * v[0], 1.0, most=6)
+    return sg.fori_loop(0, v[1], lambda k, y: y * v[0], 1.0, max_steps=6)
 
 
 POWERS = np.stack([np.linspace(0.5, 1.5, B), np.arange(B) % 7], 1)

@@ -51,7 +51,7 @@ def report(found: Any, when: WhenExhausted) -> None:
     first = "" if flat.size == 1 else f", the first of them number {int(np.argmax(flat > 0))}"
     message = (
         f"{which} needed more turns than a loop may take{first}: the results are NaN there; give "
-        "the loop more max_steps, or most"
+        "the loop more max_steps"
     )
     if when == "raise":
         raise ExhaustedError(message)

@@ -294,7 +294,7 @@ def require_turns(gpu: Gpu, turns: int) -> None:
         raise DeviceError(
             f"{gpu.info.name} ends the loops of a kernel after {most:,} turns, and those of this "
             "one may turn more often within one turn of the outermost, or nobody knows how often: "
-            "say most= of a loop whose bounds are computed, max_steps= of sg.while_loop, or use "
+            "say max_steps= of a loop whose bounds are computed and of sg.while_loop, or use "
             'device="cpu"'
         )
 

@@ -197,12 +197,12 @@ def _nested(turns: float) -> float:
 
 def test_more_turns_than_said_give_nan() -> None:
     def f(v: Any) -> Any:
-        return fori_loop(0, v[0], lambda k, y: y + 1, 0.0, most=3)
+        return fori_loop(0, v[0], lambda k, y: y + 1, 0.0, max_steps=3)
 
     got = values(f, np.array([[0.0, 2, 3, 3.5, 1e9, math.inf]]))[0]
     np.testing.assert_array_equal(got, [0, 2, 3, math.nan, math.nan, math.nan])
     bounds = np.array([[0.0, 1.0]])
-    none = values(lambda v: fori_loop(0, v[0], lambda k, y: y + 1, 0.0, most=0), bounds)
+    none = values(lambda v: fori_loop(0, v[0], lambda k, y: y + 1, 0.0, max_steps=0), bounds)
     np.testing.assert_array_equal(none, [[0, math.nan]])
     got = values(
         lambda v: while_loop(lambda y: y < 10, lambda y: y * 2, v[0], max_steps=2),
@@ -394,13 +394,13 @@ def test_bounds_that_are_no_whole_numbers(bound: Any) -> None:
 @pytest.mark.parametrize("most", [-1, 2.5, True, "3"])
 def test_a_number_of_turns_that_is_none(most: Any) -> None:
     with pytest.raises(InputError, match="number of turns is a whole number"):
-        trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], most=most), 1)
+        trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 
 @pytest.mark.parametrize("most", [2**31, 2**40])
 def test_more_turns_than_a_counter_has(most: int) -> None:
     with pytest.raises(InputError, match=r"less than 2\*\*31 turns"):
-        trace(lambda v: fori_loop(5, v[0], lambda k, y: y, v[0], most=most), 1)
+        trace(lambda v: fori_loop(5, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 
 @pytest.mark.parametrize("hi", [10**12, -(2**31)])

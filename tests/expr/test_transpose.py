@@ -283,7 +283,7 @@ def test_turns_that_nobody_knows_how_many_are_refused_in_reverse_only() -> None:
     derived = Derived(lambda v: while_loop(lambda y: y > 1, lambda y: y * 0.5, v[0]), 1)
     with pytest.raises(DifferentiationError, match=r"max_steps=100.*\n.*test_transpose"):
         derived.gradient()
-    with pytest.raises(DifferentiationError, match=r" most=100.*\n.*test_transpose"):
+    with pytest.raises(DifferentiationError, match=r" max_steps=100.*\n.*test_transpose"):
         Derived(lambda v: fori_loop(0, v[0], lambda _, y: y * v[0], v[0]), 1).gradient()
     slope = jvp(derived.graph, {derived.inputs[0]: derived.graph.constant(1.0)}, derived.roots)
     assert slope[0] is not None
@@ -292,7 +292,7 @@ def test_turns_that_nobody_knows_how_many_are_refused_in_reverse_only() -> None:
 
 def test_more_turns_than_said_give_nan() -> None:
     """Neither the value nor the gradient is a number of a loop that was cut short."""
-    derived = Derived(lambda v: fori_loop(0, v[1], lambda _, x: x * v[0], v[0], most=5), 2)
+    derived = Derived(lambda v: fori_loop(0, v[1], lambda _, x: x * v[0], v[0], max_steps=5), 2)
     got = derived.values(derived.gradient(), np.array([[2.0, 2.0], [5.0, 6.0]]))
     np.testing.assert_array_equal(got[:2, 0], [64.0, 192.0])
     assert np.isnan(got[:2, 1]).all()

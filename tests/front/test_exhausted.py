@@ -17,7 +17,7 @@ def halved(x: Any, steps: int = 4) -> Any:
 
 
 def counted(v: Any) -> Any:
-    return sg.fori_loop(0, v[0], lambda _, s: s * v[1], 1.0, most=16)
+    return sg.fori_loop(0, v[0], lambda _, s: s * v[1], 1.0, max_steps=16)
 
 
 def in_a_loop(v: Any) -> Any:

@@ -47,7 +47,7 @@ def test_points_with_much_to_do_are_shared_by_small_workgroups() -> None:
 
 
 def test_loops_are_in_workgroups_of_the_least_size() -> None:
-    f = lambda v: sg.fori_loop(0, v[1], lambda k, y: y + v[0], 0.0, most=10)  # noqa: E731
+    f = lambda v: sg.fori_loop(0, v[1], lambda k, y: y + v[0], 0.0, max_steps=10)  # noqa: E731
     assert sg.fused_forward(2, f, device="gpu")._shaders.layout.workgroup == WORKGROUP
 
 

@@ -33,7 +33,7 @@ def swapped_by_hand(x: float, y: float) -> float:
 
 def triangular(v: Any) -> Any:
     def outer(i: Any, s: Any) -> Any:
-        return 0.5 * s + fori_loop(0, i + 1, lambda j, t: t * v[0] + s * j * 0.1, v[1], most=6)
+        return 0.5 * s + fori_loop(0, i + 1, lambda j, t: t * v[0] + s * j * 0.1, v[1], max_steps=6)
 
     return fori_loop(0, 6, outer, v[1])
 
@@ -89,7 +89,7 @@ def filtered_by_hand(x: float, y: float) -> float:
 
 
 def unturned(v: Any) -> Any:
-    return fori_loop(3, 3.0 - 0.0 * v[0], lambda k, s: s * s, v[1], most=5) * v[0]
+    return fori_loop(3, 3.0 - 0.0 * v[0], lambda k, s: s * s, v[1], max_steps=5) * v[0]
 
 
 CASES = [

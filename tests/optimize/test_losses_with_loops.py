@@ -129,7 +129,9 @@ def test_own_turns_in_each_problem_and_arrays(device: Any, dtype: Any) -> None:
 
     def loss(v: Any) -> Any:
         turns = sg.floor(3.0 + 2.0 * abs(sg.sin(v[2])))
-        total = sg.fori_loop(0, turns, lambda k, s: s + (v[0] - 0.1 * k) ** 2, v[1] ** 2, most=8)
+        total = sg.fori_loop(
+            0, turns, lambda k, s: s + (v[0] - 0.1 * k) ** 2, v[1] ** 2, max_steps=8
+        )
         return total + v[2] ** 2
 
     def by_numbers(v: np.ndarray) -> float:

@@ -126,7 +126,7 @@ class Transposer:
 
 
 _LIMITED: Final = {
-    False: "sg.fori_loop(lo, hi, body, init, most=100)",
+    False: "sg.fori_loop(lo, hi, body, init, max_steps=100)",
     True: "sg.while_loop(cond, body, init, max_steps=100)",
 }
 """How a loop says how many turns it takes at most, one that counts and one with a test."""

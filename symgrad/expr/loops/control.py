@@ -84,14 +84,18 @@ def require_closed(graph: Graph, roots: Iterable[int]) -> None:
 
 @overload
 def fori_loop(
-    lo: Any, hi: Any, body: Callable[[Any, Record], Record], init: Record, most: int | None = None
+    lo: Any,
+    hi: Any,
+    body: Callable[[Any, Record], Record],
+    init: Record,
+    max_steps: int | None = None,
 ) -> Record: ...
 @overload
 def fori_loop(
-    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, max_steps: int | None = None
 ) -> Any: ...
 def fori_loop(
-    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: int | None = None
+    lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, max_steps: int | None = None
 ) -> Any:
     """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
 
@@ -108,15 +112,15 @@ def fori_loop(
             use all that is known around it, but what it computes leaves it in the carry only.
         init: The first carry: a number, an array of numbers, a condition, or a dict, list, tuple or
             dataclass of such, nested.
-        most: The most turns there can be, where ``lo`` or ``hi`` is an expression and that is not
-            seen from it: derivatives in reverse mode need to know. If there are more, results are
-            NaN.
+        max_steps: The most turns there can be, where ``lo`` or ``hi`` is an expression and that is
+            not seen from it: derivatives in reverse mode need to know. If there are more, results
+            are NaN.
 
     Returns:
         The last carry, nested as ``init``; ``init`` itself where there is no turn.
 
     Raises:
-        InputError: for a bound that is no whole number, and for ``most`` < 0.
+        InputError: for a bound that is no whole number, and for ``max_steps`` < 0.
         TraceError: if the body gives another kind of carry than it gets, or anything but numbers.
 
     Example:
@@ -126,7 +130,7 @@ def fori_loop(
         >>> sg.evaluate(power, {x: 2.0})
         16.0
     """
-    most = _checked(most)
+    most = _checked(max_steps)
     _require_functions(body)
     graph = graph_among(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
