@@ -36,15 +36,15 @@ from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
 from symgrad.kernel.layout import Layout
-from symgrad.kernel.plan import Computation, Output, Plan
-from symgrad.kernel.schedule import schedule
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.schedule import Plan
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
-from symgrad.wgsl.emit import Style, emit
-from symgrad.wgsl.printer import Printed, print_map
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.printer import Printed, plan_map, print_map
 
 DTypeName = Literal["float32", "float64"]
 
@@ -201,35 +201,28 @@ def _derived(
 class Shaders:
     """The WGSL of a computation, made when it is first asked for.
 
-    Straight code is scheduled, and cut where it is long; one with loops or choices is a program of
-    the kernel language, which is printed.
+    Straight code is scheduled, and cut where it is long; what has loops is cut where these are.
     """
 
     def __init__(self, computation: Computation, options: Options, title: str) -> None:
         self.computation, self.options, self._title = computation, options, title
         self._clock = Clock()
 
-    @cached_property
-    def plan(self) -> Plan | None:
-        """What stands in which shader, and in which order, if the code is straight."""
-        c = self.computation
-        if c.is_structured:
-            return None
+    def _plan(self) -> Plan:
+        """What stands in which shader, and in which order, of straight code."""
         with paused_gc():
-            return self._clock.time("schedule", lambda: schedule(c.name, c.graph, c.outputs))
+            return self._clock.time("schedule", lambda: plan_map(self.computation))
+
+    def _print(self, columns_out: bool = False) -> Printed:
+        options, c = self.options, self.computation
+        style = Style(options.math, options.comments, self._title, columns_out=columns_out)
+        plan, library = None if c.is_structured else self._plan(), functions(options.math)
+        with paused_gc():
+            return self._clock.time("emit", lambda: print_map(c, library, style, plan))
 
     @cached_property
     def _printed(self) -> Printed:
-        plan, options = self.plan, self.options
-        style, library = Style(options.math, options.comments, self._title), functions(options.math)
-
-        def write() -> Printed:
-            if plan is None:
-                return print_map(self.computation, library, style)
-            return Printed(emit(plan, library, style), 4 * len(plan.scratch), 0)
-
-        with paused_gc():
-            return self._clock.time("emit", write)
+        return self._print()
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -238,12 +231,9 @@ class Shaders:
 
     def by_columns(self) -> tuple[str, ...] | None:
         """The source if results stand by columns; None if it is long, or not straight."""
-        plan, options = self.plan, self.options
-        if plan is None or len(plan.pieces) > 1:
+        if self.computation.is_structured or self.count > 1:
             return None
-        style = Style(options.math, options.comments, self._title, columns_out=True)
-        with paused_gc():
-            return emit(plan, functions(options.math), style)
+        return self._print(columns_out=True).modules
 
     @property
     def turns(self) -> int:
@@ -258,14 +248,14 @@ class Shaders:
     @property
     def layout(self) -> Layout:
         """The buffers of the kernel."""
-        counts = tuple(len(o.nodes) for o in self.computation.outputs)
-        inputs, scratch = len(self.computation.graph.names), -(-self._printed.slots // 4)
-        return Layout(inputs, counts, scratch, self.computation.workgroup)
+        return self._printed.layout(self.computation)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many shaders there are."""
-        return len(self.modules if self.plan is None else self.plan.pieces)
+        if self.computation.is_structured or "_printed" in vars(self):
+            return len(self.modules)
+        return len(self._plan().pieces)
 
     @property
     def seconds(self) -> dict[str, float]:

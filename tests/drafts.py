@@ -41,11 +41,7 @@ class Draft:
         assert len(values) == self.columns, "a value for each column"
         floats = [k.add(ops.word_float, v) if k.type(v) == "u" else v for v in values]
 
-        def run() -> None:
-            for c, value in enumerate(floats):
-                k.store(self.y, k.offset(k.cell, self.columns, c), value)
-
-        k.when(k.add(ops.word_lt, k.cell, k.count), run)
+        k.store_row(self.y, floats)
         return k
 
     def turns(self, x: int, most: int = 5) -> int:
@@ -58,8 +54,8 @@ class Draft:
 def columns_of(kernel: Kernel) -> int:
     """The numbers that such a kernel stores at each point."""
     y = next(b for b in kernel.buffers if b.name == "y")
-    stores = [item for _, item in kernel.items() if getattr(item, "buffer", None) is y]
-    return sum(len(s.values) if isinstance(s, StoreRow) else 1 for s in stores)
+    rows = [s.values for _, s in kernel.items() if isinstance(s, StoreRow) and s.buffer is y]
+    return sum(map(len, rows))
 
 
 def swap() -> Kernel:

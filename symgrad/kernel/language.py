@@ -158,6 +158,8 @@ class Kernel:
         """What an invocation is told before anything is computed: names, by values."""
         self.arguments: dict[int, str] = {}
         """The words among them that are the caller's, by `argument`, in order."""
+        self.computed: list[int] = []
+        """What it computes of the nodes that the arena began with: see `compute`."""
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}: {len(self.graph)} nodes, {len(self.buffers)} buffers>"
@@ -187,7 +189,8 @@ class Kernel:
     def compute(self, order: Iterable[int]) -> None:
         """Compute nodes that the arena began with, in the outermost scope; leaves are left out."""
         nodes = self.graph.nodes
-        self.main.items += [i for i in order if nodes[i][0].arity]
+        self.computed = [i for i in order if nodes[i][0].arity]
+        self.main.items += self.computed
 
     def extend(
         self, graph: Graph, order: Iterable[int], known: dict[int, int], places: Sequence[int]

@@ -75,12 +75,11 @@ class _Listing:
                 sign = "+=" if item.add else "="
                 yield f"{buffer.name}[{self._name(index)}] {sign} {self._name(value)}"
             case ReadRow():
-                row = f"{item.buffer.name}[{self._name(item.row)} * {item.width}"
+                row = f"{item.buffer.name}[{self._name(item.row)}"
                 for c, result in item.results.items():
-                    yield f"{self._name(result)} = {row} + {c}]"
+                    yield f"{self._name(result)} = {row}, {c}]"
             case StoreRow(buffer=buffer, values=values):
-                found = ", ".join(map(self._name, values))
-                yield f"{buffer.name}[cell * {len(values)} ..] = {found}"
+                yield f"{buffer.name}[cell] = {', '.join(map(self._name, values))}"
             case Fill(buffer=buffer):
                 yield f"{buffer.name} = 0"
             case Barrier():

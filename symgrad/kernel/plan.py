@@ -1,4 +1,4 @@
-"""What a kernel is, in no language: which values are bound, in which order, in which piece."""
+"""What a kernel computes, in no language: of points, of rows, and again and again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph
 from symgrad.expr.graph.reach import heads, reachable
-from symgrad.kernel.layout import WORKGROUP, Layout, invocations
+from symgrad.kernel.layout import WORKGROUP, invocations
 
 
 @dataclass(frozen=True)
@@ -17,29 +17,6 @@ class Output:
 
     name: str
     nodes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Store:
-    """The value of ``node`` goes to a column of an output array."""
-
-    output: int
-    column: int
-    node: int
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One shader of a submit.
-
-    ``parts`` are its functions: the nodes that each binds to a name, in order. ``fetches`` and
-    ``spills`` are the scratch rows, of up to four values, that it reads and writes.
-    """
-
-    parts: tuple[tuple[int, ...], ...]
-    fetches: tuple[int, ...]
-    spills: tuple[int, ...]
-    stores: tuple[Store, ...]
 
 
 @dataclass(frozen=True)
@@ -66,38 +43,6 @@ class Computation:
         roots = [i for o in self.outputs for i in o.nodes]
         cost = sum(self.graph.nodes[i][0].cost for i in reachable(self.graph, roots))
         return invocations(len(self.graph.names) + len(roots), cost)
-
-
-@dataclass(frozen=True)
-class Plan(Computation):
-    """A computation in shaders: every point is computed by itself.
-
-    Invariants:
-      1. Every node in a part depends only on inputs, constants, nodes bound before it in its
-         piece, nodes of the piece's fetched rows, and nodes bound nowhere, which are folded into
-         the expression of their only user.
-      2. Every column of every output is stored exactly once.
-    """
-
-    bound: frozenset[int]
-    pieces: tuple[Piece, ...]
-    scratch: tuple[tuple[int, ...], ...]
-    """The rows of the scratch array: the nodes that are kept in each."""
-
-    @cached_property
-    def workgroup(self) -> int:
-        """See `Computation`; rows of scratch memory are of whole workgroups of the least size."""
-        return WORKGROUP if self.scratch else super().workgroup
-
-    @property
-    def layout(self) -> Layout:
-        """The buffers of the kernel."""
-        counts = tuple(len(o.nodes) for o in self.outputs)
-        return Layout(len(self.graph.names), counts, len(self.scratch), self.workgroup)
-
-    def __repr__(self) -> str:
-        statements = sum(len(part) for piece in self.pieces for part in piece.parts)
-        return f"<Plan {self.name}: {statements} statements in {len(self.pieces)} kernels>"
 
 
 @dataclass(frozen=True)

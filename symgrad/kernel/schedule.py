@@ -1,47 +1,99 @@
-"""Scheduling: which values get a name, in which order, and in which shader and function."""
+"""Scheduling: which values of a straight kernel get a name, and in which shader and function."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.cut import Cutter, Limits, sums
-from symgrad.kernel.plan import Output, Piece, Plan, Store
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.uses import Uses
 
 T = TypeVar("T")
 
-MAX_FOLDED = 12
-"""Operations in one statement, at most."""
 
-MAX_DEPTH = 8
-"""Nested operations in one statement, at most."""
+@dataclass(frozen=True)
+class Column:
+    """The value of ``node`` goes to a column of the rows that a kernel stores."""
+
+    output: int
+    column: int
+    node: int
 
 
-def schedule(
-    name: str, graph: Graph, outputs: Sequence[Output], limits: Limits | None = None
-) -> Plan:
-    """The plan of a map kernel with these outputs."""
-    limits = limits or Limits()
-    roots = [i for output in outputs for i in output.nodes]
-    order = [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
-    bound = bind(graph, order, roots)
-    statements = [i for i in order if i in bound]
-    stores = [Store(o, c, i) for o, out in enumerate(outputs) for c, i in enumerate(out.nodes)]
+@dataclass(frozen=True)
+class Piece:
+    """One shader of a submit.
+
+    ``parts`` are its functions: the nodes that each binds to a name, in order. ``fetches`` and
+    ``spills`` are the scratch rows, of up to four values, that it reads and writes.
+    """
+
+    parts: tuple[tuple[int, ...], ...]
+    fetches: tuple[int, ...]
+    spills: tuple[int, ...]
+    stores: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A straight kernel in shaders: every point is computed by itself.
+
+    Invariants:
+      1. Every node in a part depends only on inputs, constants, nodes bound before it in its
+         piece, nodes of the piece's fetched rows, and nodes bound nowhere, which are folded into
+         the expression of their only user.
+      2. Every column of every output is stored exactly once.
+    """
+
+    kernel: Kernel
+    uses: Uses = field(repr=False)
+    pieces: tuple[Piece, ...]
+    scratch: tuple[tuple[int, ...], ...]
+    """The rows of the scratch array: the nodes that are kept in each."""
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes."""
+        return self.kernel.graph
+
+    @property
+    def bound(self) -> frozenset[int]:
+        """The nodes that get a name."""
+        return self.uses.bound
+
+    @cached_property
+    def kinds(self) -> set[str]:
+        """The kinds of the values that are kept in scratch memory."""
+        return {self.graph.type(i) for row in self.scratch for i in row}
+
+    def __repr__(self) -> str:
+        statements = sum(len(part) for piece in self.pieces for part in piece.parts)
+        return f"<Plan {self.kernel.name}: {statements} statements in {len(self.pieces)} kernels>"
+
+
+def schedule(kernel: Kernel, limits: Limits | None = None) -> Plan:
+    """The plan of a map over points without loops."""
+    limits, uses, graph = limits or Limits(), Uses(kernel), kernel.graph
+    order = kernel.computed
+    statements = [i for i in order if i in uses.bound]
+    rows = enumerate(uses.stored)
+    stores = [Column(o, c, i) for o, row in rows for c, i in enumerate(row.values)]
     if _fits(graph, order, statements, stores, limits):
         whole = Piece((tuple(statements),) if statements else (), (), (), tuple(stores))
-        return Plan(name, graph, tuple(outputs), bound, (whole,), ())
-    cutter = Cutter(graph, statements, bound, Counter(s.node for s in stores), limits)
-    return _plan(name, outputs, bound, cutter, stores)
+        return Plan(kernel, uses, (whole,), ())
+    cutter = Cutter(graph, statements, uses.bound, Counter(s.node for s in stores), limits)
+    return _plan(kernel, uses, cutter, stores)
 
 
 def _fits(
-    graph: Graph, order: Sequence[int], statements: Sequence[int], stores: Sequence[Store],
+    graph: Graph, order: Sequence[int], statements: Sequence[int], stores: Sequence[Column],
     limits: Limits,
 ) -> bool:  # fmt: skip
     """Whether one function of one shader can hold everything."""
@@ -52,58 +104,7 @@ def _fits(
     )
 
 
-def bind(
-    graph: Graph,
-    order: Sequence[int],
-    roots: Sequence[int],
-    others: Mapping[int, int] | None = None,
-) -> frozenset[int]:
-    """The nodes that get a name.
-
-    These are outputs, values used more than once, and enough others to keep expressions short.
-    ``others`` says how often something else than the nodes in ``order`` uses a value.
-    """
-    nodes = graph.nodes
-    uses = [0] * len(nodes)
-    for i, count in (others or {}).items():
-        uses[i] = count
-    for i in order:
-        for a in nodes[i][1:]:
-            uses[a] += 1
-    bound = {i for i in order if uses[i] != 1}
-    bound.update(i for i in roots if nodes[i][0].arity)
-    size = [0] * len(nodes)
-    depth = [0] * len(nodes)
-    for i in order:
-        total = deepest = 0
-        for a in nodes[i][1:]:
-            if size[a] and a not in bound:
-                total += size[a]
-                deepest = max(deepest, depth[a])
-        if total >= MAX_FOLDED or deepest >= MAX_DEPTH:
-            total, deepest = _shorten(nodes[i][1:], size, depth, bound)
-        size[i], depth[i] = total + 1, deepest + 1
-    return frozenset(bound)
-
-
-def _shorten(
-    args: Sequence[int], size: Sequence[int], depth: Sequence[int], bound: set[int]
-) -> tuple[int, int]:
-    """Bind the largest arguments until the rest is short; its size and depth."""
-    folded = [a for a in args if size[a] and a not in bound]
-    while folded and (
-        sum(size[a] for a in folded) >= MAX_FOLDED or max(depth[a] for a in folded) >= MAX_DEPTH
-    ):
-        largest = max(folded, key=size.__getitem__)
-        bound.add(largest)
-        folded = [a for a in folded if a != largest]
-    return sum(size[a] for a in folded), max((depth[a] for a in folded), default=0)
-
-
-def _plan(
-    name: str, outputs: Sequence[Output], bound: frozenset[int], cutter: Cutter,
-    stores: Sequence[Store],
-) -> Plan:  # fmt: skip
+def _plan(kernel: Kernel, uses: Uses, cutter: Cutter, stores: Sequence[Column]) -> Plan:
     groups = cutter.shaders()
     home = {i: g for g, group in enumerate(groups) for i in group}
     foreign = _from_elsewhere(cutter, groups)
@@ -122,7 +123,7 @@ def _plan(
         start += len(group)
     leaf_stores = [s for s in stores if s.node not in home]
     pieces = _with_leaf_stores(pieces, leaf_stores, cutter.limits)
-    return Plan(name, cutter.graph, tuple(outputs), bound, tuple(pieces), tuple(rows))
+    return Plan(kernel, uses, tuple(pieces), tuple(rows))
 
 
 def _sorted_out(things: Iterable[T], homes: Iterable[int], count: int) -> list[list[T]]:
@@ -133,7 +134,7 @@ def _sorted_out(things: Iterable[T], homes: Iterable[int], count: int) -> list[l
     return found
 
 
-def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Store], limits: Limits) -> list[Piece]:
+def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Column], limits: Limits) -> list[Piece]:
     """The shaders, with the columns that are constants or inputs, which no statement makes."""
     if pieces and len(stores) <= limits.accesses // 8:
         return [replace(pieces[0], stores=(*pieces[0].stores, *stores)), *pieces[1:]]

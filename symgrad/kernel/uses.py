@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,12 +11,16 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
+from symgrad.kernel.binding import bind
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.schedule import bind
-from symgrad.kernel.statements import For, If, Load, Scope, Statement, scopes_of
+from symgrad.kernel.statements import For, If, Load, ReadRow, Scope, Statement, StoreRow, scopes_of
 
 _LINEAR: Final = frozenset((ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt))
 """What an index is made of, and what asks about it."""
+
+
+_BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
+"""What takes words for bits."""
 
 
 @dataclass
@@ -24,7 +28,8 @@ class Uses:
     """How often what a kernel does needs each of its values; a node that nobody needs is missing.
 
     ``elsewhere`` are those that are needed in another scope than the one where they are computed,
-    and the ends of loops, which every turn asks for.
+    the ends of loops, which every turn asks for, results in rows, which are stored at the end, and
+    the numbers of rows.
     """
 
     kernel: Kernel
@@ -34,13 +39,21 @@ class Uses:
         self.stated: Counter[int] = Counter()
         """Needs of statements alone."""
         self.elsewhere: set[int] = set()
+        self.read: list[ReadRow] = []
+        self.stored: list[StoreRow] = []
+        """The rows of points that are read, and those of results."""
         self._scope(self.kernel.main)
 
     def _scope(self, scope: Scope) -> None:
+        counts, nodes, inner = self.counts, self.kernel.graph.nodes, scope.depth > 0
         for item in reversed(scope.items):
             if isinstance(item, int):
-                if item in self.counts:
-                    self._need(self.kernel.graph.nodes[item][1:], scope)
+                if item in counts:
+                    values = nodes[item][1:]
+                    for v in values:
+                        counts[v] = counts.get(v, 0) + 1
+                    if inner:
+                        self._from(scope, values)
             elif not isinstance(item, Load) or item.result in self.counts:
                 self._state(item, scope)
 
@@ -49,6 +62,12 @@ class Uses:
             ends = item.yields if item.test is None else [*item.yields, item.test]
             self._asked(ends, item.scope)
             self.elsewhere.add(item.hi)
+        if isinstance(item, StoreRow):
+            self.elsewhere.update(item.values)
+            self.stored.insert(0, item)
+        if isinstance(item, ReadRow):
+            self.elsewhere.add(item.row)
+            self.read.insert(0, item)
         if isinstance(item, If):
             for side, yields in zip(item.sides, item.yields, strict=True):
                 self._asked(yields, side)
@@ -66,7 +85,11 @@ class Uses:
         for v in values:
             counts[v] = counts.get(v, 0) + 1
         if scope.depth:  # what the outermost scope needs stands there
-            self.elsewhere.update(v for v in values if self.kernel.home[v] is not scope)
+            self._from(scope, values)
+
+    def _from(self, scope: Scope, values: Sequence[int]) -> None:
+        """Note which of the values that a scope needs are of another."""
+        self.elsewhere.update(v for v in values if self.kernel.home[v] is not scope)
 
     @cached_property
     def indices(self) -> frozenset[int]:
@@ -78,6 +101,20 @@ class Uses:
             if depth < 2 and i not in self.kernel.names and any(nodes[a][0] is WORD for a in args):
                 found[i] = depth + 1
         return frozenset(found)
+
+    @cached_property
+    def lone(self) -> Set[int]:
+        """What is needed, but for indices and numbers that are read."""
+        nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}
+        return {i for i in self.counts if nodes[i][0] not in reading} - self.indices
+
+    @cached_property
+    def numbers(self) -> Set[int]:
+        """The known words that are numbers, rather than masks and other patterns of bits."""
+        nodes = self.kernel.graph.nodes
+        words = {i for i in self.counts if nodes[i][0] is WORD}
+        users = [i for i in self.counts if nodes[i][0] in _BITWISE] if words else ()
+        return words.difference(*(nodes[i][1:] for i in users))
 
     def _is_named(self, i: int) -> bool:
         """Whether more than one statement needs what the user has a name for."""

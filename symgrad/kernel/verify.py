@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
@@ -40,21 +41,28 @@ def faults(kernel: Kernel) -> Iterator[str]:
 class _Check:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
-        self.varying = varying(kernel, memory=True)
         self.buffers = set(map(id, kernel.buffers))
         self.kinds = [node[0].result for node in self.nodes]
         constants = (i for i, node in enumerate(self.nodes) if node[0].constant)
         self.known = {*kernel.given, *kernel.lengths.values(), *constants}
         """The values that are known at the place that is looked at."""
+        self.computed = set(kernel.computed)
+        """Nodes of a graph, which is verified as such."""
+        self.known |= self.computed
         self.loops: dict[int, For] = {}
         """The loops by their counters."""
+
+    @cached_property
+    def varying(self) -> frozenset[int]:
+        """The values that may differ among the invocations of a group."""
+        return varying(self.kernel, memory=True)
 
     # what is known where -------------------------------------------------------------------------
 
     def scope(self, scope: Scope, uniform: bool, ends: Sequence[int] = ()) -> Iterator[str]:
         """The faults within a scope, at whose end some values are needed."""
         outside = set(self.known)
-        for item in scope.items:
+        for item in [i for i in scope.items if i not in self.computed]:
             if isinstance(item, int) and self._is_sound(scope, item):
                 self.known.add(item)
                 continue

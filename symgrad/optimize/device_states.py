@@ -21,7 +21,6 @@ from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation, Iteration, Output
-from symgrad.kernel.schedule import schedule
 from symgrad.mathlib.define import functions as definitions
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
@@ -31,8 +30,9 @@ from symgrad.wgsl import loop as gpu
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.emit import Style, emit
+from symgrad.wgsl.emit import Style
 from symgrad.wgsl.guard import lifted
+from symgrad.wgsl.printer import print_map
 from symgrad.wgsl.transfer import Download
 
 BLOCK_BYTES: Final = 1 << 27
@@ -227,5 +227,5 @@ def _results(n: int, size: int, final: Iteration | None) -> Computation:
 
 def _program(gpu: Gpu, computation: Computation, style: Style) -> Program:
     """A kernel, compiled."""
-    plan = schedule(computation.name, computation.graph, computation.outputs)
-    return Program(gpu, emit(plan, definitions(style.math), style), plan.layout)
+    printed = print_map(computation, definitions(style.math), style)
+    return Program(gpu, printed.modules, printed.layout(computation))

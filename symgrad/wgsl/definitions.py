@@ -7,7 +7,7 @@ from functools import cache
 
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.expr.graph.reach import reachable
-from symgrad.kernel.schedule import bind
+from symgrad.kernel.binding import bind
 from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.expression import PRIMARY, TYPES, Text, literal, render
 

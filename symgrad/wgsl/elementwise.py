@@ -20,8 +20,8 @@ from symgrad.errors import TraceError
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
+from symgrad.kernel.binding import bind
 from symgrad.kernel.layout import MAX_WORKGROUPS
-from symgrad.kernel.schedule import bind
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.device import Gpu

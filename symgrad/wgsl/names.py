@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from symgrad.expr.graph.node import Graph
-
 _OURS: Final = re.compile(r"^(s\d+|held_\d+_\d+|part_\d+)$")
 _NUMBERED: Final = re.compile(r"^(t\d+|sg_.*)$")
 
@@ -48,11 +46,6 @@ _TAKEN: Final = frozenset(_DEFINED.split())
 """What a kernel of straight code defines itself."""
 
 
-def names_of_inputs(graph: Graph) -> list[str]:
-    """A WGSL identifier for each input, its own name where that is allowed and free."""
-    return unique([identifier(name) for name in graph.names])
-
-
 def is_reserved(name: str) -> bool:
     """Whether WGSL has the name, or a function of the library, or a value without a name."""
     return name in _RESERVED or _NUMBERED.match(name) is not None
@@ -63,6 +56,7 @@ def is_taken(name: str) -> bool:
     return is_reserved(name) or name in _TAKEN or _OURS.match(name) is not None
 
 
+@lru_cache(maxsize=2**12)
 def identifier(name: str, refused: Callable[[str], bool] = is_taken) -> str:
     """The name in ASCII letters, digits and underscores, prefixed where it is refused."""
     plain = re.sub(r"\W|[^\x00-\x7f]", "_", name)

@@ -13,9 +13,25 @@ PRIVATE: Final = 64
 """Numbers that an invocation has in variables, all arrays together. Compilers give an index that is
 known at run time only a chain of choices: 256 take llvmpipe 5 s, and run no faster than memory."""
 
-_LOADED: Final = {"f": "bitcast<f32>({0})", "b": "({0} != 0u)", "i": "bitcast<i32>({0})"}
-_STORED: Final = {"f": "bitcast<u32>({0})", "b": "select(0u, 1u, {0})", "i": "bitcast<u32>({0})"}
-"""Numbers as words and back: a float would not keep the bits of every word."""
+_LOADED: Final = {
+    "u32": {"f": "bitcast<f32>({0})", "b": "({0} != 0u)", "i": "bitcast<i32>({0})"},
+    "f32": {"b": "{0} != 0.0f"},
+}
+_STORED: Final = {
+    "u32": {"f": "bitcast<u32>({0})", "b": "select(0u, 1u, {0})", "i": "bitcast<u32>({0})"},
+    "f32": {"b": "f32({0})"},
+}
+"""Values as memory of words, or of floats, has them: these would not keep the bits of words."""
+
+
+def loaded_as(element: str, kind: str) -> str:
+    """The form of a value of a kind that memory of these elements has."""
+    return _LOADED[element].get(kind, "{0}")
+
+
+def stored_as(element: str, kind: str) -> str:
+    """The form of what memory of these elements has of a value."""
+    return _STORED[element].get(kind, "{0}")
 
 
 @dataclass(frozen=True)
@@ -86,15 +102,11 @@ class Own:
             return f"atomicLoad(&{place})"
         if agreed:
             return f"workgroupUniformLoad(&{place})"
-        return self._as(_LOADED, b).format(place)
+        return loaded_as(self.element, b.kind).format(place) if b in self.starts else place
 
     def stored(self, b: Buffer, value: str) -> str:
         """A number as the array has it."""
-        return self._as(_STORED, b).format(value)
-
-    def _as(self, forms: dict[str, str], b: Buffer) -> str:
-        words = b in self.starts and self.element == "u32"
-        return forms.get(b.kind, "{0}") if words else "{0}"
+        return stored_as(self.element, b.kind).format(value) if b in self.starts else value
 
     def filled(self, b: Buffer) -> str:
         """The line that makes all numbers of an array 0."""

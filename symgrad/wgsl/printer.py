@@ -8,9 +8,12 @@ from typing import Final
 
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.accesses import accesses
+from symgrad.kernel.cut import Limits
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.schedule import Plan, schedule
 from symgrad.kernel.split import TURNS, Split, split
 from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.kernel.target import InGroups
@@ -20,9 +23,10 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.definitions import Library
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.expression import TYPES
+from symgrad.wgsl.header import header
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
-from symgrad.wgsl.skeletons import moved, shapes
+from symgrad.wgsl.pieces import PieceBody, place_of
 from symgrad.wgsl.statements import OURS, Body
 
 STAGED_TURNS: Final = 64
@@ -44,13 +48,53 @@ class Printed:
     turns: int
     """How often an invocation turns in all loops of a module together, at most."""
     tables: tuple[tuple[float, ...], ...] = ()
+    width: int = WORKGROUP
+    """The invocations of a workgroup."""
+
+    def layout(self, computation: Computation) -> Layout:
+        """The arrays, if it is of a computation at every point."""
+        counts = tuple(len(o.nodes) for o in computation.outputs)
+        return Layout(len(computation.graph.names), counts, -(-self.slots // 4), self.width)
 
 
-def print_map(computation: Computation, functions: Mapping[Op, Function], style: Style) -> Printed:
-    """The WGSL of a computation at every point of a batch; see `Layout` for its buffers."""
-    kernel = map_program(computation, InGroups(computation.workgroup))
-    size = f"// {moved(computation):,} bytes a point; math: {style.math}"
-    return print_kernel(kernel, functions, style, [*shapes(computation, style.title), size])
+def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
+    """What stands in which shader of a computation without loops at every point of a batch."""
+    return schedule(map_program(computation, InGroups(computation.workgroup)), limits)
+
+
+def print_map(
+    computation: Computation, functions: Mapping[Op, Function], style: Style,
+    plan: Plan | None = None,
+) -> Printed:  # fmt: skip
+    """The WGSL of a computation at every point of a batch; see `Layout` for its buffers.
+
+    If there are no loops, ``plan`` says what stands in which module.
+    """
+    if computation.is_structured:
+        kernel = map_program(computation, InGroups(computation.workgroup))
+        return print_kernel(kernel, functions, style, [*header(computation, style)])
+    plan = plan or plan_map(computation)
+    head = header(computation, style, len(plan.kernel.computed))
+    return print_plan(plan, functions, style, [*head])
+
+
+def print_plan(
+    plan: Plan, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
+) -> Printed:
+    """The WGSL of a straight kernel, a module for each of its pieces; ``head`` begins each."""
+    kernel, library = plan.kernel, Library(functions)
+    verify(kernel)
+    if plan.scratch:  # its rows are of whole workgroups of the least size
+        kernel.target = InGroups(WORKGROUP)
+    own = Own.placed(_names_of_buffers([kernel]))
+    sources: list[str] = []
+    for k, piece in enumerate(plan.pieces):
+        if len(plan.pieces) == 1 and len(piece.parts) < 2:
+            body = Body(kernel, own, library.names, style, uses=plan.uses)
+        else:
+            body = PieceBody(plan, piece, own, library.names, style)
+        sources.append(_module(body, library, [*head, *place_of(plan, k)]))
+    return Printed(tuple(sources), 4 * len(plan.scratch), 0, width=kernel.target.width)
 
 
 def print_kernel(
@@ -67,7 +111,8 @@ def print_kernel(
         body = Body(k, own, library.names, style, found.turns <= STAGED_TURNS)
         sources[k] = _module(body, library, [*head, *_place_of(k, found)])
     tables = tuple(b.data for b in kernel.buffers if b.data is not None)
-    return Printed(tuple(sources[k] for k in found.kernels), own.slots, found.turns, tables)
+    modules, width = tuple(sources[k] for k in found.kernels), kernel.target.width
+    return Printed(modules, own.slots, found.turns, tables, width)
 
 
 def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
@@ -102,10 +147,12 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
     lines = [
         *head,
         *[""] * bool(head),
-        *_declarations(body.kernel, body.own),
+        *_declarations(body.kernel, body.own, body.scratch),
         *body.stores.declaration(),
+        *body.private,
         "",
         *library.definitions(body.used),
+        *body.functions,
         *_signature(body.kernel, body.uses),
         *_cell(body),
         *(f"  {line}" for line in body.own.variables()),
@@ -115,7 +162,7 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
+def _declarations(kernel: Kernel, own: Own, scratch: str) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
     more = "".join(f", {name}: u32" for name in kernel.arguments.values())
     yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
@@ -125,9 +172,9 @@ def _declarations(kernel: Kernel, own: Own) -> Iterator[str]:
     for n, b in enumerate(bound, 1):
         access, declared = b.space.replace("write", "read_write"), _array(b, own)
         yield f"@group(0) @binding({n}) var<storage, {access}> {declared};"
-    if own.slots:
-        n, element = len(bound) + 1, own.element
-        yield f"@group(0) @binding({n}) var<storage, read_write> scratch: array<{element}>;"
+    if scratch:
+        n = len(bound) + 1
+        yield f"@group(0) @binding({n}) var<storage, read_write> scratch: array<{scratch}>;"
     for b in kernel.buffers:
         if b.space == "group":
             yield f"var<workgroup> {_array(b, own)};"
@@ -164,7 +211,7 @@ def _cell(body: Body) -> Iterator[str]:
     if body.stores.rounds:
         yield f"  let first = {group} * {width}u;"
         yield "  let cell = first + local;"
-    elif kernel.cell in body.uses.counts or body.own.slots or body.stores.stores:
+    elif kernel.cell in body.uses.counts or body.own.slots or body.stores.stores or body.functions:
         yield f"  let cell = {group} * {width}u + local;"
     if body.own.slots:
         stride = f"(params.count + {width - 1}u) / {width}u * {width}u"

@@ -7,8 +7,8 @@ from typing import Final
 
 from symgrad.expr.graph.node import INPUT, Op
 from symgrad.expr.graph.reach import reachable
+from symgrad.kernel.binding import bind
 from symgrad.kernel.products import NO_FACTOR
-from symgrad.kernel.schedule import bind
 from symgrad.wgsl.emit import Style, Writer
 from symgrad.wgsl.lookup import PADDED, column_of, find_line, place_of
 from symgrad.wgsl.reduce_tile import Tile

@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
-from symgrad.expr import ops
-from symgrad.expr.graph.node import WORD, Op
-from symgrad.kernel import plan
+from symgrad.expr.graph.node import Op
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import (
     Barrier,
     Buffer,
@@ -21,11 +20,9 @@ from symgrad.kernel.statements import (
     If,
     Load,
     Read,
-    ReadRow,
     Scope,
     Statement,
     Store,
-    StoreRow,
 )
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.vectors import Vector
@@ -35,10 +32,6 @@ from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.stores import Stores, place
 from symgrad.wgsl.vectors import COMPONENTS, Together, Vectors
-
-_BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
-"""What takes words for bits."""
-
 
 _KEPT: Final = re.compile(r"(\w+)_kept(_\d+)?$")
 """The names of arrays of what a carry was in each turn."""
@@ -63,61 +56,29 @@ OURS: Final = frozenset(
 """What every kernel may define."""
 
 
-def last_stores(kernel: Kernel) -> dict[Buffer, list[int]]:
-    """The columns of each buffer that a kernel ends with storing, in the row of the invocation.
-
-    There are none where it ends with anything else, or needs a group's memory for arrays.
-    """
-    last, shared = kernel.main.items[-1], any(b.space == "group" for b in kernel.buffers)
-    below = ops.word_lt, kernel.cell, kernel.count
-    if shared or not isinstance(last, If) or kernel.graph.nodes[last.condition] != below:
-        return {}
-    columns: dict[Buffer, list[Store]] = {}
-    for item in last.sides[0].items:
-        if isinstance(item, Store) and item.buffer.kind == "f" and not item.add:
-            columns.setdefault(item.buffer, []).append(item)
-        elif not isinstance(item, int):
-            return {}
-    rows = all(_is_row(kernel, [s.index for s in stores]) for stores in columns.values())
-    return {b: [s.value for s in stores] for b, stores in columns.items()} if rows else {}
-
-
-def _is_row(kernel: Kernel, indices: Sequence[int]) -> bool:
-    """Whether these are all columns of the invocation's row, in their order."""
-    nodes, width = kernel.graph.nodes, len(indices)
-    if width == 1:
-        return indices[0] == kernel.cell
-    first, words = nodes[indices[0]], [(WORD, c) for c in range(width)]
-    if first[0] is not ops.word_mul or kernel.cell not in first[1:]:
-        return False
-    sums = [{nodes[a] for a in nodes[i][1:]} for i in indices[1:]]
-    return (WORD, width) in map(nodes.__getitem__, first[1:]) and all(
-        nodes[i][0] is ops.word_add and found == {first, word}
-        for i, found, word in zip(indices[1:], sums, words[1:], strict=True)
-    )
-
-
 class Body(Writer):
     """The statements of a kernel."""
 
     def __init__(
-        self, kernel: Kernel, own: Own, calls: Mapping[Op, str], style: Style, staged: bool
+        self, kernel: Kernel, own: Own, calls: Mapping[Op, str], style: Style,
+        staged: bool = True, uses: Uses | None = None,
     ) -> None:  # fmt: skip
-        self.uses = Uses(kernel)
+        self.uses = uses or Uses(kernel)
+        self.private: list[str] = []
+        """The lines that declare variables of the whole module."""
+        self.functions: list[str] = []
+        """The lines of functions that the statements call."""
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self.vectors = Vectors(kernel, self.uses)
-        self._lone = self.uses.counts.keys() - self.uses.indices - self.vectors.indices
-        self._lone -= self.vectors.first.keys()
+        self._lone = self.uses.lone
+        if self.vectors.indices:
+            self._lone = self._lone - self.vectors.indices - self.vectors.first.keys()
         """The nodes that are written each for itself."""
-        self._waiting = {
-            i: (s, c) for s in kernel.main.items if isinstance(s, ReadRow)
-            for c, i in s.results.items()
-        }  # fmt: skip
+        self._waiting = {i: (s, c) for s in self.uses.read for c, i in s.results.items()}
         """The numbers of rows that are yet to be read."""
-        self._rows = [s for s in kernel.main.items if isinstance(s, StoreRow)]
         self.stores = self._stores(staged)
-        self._taken = {*OURS, *own.names.values()}
+        self._taken = {*OURS, *own.names.values(), *self.stores.held}
         self._names = dict(kernel.names)
         self._numbered = 0
         self._vectors: dict[int, str] = {}
@@ -128,20 +89,18 @@ class Body(Writer):
         here |= {i: f"params.{name}" for i, name in kernel.arguments.items()}
         here |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
         self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
-        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self._numbers()}
-
-    def _numbers(self) -> set[int]:
-        """The known words that are numbers, rather than masks and other patterns of bits."""
-        nodes, needed = self.graph.nodes, self.uses.counts
-        words = {i for i in needed if nodes[i][0] is WORD}
-        users = [i for i in needed if nodes[i][0] in _BITWISE]
-        return words.difference(*(nodes[i][1:] for i in users))
+        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self.uses.numbers}
 
     # names ---------------------------------------------------------------------------------------
 
     def declare(self, i: int, name: str = "") -> str:
         """The left side of the statement that gives a value its name."""
-        return super().declare(i, self.named(i))
+        if i in self._names:
+            return super().declare(i, self.named(i))
+        self._numbered += 1
+        name = f"t{self._numbered}"
+        self.texts[i] = name, PRIMARY
+        return f"let {name}"
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
@@ -159,21 +118,26 @@ class Body(Writer):
         self._taken.add(name)
         return name
 
+    @property
+    def scratch(self) -> str:
+        """The type of what scratch memory consists of, or "" if there is none."""
+        return self.own.element if self.own.slots else ""
+
     # rows of points ------------------------------------------------------------------------------
 
     def _stores(self, staged: bool) -> Stores:
         """What the kernel ends with storing: rows, or all columns of some, by themselves."""
-        found = {s.buffer: s.values for s in self._rows}
-        found = found or (last_stores(self.kernel) if staged else {})
+        found = {s.buffer: s.values for s in self.uses.stored}
         shared = any(b.space == "group" for b in self.kernel.buffers)
-        columns = [
-            plan.Store(n, c, i) for n, ids in enumerate(found.values()) for c, i in enumerate(ids)
-        ]
         return Stores(
-            [self.own.names[b] for b in found], [len(ids) for ids in found.values()], columns,
-            self.text, self.kernel.target.width, self.style.columns_out, "cell",
-            staged and not shared,
+            [self.own.names[b] for b in found], [len(ids) for ids in found.values()],
+            self.columns(found.values()), self.text, self.kernel.target.width,
+            self.style.columns_out, "cell", staged and not shared,
         )  # fmt: skip
+
+    def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
+        """The columns of some rows that are stored."""
+        return [Column(n, c, i) for n, ids in enumerate(rows) for c, i in enumerate(ids)]
 
     def _in_row(self, i: int) -> str:
         """Where a number of a row stands."""
@@ -198,7 +162,7 @@ class Body(Writer):
     def lines(self) -> Iterator[str]:
         """The statements of the kernel; ``stores`` are the last."""
         items = self.kernel.main.items
-        yield from self.items(items[:-1] if self.stores.stores and not self._rows else items)
+        yield from self.items(items)
         yield from self.stores.lines()
 
     def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
@@ -249,14 +213,12 @@ class Body(Writer):
             self.texts[i] = self.expression(i)
         elif i in self.vectors.first:
             yield from self._component(i, *accesses(self.kernel, i))
-
-    def expression(self, i: int) -> Text:
-        """An operation, or what a buffer has."""
-        op = self.graph.nodes[i][0]
-        if isinstance(op, Read):
-            index = self._index(op.buffer, self.graph.nodes[i][1])
-            return self.own.loaded(op.buffer, *index), PRIMARY
-        return super().expression(i)
+        elif i in self.uses.counts:
+            op, index = self.graph.nodes[i]
+            assert isinstance(op, Read), "all others are written each for itself"
+            text = self.own.loaded(op.buffer, *self._index(op.buffer, index))
+            if line := self.write(i, (text, PRIMARY)):
+                yield line
 
     # memory --------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from symgrad.kernel.plan import Store
+from symgrad.kernel.schedule import Column
 
 FEW_COLUMNS = 16
 """Columns of a tile below which it is as well that rows of an even length share memory banks."""
@@ -34,7 +34,7 @@ class Stores:
     """What the arrays are called."""
     widths: Sequence[int]
     """How many columns they have."""
-    stores: Sequence[Store]
+    stores: Sequence[Column]
     text: Callable[[int], str]
     workgroup: int
     """The invocations of a workgroup."""
@@ -44,26 +44,31 @@ class Stores:
     """Whether they go through a tile at all."""
 
     @cached_property
-    def rounds(self) -> list[list[list[Store]]]:
+    def rounds(self) -> list[list[list[Column]]]:
         """The stores that go through the tile: runs of neighbouring columns, cut to its size.
 
         What fits in it together is one round, which needs one barrier.
         """
         runs = [run for run in _runs(self.stores) if self._is_wide(run)]
         cut = [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
-        rounds: list[list[list[Store]]] = []
+        rounds: list[list[list[Column]]] = []
         for run in cut:
             if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
                 rounds.append([])
             rounds[-1].append(run)
         return rounds
 
+    @property
+    def held(self) -> list[str]:
+        """The names of values that wait for a barrier."""
+        return [_held_name(s) for runs in self.rounds[1:] for run in runs for s in run]
+
     @cached_property
-    def direct(self) -> list[Store]:
+    def direct(self) -> list[Column]:
         """The stores that do without: single columns."""
         return [s for run in _runs(self.stores) if not self._is_wide(run) for s in run]
 
-    def _is_wide(self, run: Sequence[Store]) -> bool:
+    def _is_wide(self, run: Sequence[Column]) -> bool:
         return len(run) > 1 and self.staged and not self.columns
 
     @cached_property
@@ -98,13 +103,13 @@ class Stores:
                 yield from self._drain(run, start)
                 start += len(run)
 
-    def _fill(self, runs: Iterable[Sequence[Store]], held: bool) -> Iterator[str]:
+    def _fill(self, runs: Iterable[Sequence[Column]], held: bool) -> Iterator[str]:
         """The lines that write the columns of a round to the tile."""
         for c, s in enumerate(s for run in runs for s in run):
             value = _held_name(s) if held else self.text(s.node)
-            yield f"  tile[local * {self.row_length}u + {c}u] = {value};"
+            yield f"  tile[{place(c, self.row_length, point='local')}] = {value};"
 
-    def _held(self, s: Store) -> str:
+    def _held(self, s: Column) -> str:
         """A value that is needed behind a barrier, as a value that compilers cannot take apart.
 
         llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
@@ -117,7 +122,7 @@ class Stores:
             at = place(s.column, self.widths[s.output], self.columns, self.point)
             yield f"    {self.names[s.output]}[{at}] = {self.text(s.node)};"
 
-    def _drain(self, run: Sequence[Store], start: int) -> Iterator[str]:
+    def _drain(self, run: Sequence[Column], start: int) -> Iterator[str]:
         """The workgroup writes columns of the tile, from ``start`` on, neighbours to neighbours.
 
         All of its points but in the last workgroup: then no store has to ask.
@@ -147,12 +152,12 @@ def _spread(k: str, columns: int, length: int, start: int) -> str:
     return f"{start}u + {k}{more}" if start else f"{k}{more}"
 
 
-def _held_name(s: Store) -> str:
+def _held_name(s: Column) -> str:
     return f"held_{s.output}_{s.column}"
 
 
-def _runs(stores: Sequence[Store]) -> list[list[Store]]:
-    runs: list[list[Store]] = []
+def _runs(stores: Sequence[Column]) -> list[list[Column]]:
+    runs: list[list[Column]] = []
     for s in stores:
         last = runs[-1][-1] if runs else None
         if last and (last.output, last.column + 1) == (s.output, s.column):
@@ -164,8 +169,7 @@ def _runs(stores: Sequence[Store]) -> list[list[Store]]:
 
 def place(column: int, width: int, by_columns: bool = False, point: str = "point") -> str:
     """Where a column of a point is in an array (B, width)."""
-    if width == 1:
-        return point
     if by_columns:
-        return f"{column}u * params.count + {point}"
-    return f"{point} * {width}u + {column}u"
+        return f"{column}u * params.count + {point}" if column else point
+    first = point if width == 1 else f"{point} * {width}u"
+    return f"{first} + {column}u" if column else first

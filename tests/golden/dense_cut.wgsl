@@ -12,9 +12,6 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
 
-// the length of a row of scratch: the points, rounded up to whole workgroups
-fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
-
 // sin(a), cos(a), -sin(a) or -cos(a): a polynomial, chosen by the last bits of q.
 fn sg_sine(a: f32, q: f32) -> f32 {
   let t2 = bitcast<u32>(q);
@@ -109,22 +106,24 @@ fn sg_sin(x: f32) -> f32 {
   return sg_sine(t26, t4);
 }
 
+// the length of a row of scratch: the points, rounded up to whole workgroups
+fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let first = group.x * 64u;
-  let cell = first + local;
-  let point = min(cell, params.count - 1u);  // past the end: the last point again
-  let x0 = x[point * 4u + 0u];
-  let t5 = x0 + x0 * x0;                                // z = functions.sin(z * x + z)
-  let t6 = sg_sin(t5);
+  let cell = group.x * 64u + local;
+  let point = min(cell, params.count - 1u);
+  let x0 = x[point * 4u];
+  let t1 = x0 + x0 * x0;                                // z = functions.sin(z * x + z)
+  let t2 = sg_sin(t1);
   let x1 = x[point * 4u + 1u];
-  let t8 = t6 + x1 * t6;
-  let t9 = sg_sin(t8);
+  let t3 = t2 + x1 * t2;
+  let t4 = sg_sin(t3);
   let x2 = x[point * 4u + 2u];
-  let t11 = t9 + x2 * t9;
-  let t12 = sg_sin(t11);
-  scratch[0u * stride() + cell] = vec4<f32>(t12, t11, t9, t8);
-  scratch[1u * stride() + cell] = vec4<f32>(t6, t5, 0.0f, 0.0f);
+  let t5 = t4 + x2 * t4;
+  let t6 = sg_sin(t5);
+  scratch[0u * stride() + cell] = vec4<f32>(t6, t5, t4, t3);
+  scratch[1u * stride() + cell] = vec4<f32>(t2, t1, 0.0f, 0.0f);
 }
 
 // dense_cut: loss and gradient
@@ -141,9 +140,6 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
 var<workgroup> tile: array<f32, 128>;
-
-// the length of a row of scratch: the points, rounded up to whole workgroups
-fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
 
 // 12582912 + k, k modulo 4 the quarter turns nearest to x, for 3,000 < |x| < inf.
 fn sg_far_quarters(x: f32) -> f32 {
@@ -262,32 +258,35 @@ fn sg_sin(x: f32) -> f32 {
   return sg_sine(t26, t4);
 }
 
+// the length of a row of scratch: the points, rounded up to whole workgroups
+fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 64u;
   let cell = first + local;
-  let point = min(cell, params.count - 1u);  // past the end: the last point again
+  let point = min(cell, params.count - 1u);
   let x3 = x[point * 4u + 3u];
   let s0 = scratch[0u * stride() + cell];
-  let t12 = s0.x;
-  let t11 = s0.y;
-  let t9 = s0.z;
-  let t8 = s0.w;
-  let t14 = t12 + x3 * t12;                             // z = functions.sin(z * x + z)
-  let t15 = sg_sin(t14);
-  let t16 = sg_cos(t14);
-  let t17 = t12 * t16;
-  let t21 = (t16 + x3 * t16) * sg_cos(t11);
-  let t22 = t9 * t21;
+  let t1 = s0.x;
+  let t2 = s0.y;
+  let t3 = s0.z;
+  let t4 = s0.w;
+  let t5 = t1 + x3 * t1;                                // z = functions.sin(z * x + z)
+  let t6 = sg_sin(t5);
+  let t7 = sg_cos(t5);
+  let t8 = t1 * t7;
+  let t9 = (t7 + x3 * t7) * sg_cos(t2);
+  let t10 = t3 * t9;
   let x2 = x[point * 4u + 2u];
-  let t26 = (t21 + x2 * t21) * sg_cos(t8);
-  scratch[2u * stride() + cell] = vec4<f32>(t26, 0.0f, 0.0f, 0.0f);
+  let t11 = (t9 + x2 * t9) * sg_cos(t4);
+  scratch[2u * stride() + cell] = vec4<f32>(t11, 0.0f, 0.0f, 0.0f);
   if (cell < params.count) {
-    loss[point] = t15;
+    loss[cell] = t6;
   }
   let rows = min(64u, params.count - first);
-  tile[local * 2u + 0u] = t22;
-  tile[local * 2u + 1u] = t17;
+  tile[local * 2u] = t10;
+  tile[local * 2u + 1u] = t8;
   workgroupBarrier();
   if (rows == 64u) {
     grad[first * 4u + 2u + local + local / 2u * 2u] = tile[local];
@@ -312,9 +311,6 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
 var<workgroup> tile: array<f32, 128>;
 
-// the length of a row of scratch: the points, rounded up to whole workgroups
-fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
-
 // 12582912 + k, k modulo 4 the quarter turns nearest to x, for 3,000 < |x| < inf.
 fn sg_far_quarters(x: f32) -> f32 {
   let t1 = bitcast<u32>(x);
@@ -409,24 +405,27 @@ fn sg_cos(x: f32) -> f32 {
   return sg_cosine(t26, t4);
 }
 
+// the length of a row of scratch: the points, rounded up to whole workgroups
+fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 64u;
   let cell = first + local;
-  let point = min(cell, params.count - 1u);  // past the end: the last point again
+  let point = min(cell, params.count - 1u);
   let s1 = scratch[1u * stride() + cell];
-  let t6 = s1.x;
-  let t5 = s1.y;
+  let t1 = s1.x;
+  let t2 = s1.y;
   let s2 = scratch[2u * stride() + cell];
-  let t26 = s2.x;
-  let t27 = t6 * t26;                                   // z = functions.sin(z * x + z)
+  let t3 = s2.x;
+  let t4 = t1 * t3;                                     // z = functions.sin(z * x + z)
   let x1 = x[point * 4u + 1u];
-  let t31 = (t26 + x1 * t26) * sg_cos(t5);
-  let x0 = x[point * 4u + 0u];
-  let t35 = t31 + x0 * (2.0f * t31);
+  let t5 = (t3 + x1 * t3) * sg_cos(t2);
+  let x0 = x[point * 4u];
+  let t6 = t5 + x0 * (2.0f * t5);
   let rows = min(64u, params.count - first);
-  tile[local * 2u + 0u] = t35;
-  tile[local * 2u + 1u] = t27;
+  tile[local * 2u] = t6;
+  tile[local * 2u + 1u] = t4;
   workgroupBarrier();
   if (rows == 64u) {
     grad[first * 4u + local + local / 2u * 2u] = tile[local];

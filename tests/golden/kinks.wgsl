@@ -46,27 +46,27 @@ fn sg_wide_div(a: f32, b: f32) -> f32 {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 256u;
   let cell = first + local;
-  let point = min(cell, params.count - 1u);  // past the end: the last point again
+  let point = min(cell, params.count - 1u);
   let x1 = x[point * 2u + 1u];
-  let x0 = x[point * 2u + 0u];
-  let t2 = x1 < x0;                                     // return functions.where(x > y, functions.maximum(x, 0.5) * functions.t...
-  let t4 = sg_maximum(x0, 0.5f);
-  let t5 = sg_tanh(x1);
-  let t7 = sg_wide_div(x0, x1);
-  let t8 = select(t7, t4 * t5, t2);
-  let t11 = 1.0f / x1;
-  let t18 = sg_exp(-abs(2.0f * x1));
-  let t20 = 1.0f / (1.0f + t18);
-  let t27 = x0 < 0.5f;
-  let t35 = t2 & !t27;
-  let t36 = select(-(t7 * t11), t4 * (4.0f * (t18 * (t20 * t20))), t2);
-  let t42 = select(0.0f, select(t11, 0.0f, t2) + select(0.0f, t5 * select(select(params.nan, 0.5f, x0 == 0.5f), 1.0f, (0.5f < x0) | t27), t35), !t2 | t35);
+  let x0 = x[point * 2u];
+  let t1 = x1 < x0;                                     // return functions.where(x > y, functions.maximum(x, 0.5) * functions.t...
+  let t2 = sg_maximum(x0, 0.5f);
+  let t3 = sg_tanh(x1);
+  let t4 = sg_wide_div(x0, x1);
+  let t5 = select(t4, t2 * t3, t1);
+  let t6 = 1.0f / x1;
+  let t7 = sg_exp(-abs(2.0f * x1));
+  let t8 = 1.0f / (1.0f + t7);
+  let t9 = x0 < 0.5f;
+  let t10 = t1 & !t9;
+  let t11 = select(-(t4 * t6), t2 * (4.0f * (t7 * (t8 * t8))), t1);
+  let t12 = select(0.0f, select(t6, 0.0f, t1) + select(0.0f, t3 * select(select(params.nan, 0.5f, x0 == 0.5f), 1.0f, (0.5f < x0) | t9), t10), !t1 | t10);
   if (cell < params.count) {
-    loss[point] = t8;
+    loss[cell] = t5;
   }
   let rows = min(256u, params.count - first);
-  tile[local * 2u + 0u] = t42;
-  tile[local * 2u + 1u] = t36;
+  tile[local * 2u] = t12;
+  tile[local * 2u + 1u] = t11;
   workgroupBarrier();
   if (rows == 256u) {
     grad[first * 2u + local] = tile[local];

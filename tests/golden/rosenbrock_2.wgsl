@@ -14,20 +14,20 @@ var<workgroup> tile: array<f32, 512>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * 256u;
   let cell = first + local;
-  let point = min(cell, params.count - 1u);  // past the end: the last point again
-  let x0 = x[point * 2u + 0u];
-  let t3 = 1.0f - x0;                                   // return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in itertools...
+  let point = min(cell, params.count - 1u);
+  let x0 = x[point * 2u];
+  let t1 = 1.0f - x0;                                   // return sum((1 - a) ** 2 + 100 * (b - a**2) ** 2 for a, b in itertools...
   let x1 = x[point * 2u + 1u];
-  let t7 = x1 - x0 * x0;
-  let t11 = t3 * t3 + 100.0f * (t7 * t7);
-  let t14 = 200.0f * t7;
-  let t23 = x0 * (-400.0f * t7) - 2.0f * t3;
+  let t2 = x1 - x0 * x0;
+  let t3 = t1 * t1 + 100.0f * (t2 * t2);
+  let t4 = 200.0f * t2;
+  let t5 = x0 * (-400.0f * t2) - 2.0f * t1;
   if (cell < params.count) {
-    loss[point] = t11;
+    loss[cell] = t3;
   }
   let rows = min(256u, params.count - first);
-  tile[local * 2u + 0u] = t23;
-  tile[local * 2u + 1u] = t14;
+  tile[local * 2u] = t5;
+  tile[local * 2u + 1u] = t4;
   workgroupBarrier();
   if (rows == 256u) {
     grad[first * 2u + local] = tile[local];

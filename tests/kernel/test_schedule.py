@@ -18,11 +18,14 @@ from symgrad.expr.handles import functions
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.meaning.evaluate import leaf
 from symgrad.expr.tracing.trace import trace
+from symgrad.kernel import binding as module
 from symgrad.kernel import cut
-from symgrad.kernel import schedule as module
+from symgrad.kernel.binding import bind
 from symgrad.kernel.cut import Limits
-from symgrad.kernel.plan import Output, Plan
-from symgrad.kernel.schedule import bind, schedule
+from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.schedule import Plan, schedule
+from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import inlined
 
 TINY = Limits(statements=12, transcendentals=5, accesses=10, crossing=10**9, private=10**9)
@@ -37,6 +40,18 @@ def gradient(f: Callable[[Any], Any], n: int) -> tuple[Graph, list[Output]]:
     roots = [loss, *[zero if i is None else i for i in found]]
     graph, roots = simplify(t.graph, roots, True, inlined("accurate"))
     return graph, [Output("loss", (roots[0],)), Output("grad", tuple(roots[1:]))]
+
+
+def planned(
+    graph: Graph, outputs: Sequence[Output], limits: Limits | None = None, name: str = "f"
+) -> Plan:
+    """The plan of a computation at every point."""
+    return schedule(map_program(Computation(name, graph, tuple(outputs)), InGroups()), limits)
+
+
+def results(plan: Plan) -> list[list[int]]:
+    """The nodes of the columns of each result."""
+    return [row.values for row in plan.uses.stored]
 
 
 def rosenbrock(v: Any) -> Any:
@@ -75,7 +90,7 @@ LIMITS = {
 
 def plan_of(name: str, limits: str) -> Plan:
     f, n = FUNCTIONS[name]
-    return schedule(name, *gradient(f, n), LIMITS[limits])
+    return planned(*gradient(f, n), LIMITS[limits], name)
 
 
 PLANS = [pytest.param(f, limit, id=f"{f}-{limit}") for f in FUNCTIONS for limit in LIMITS]
@@ -91,7 +106,7 @@ class Machine:
     def __init__(self, plan: Plan, at: np.ndarray) -> None:
         self.plan, self.at = plan, at
         self.rows: dict[int, list[Any]] = {}
-        self.results = [[None] * len(o.nodes) for o in plan.outputs]
+        self.results = [[None] * len(nodes) for nodes in results(plan)]
 
     def run(self) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
@@ -116,7 +131,7 @@ class Machine:
             self.rows[r] = [known[i] for i in self.plan.scratch[r]]
         for s in piece.stores:
             assert self.results[s.output][s.column] is None, "a column is stored twice"
-            assert self.plan.outputs[s.output].nodes[s.column] == s.node
+            assert results(self.plan)[s.output][s.column] == s.node
             leafy = not self.plan.graph.nodes[s.node][0].arity
             value = self._compute(s.node, known) if leafy else known[s.node]
             self.results[s.output][s.column] = value
@@ -138,7 +153,7 @@ def test_the_pieces_compute_what_the_graph_means(name: str, limits: str) -> None
     plan = plan_of(name, limits)
     at = points(len(plan.graph.names), 60)
     found = Machine(plan, at).run()
-    roots = [i for o in plan.outputs for i in o.nodes]
+    roots = [i for nodes in results(plan) for i in nodes]
     np.testing.assert_array_equal(bits(np.concatenate(found)), bits(values(plan.graph, roots, at)))
 
 
@@ -146,7 +161,7 @@ def test_the_pieces_compute_what_the_graph_means(name: str, limits: str) -> None
 def test_every_column_is_stored_once(name: str, limits: str) -> None:
     plan = plan_of(name, limits)
     stored = sorted((s.output, s.column) for p in plan.pieces for s in p.stores)
-    assert stored == [(o, c) for o, out in enumerate(plan.outputs) for c in range(len(out.nodes))]
+    assert stored == [(o, c) for o, ids in enumerate(results(plan)) for c in range(len(ids))]
 
 
 @pytest.mark.parametrize("limits", ["tiny", "narrow"])
@@ -168,7 +183,7 @@ def test_limits(name: str, limits: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_piece_of_a_cut_kernel_stores_more_than_it_may(name: str) -> None:
     plan = plan_of(name, "tiny")
-    if len(plan.pieces) > 1 or plan.layout.n_inputs > 10:
+    if len(plan.pieces) > 1 or len(plan.graph.names) > 10:
         assert max(len(p.stores) for p in plan.pieces) <= 2 * TINY.accesses
 
 
@@ -188,22 +203,22 @@ def test_what_is_small_is_not_cut() -> None:
     plan = plan_of("dense", "whole")
     assert len(plan.pieces) == 1 and not plan.scratch
     assert repr(plan).startswith("<Plan dense: ") and repr(plan).endswith("in 1 kernels>")
-    assert plan.layout.outputs == (1, 10) and plan.layout.scratch == 0
+    assert [len(ids) for ids in results(plan)] == [1, 10]
 
 
 def test_what_is_large_is_cut() -> None:
     assert len(plan_of("dense", "tiny").pieces) > 3
     graph, outputs = gradient(dense, 300)
-    plan = schedule("dense", graph, outputs)
+    plan = planned(graph, outputs)
     assert len(plan.pieces) > 1, "600 sines and cosines"
 
 
 def test_how_far_is_looked_ahead_changes_no_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, outputs = gradient(dense, 60)
     limits = Limits(40, 10**9, 12, crossing=2, function=9, private=1)
-    far = schedule("dense", graph, outputs, limits).pieces
+    far = planned(graph, outputs, limits).pieces
     monkeypatch.setattr(cut, "LOOK_AHEAD", 1)
-    assert schedule("dense", graph, outputs, limits).pieces == far and len(far) > 2
+    assert planned(graph, outputs, limits).pieces == far and len(far) > 2
 
 
 def test_cuts_are_where_few_values_are_alive() -> None:
@@ -218,7 +233,7 @@ def test_cuts_are_where_few_values_are_alive() -> None:
         return chain(chain(v[0], 9), 9)
 
     t = trace(f, 2)
-    plan = schedule("f", t.graph, [Output("loss", t.outputs)], Limits(statements=12))
+    plan = planned(t.graph, [Output("loss", t.outputs)], Limits(statements=12))
     assert len(plan.pieces) > 1
     assert max(map(len, plan.scratch)) <= 2 and len(plan.scratch) == len(plan.pieces) - 1
 
@@ -227,7 +242,7 @@ def test_cuts_are_where_few_values_are_alive() -> None:
 def test_random_graphs_in_small_pieces(seed: int) -> None:
     drawn = random_graph(seed, size=60)
     roots = tuple(x.id for x in drawn.floats[::5])
-    plan = schedule("random", drawn.graph, [Output("values", roots)], TINY)
+    plan = planned(drawn.graph, [Output("values", roots)], TINY)
     at = points(3, 60, seed)
     found = Machine(plan, at).run()
     np.testing.assert_array_equal(bits(found[0]), bits(values(drawn.graph, roots, at)))
@@ -284,6 +299,6 @@ def test_the_order_is_that_of_the_arena() -> None:
 
 @pytest.mark.parametrize("f", [lambda v: v[0], lambda v: 2.0, lambda v: v[0] ** 2, np.sum])
 def test_more_results_than_a_shader_may_store(f: Any) -> None:
-    plan = schedule("f", *gradient(f, 1000))
+    plan = planned(*gradient(f, 1000))
     found = Machine(plan, np.ones((1000, 2), np.float32)).run()
     assert found[1].shape == (1000, 2)

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from symgrad.expr.graph.place import Place
 from symgrad.expr.handles import functions
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel import schedule as scheduling
+from symgrad.kernel import binding
 from symgrad.kernel.cut import Limits
-from symgrad.kernel.plan import Output, Plan
-from symgrad.kernel.schedule import schedule
+from symgrad.kernel.plan import Computation, Output
 from symgrad.mathlib import define
-from symgrad.wgsl.emit import Style, emit, printable
+from symgrad.wgsl.emit import Style
+from symgrad.wgsl.names import printable
+from symgrad.wgsl.printer import plan_map, print_map
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = Limits(statements=10, transcendentals=4, accesses=8, crossing=10**9, private=10**9)
@@ -43,23 +45,28 @@ KEYWORDS = set(
 )
 
 
-def plan_of(
-    f: Callable[[Any], Any], n: int, limits: Limits | None = None, names: Any = None
-) -> Plan:
-    """The plan of a loss and its gradient."""
+def computation(f: Callable[[Any], Any], n: int, names: Any = None) -> Computation:
+    """A loss and its gradient."""
     t = trace(f, n, names)
     loss = t.outputs[0]
     found = differentiate.vjp(t.graph, {loss: t.graph.constant(1.0)}, t.inputs)
     zero = t.graph.constant(0.0)
     roots = [loss, *[zero if i is None else i for i in found]]
     graph, roots = simplify(t.graph, roots, True, define.inlined("accurate"))
-    outputs = [Output("loss", (roots[0],)), Output("grad", tuple(roots[1:]))]
-    return schedule(getattr(f, "__name__", "f"), graph, outputs, limits)
+    outputs = Output("loss", (roots[0],)), Output("grad", tuple(roots[1:]))
+    return Computation(getattr(f, "__name__", "f"), graph, outputs)
+
+
+def sources(
+    made: Computation, limits: Limits | None = None, math: Any = "accurate", **style: Any
+) -> tuple[str, ...]:
+    plan, shown = plan_map(made, limits), Style(math, **style)
+    return print_map(made, define.functions(math), shown, plan).modules
 
 
 def emitted(f: Callable[[Any], Any], n: int, limits: Limits | None = None, names: Any = None,
             **style: Any) -> tuple[str, ...]:  # fmt: skip
-    return emit(plan_of(f, n, limits, names), define.functions("accurate"), Style(**style))
+    return sources(computation(f, n, names), limits, **style)
 
 
 # --- a reader of WGSL: enough of it to find what is missing --------------------------------------
@@ -111,8 +118,8 @@ def nesting(line: str) -> int:
     return most
 
 
-def check(sources: tuple[str, ...]) -> None:
-    for source in sources:
+def check(found: tuple[str, ...]) -> None:
+    for source in found:
         assert list(faults(source)) == []
         assert source.isascii() or code(source).isascii()
         for line in code(source).splitlines():
@@ -197,9 +204,9 @@ def test_random_graphs(seed: int) -> None:
     drawn = random_graph(seed, size=120)
     roots = [x.id for x in drawn.floats[-4:]]
     graph, roots = simplify(drawn.graph, roots, True, define.inlined("accurate"))
-    plan = schedule("random", graph, [Output("values", tuple(roots))], TINY if seed % 2 else None)
+    made = Computation("random", graph, (Output("values", tuple(roots)),))
     for math_ in ("accurate", "fast"):
-        check(emit(plan, define.functions(math_)))
+        check(sources(made, TINY if seed % 2 else None, math_))
 
 
 SHORT = Limits(function=9, private=10**9)
@@ -216,18 +223,24 @@ def test_long_bodies_are_cut_into_functions() -> None:
         assert body.count(" = ") <= 9 + 20
 
 
+def test_functions_of_a_single_input_are_given_the_point() -> None:
+    (source,) = emitted(lambda v: sum(functions.sin(v[0] * k) for k in range(20)), 1, SHORT)
+    check((source,))
+    assert "fn part_1(point: u32, cell: u32)" in source
+
+
 def test_a_cut_kernel_says_so_in_every_module() -> None:
-    sources = emitted(dense, 5, TINY)
-    assert len(sources) > 1
-    for k, source in enumerate(sources):
-        assert f"// kernel {k + 1} of {len(sources)}: " in source
+    found = emitted(dense, 5, TINY)
+    assert len(found) > 1
+    for k, source in enumerate(found):
+        assert f"// kernel {k + 1} of {len(found)}: " in source
         assert "cross" in source and "scratch memory" in source
 
 
 def test_every_loop_of_the_gradient_is_balanced() -> None:
     (source,) = emitted(squares, 100)
     statements = [line for line in code(source).splitlines() if line.startswith("  let t")]
-    assert max(line.count("+") for line in statements) <= scheduling.MAX_FOLDED
+    assert max(line.count("+") for line in statements) <= binding.MAX_FOLDED
 
 
 def test_the_header_says_what_is_computed() -> None:
@@ -247,9 +260,7 @@ def test_comments_can_be_left_out() -> None:
 
 def test_names_of_the_user() -> None:
     (source,) = emitted(kinks, 2, names=["mass", "speed"])
-    assert (
-        "let mass = x[point * 2u + 0u];" in source and "let speed = x[point * 2u + 1u];" in source
-    )
+    assert "let mass = x[point * 2u];" in source and "let speed = x[point * 2u + 1u];" in source
 
 
 NAMES = [
@@ -270,6 +281,7 @@ NAMES = [
     ["scratch", "stride"],
     ["count", "zero"],
     ["group", "local"],
+    ["s0", "s1"],
 ]
 
 
@@ -279,8 +291,14 @@ def test_names_that_would_be_something_else(names: list[str], limits: Limits | N
     check(emitted(kinks, 2, limits, names))
 
 
+def test_names_of_what_waits_for_a_barrier() -> None:
+    names = [f"held_1_{k}" for k in range(100)]
+    assert any("let held_1_" in source for source in emitted(squares, 100))
+    check(emitted(squares, 100, names=names))
+
+
 def spoilt(text: str) -> Graph:
-    graph = plan_of(rosenbrock, 3).graph
+    graph = computation(rosenbrock, 3).graph
     graph.sources = [s and Place("f.py", 1, text) for s in graph.sources]
     return graph
 
@@ -307,10 +325,10 @@ EVIL = [
 @pytest.mark.parametrize("text", EVIL, ids=ascii)
 def test_comments_stay_comments(text: str) -> None:
     graph = spoilt(text)
-    plan = schedule("f", graph, [Output("loss", (len(graph) - 1,))])
-    (source,) = emit(plan, define.functions("accurate"))
+    outputs = (Output("loss", (len(graph) - 1,)),)
+    (source,) = sources(Computation("f", graph, outputs))
     source.encode("utf-8")
-    (clean,) = emit(schedule("f", spoilt("a"), plan.outputs), define.functions("accurate"))
+    (clean,) = sources(Computation("f", spoilt("a"), outputs))
     assert len(re.split("[\n\r\x0b\x0c\x85\u2028\u2029]", source)) == clean.count("\n") + 1
     assert code(source).split() == code(clean).split()
     assert all(len(line) < 200 for line in source.splitlines())
@@ -319,11 +337,9 @@ def test_comments_stay_comments(text: str) -> None:
 
 @pytest.mark.parametrize("text", EVIL, ids=ascii)
 def test_the_name_of_a_kernel_stays_in_its_line(text: str) -> None:
-    plan = plan_of(rosenbrock, 3)
-    named = Plan(text, plan.graph, plan.outputs, plan.bound, plan.pieces, plan.scratch)
-    clean = emit(plan, define.functions("accurate"))[0]
-    for source in (emit(plan, define.functions("accurate"), Style(title=text))[0],
-                   emit(named, define.functions("accurate"))[0]):  # fmt: skip
+    made = computation(rosenbrock, 3)
+    (clean,) = sources(made)
+    for source in (*sources(made, title=text), *sources(replace(made, name=text))):
         source.encode("utf-8")
         assert code(source).split() == code(clean).split()
         assert all(c == "\n" or c.isprintable() for c in source)

@@ -6,7 +6,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.lower import written
+from symgrad.kernel.lower import numbers, written
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.results import store, stretches
 from symgrad.kernel.views import views
@@ -60,13 +60,17 @@ def _structured(computation: Computation, target: Target) -> Kernel:
         (buffer, len(o.nodes), found, [next(values) for _ in found])
         for buffer, o, found in zip(outputs, computation.outputs, parts, strict=True)
     ]
+    stretched = [row for row in rows if len(row[2]) < row[1]]
 
-    def store_all() -> None:
-        for row in rows:
+    def store_stretches() -> None:
+        for row in stretched:
             store(k, *row)
 
-    if target.whole:
-        store_all()
+    if stretched and not target.whole:
+        k.when(k.add(ops.word_lt, k.cell, k.count), store_stretches)
     else:
-        k.when(k.add(ops.word_lt, k.cell, k.count), store_all)
+        store_stretches()
+    for buffer, columns, found, results in rows:
+        if len(found) == columns:
+            k.store_row(buffer, numbers(results))
     return k
