@@ -17,11 +17,11 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import contiguous, problems_of
 from symgrad.kernel.programs.iterate import iterate_program
+from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.target import InStep
 from symgrad.llvm.device import host
 from symgrad.llvm.dispatch import definitions_for
 from symgrad.llvm.instruction import Shape, lone_products, uses_of
-from symgrad.llvm.matrix import MatrixSteps
 from symgrad.llvm.pointers import NULL, address
 from symgrad.llvm.printer import print_kernel
 from symgrad.llvm.recompile import Function
@@ -62,11 +62,8 @@ class Loop:
         self.iteration, self.dtype = iteration, np.dtype(dtype)
         shape = host().shape(dtype, True, math != "strict")
         self.lanes, functions = shape.lanes, definitions_for(math, dtype)
-        if iteration.matrix:
-            steps = self._run = MatrixSteps(iteration, functions, shape)
-        else:
-            steps = self._run = _Steps(iteration, functions, shape)
-        self.workspace = steps.workspace
+        self._run = _Steps(iteration, functions, shape)
+        self.workspace = self._run.workspace
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
@@ -191,15 +188,17 @@ class Loop:
 
 
 class _Steps:
-    """Does steps of whole blocks of problems, where no matrix is kept."""
+    """Does steps of whole blocks of problems."""
 
     def __init__(
         self, iteration: Iteration, functions: Mapping[Op, Definition], shape: Shape
     ) -> None:
         carried = CARRIED if _operations(iteration) <= LONG_BATCH else 0
         with watch.stage("emit"):
-            kernel = iterate_program(iteration, InStep(shape.lanes, block=BLOCK, carried=carried))
-        write = partial(print_kernel, kernel, functions, shape, None, quick=True)
+            program = normal_program if iteration.matrix else iterate_program
+            kernel = program(iteration, InStep(shape.lanes, block=BLOCK, carried=carried))
+        quick = iteration.matrix is None
+        write = partial(print_kernel, kernel, functions, shape, None, quick=quick)
         self._function = Function(write)
         self.workspace = self._function.workspace
         """How many bytes of scratch memory a call needs."""

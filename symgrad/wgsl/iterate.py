@@ -39,8 +39,8 @@ STATE: Final = 1024
 TOTALS: Final = 16_384 // 4 - SUMS * (WORKGROUP + 1) - 1
 """The most sums of a workgroup, which stand in what its other arrays leave of 16,384 bytes."""
 
-PROGRESS: Final = 3
-"""Words by which host and device tell each other how far the work is."""
+PROGRESS: Final = 2
+"""Words by which the device tells how far the work is."""
 
 UNKNOWN: Final = 2**32
 """Turns of a loop of which nobody knows how many it takes."""

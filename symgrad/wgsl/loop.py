@@ -38,6 +38,7 @@ from symgrad.wgsl.iterate import (
 )
 from symgrad.wgsl.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.memory import Storage
+from symgrad.wgsl.printer import Printed
 
 TURNS: Final = 60_000
 """Turns of all loops of an invocation in one dispatch, at most."""
@@ -139,12 +140,10 @@ class Loop:
         self._update, self._row = _weights(iteration)
         self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
         self._looped, self._looped_row = _turns_of_loops(iteration)
-        self._sources: dict[Form, tuple[str, int]] = {}
+        self._sources: dict[Form, Printed] = {}
         self._pipelines: dict[Form, Any] = {}
         self._lock = threading.Lock()
         self._progress = gpu.storage(4 * PROGRESS)
-        self._rows: int | None = None
-        """The rows that the progress words say, once they say any."""
         self._room: Storage | None = None
         self._staging = gpu.staging()
         self._speed = CAREFUL / SECONDS
@@ -153,19 +152,19 @@ class Loop:
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
-        return self._made(form)[0]
+        return self._made(form).modules[0]
 
-    def _made(self, form: Form) -> tuple[str, int]:
-        """The WGSL of a form, and how many numbers of scratch memory an invocation needs."""
-        iteration, style = self.iteration, Style(self._math)
+    def _made(self, form: Form) -> Printed:
+        """The source of a form."""
+        given = self.iteration, functions(self._math)
         if form not in self._sources:
             with watch.stage("emit"):
-                if iteration.matrix:
-                    made = with_matrix(iteration, functions(self._math), style), 0
-                else:
-                    printed = emit_iteration(iteration, functions(self._math), form, style)
-                    made = printed.modules[0], printed.slots
-            self._sources[form] = made
+                style = Style(self._math)
+                self._sources[form] = (
+                    with_matrix(*given, style)
+                    if self.iteration.matrix
+                    else emit_iteration(*given, form, style)
+                )
         return self._sources[form]
 
     # data -----------------------------------------------------------------------------------------
@@ -319,8 +318,6 @@ class Loop:
         while steps > 0:
             now = min(now, most, steps, 2**32 // chunk.count)
             if now == steps:
-                if self._rows != rows:
-                    self._begin(rows)
                 self.gpu.submit_unwaited([self._step(states, steps, data, chunk)])
                 return
             took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
@@ -356,18 +353,14 @@ class Loop:
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
         progress = (self._progress.buffer, 0, 4 * PROGRESS)
-        arrays = [chunk.own, shared, states, progress]
-        if self.iteration.matrix:
-            bindings = gpu.bind(steps, arrays, 2)
-        else:
-            arrays += self._scratch(data.form, chunk.count)
-            bindings = gpu.bind(chunk.count, arrays, 2, (steps, data.sizes.rows))
+        arrays = [chunk.own, shared, states, progress, *self._scratch(data.form, chunk.count)]
+        bindings = gpu.bind(chunk.count, arrays, 2, (steps, data.sizes.rows))
         groups = -(-chunk.count // data.form.lanes)
         return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
 
     def _scratch(self, form: Form, count: int) -> list[Range]:
         """Memory for the arrays of loops, if it is needed."""
-        _, slots = self._made(form)
+        slots = self._made(form).slots
         if not slots:
             return []
         nbytes = 4 * slots * -(-count // WORKGROUP) * WORKGROUP * (WORKGROUP // form.lanes)
@@ -375,32 +368,27 @@ class Loop:
             self._room = self.gpu.storage(nbytes)
         return [(self._room.buffer, 0, nbytes)]
 
-    def _begin(self, rows: int) -> None:
-        """Tell the next dispatch how many rows there are, and that nothing is done yet."""
-        self.gpu.write(self._progress.buffer, 0, np.array([0, 0, rows], np.uint32))
-        self._rows = rows
-
     def _dispatch(
         self, states: Range, steps: int, data: Data, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all problems, and those active."""
         nbytes = 4 * PROGRESS
-        self._begin(data.sizes.rows)
+        self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS, np.uint32))
         step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
         self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
         found = np.empty(PROGRESS, np.float32)
         self._staging.read(nbytes, [(0, found)])
-        done, active, _ = found.view(np.uint32).tolist()
+        done, active = found.view(np.uint32).tolist()
         return time.perf_counter() - start, done, active
 
     def _pipeline(self, form: Form) -> Any:
         """The compiled kernel of a form."""
         if form not in self._pipelines:
             start = time.perf_counter()
-            source, slots = self._made(form)
-            self._pipelines[form] = self.gpu.pipeline(source, 2 + bool(slots), 2)
+            made = self._made(form)
+            self._pipelines[form] = self.gpu.pipeline(made.modules[0], 2 + bool(made.slots), 2)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
 

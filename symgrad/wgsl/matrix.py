@@ -16,7 +16,7 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.iterate import STATEMENTS
 from symgrad.wgsl.names import printable
-from symgrad.wgsl.printer import print_kernel
+from symgrad.wgsl.printer import Printed, print_kernel
 
 LANES: Final = 32, 64
 """Invocations of a workgroup: the fewest that have a block of products each."""
@@ -25,7 +25,7 @@ MEMORY: Final = 16_384
 """Bytes of memory that a workgroup has on every device."""
 
 
-def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: Style) -> str:
+def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: Style) -> Printed:
     """The module of an iteration with a matrix.
 
     Raises:
@@ -36,10 +36,10 @@ def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: S
     lines = 0
     if fits(n):
         kernel = normal_program(iteration, InGroups(lanes(n), grid=True))
-        (module,) = print_kernel(kernel, functions, style, _head(iteration, style)).modules
-        lines = module.count("\n")
+        printed = print_kernel(kernel, functions, style, _head(iteration, style))
+        lines = printed.modules[0].count("\n")
         if lines <= STATEMENTS:
-            return module
+            return printed
     raise InputError(
         f"a step of {lines:,} lines and a matrix of {n} variables: a kernel on a GPU has at most "
         f'{STATEMENTS:,}, and {MEMORY:,} bytes of memory; use device="cpu"'

@@ -8,7 +8,7 @@ from matrices import Waves
 
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Target
-from symgrad.kernel.programs.normal import ACTIVE, COUNT, DONE, normal_program
+from symgrad.kernel.programs.normal import ACTIVE, DONE, normal_program
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 
@@ -19,11 +19,11 @@ def run(case: Waves, target: Target) -> tuple[np.ndarray, np.ndarray]:
     """The states after some steps, and what the kernel tells of them."""
     kernel = normal_program(case.made(), target)
     verify(kernel)
-    states, progress = case.states().copy(), np.zeros(3, np.uint32)
-    progress[COUNT] = case.points
-    data = {"own": np.ascontiguousarray(case.y), "table": case.x}
+    states, progress = case.states().copy(), np.zeros(2, np.uint32)
+    arrays = {"own": np.ascontiguousarray(case.y), "shared": case.x, "states": states}
     groups = case.problems if target.team > 1 else case.problems // target.width
-    execute(kernel, {**data, "states": states, "progress": progress}, STEPS, groups)
+    arguments = {"steps": STEPS, "rows": case.points}
+    execute(kernel, arrays | {"progress": progress}, case.problems, groups, arguments=arguments)
     return states, progress
 
 
@@ -42,8 +42,9 @@ def test_steps(n: int, target: Target) -> None:
 def test_more_groups_than_problems() -> None:
     case, target = Waves(3, 2, 5), InGroups(32, grid=True)
     kernel, states = normal_program(case.made(), target), case.states().copy()
-    progress = np.array([0, 0, case.points], np.uint32)
-    arrays = {"own": np.ascontiguousarray(case.y), "table": case.x}
-    execute(kernel, {**arrays, "states": states, "progress": progress}, 1, groups=5)
+    progress = np.zeros(2, np.uint32)
+    arrays = {"own": np.ascontiguousarray(case.y), "shared": case.x}
+    arrays |= {"states": states, "progress": progress}
+    execute(kernel, arrays, 2, groups=5, arguments={"steps": 1, "rows": case.points})
     np.testing.assert_allclose(states, case.expected(1), rtol=1e-9)
     assert progress[DONE] == 2

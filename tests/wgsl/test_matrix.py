@@ -27,7 +27,7 @@ LARGEST = 37
 
 
 def module(iteration: Iteration) -> str:
-    return with_matrix(iteration, functions("accurate"), Style())
+    return with_matrix(iteration, functions("accurate"), Style()).modules[0]
 
 
 def run(gpu: Gpu, case: Waves, steps: int) -> tuple[np.ndarray, Loop]:

@@ -19,16 +19,15 @@ from symgrad.kernel.programs.products import SIDE, Row, products_of, room
 from symgrad.kernel.programs.solve import HELD, RIGHT, System, half, multiply
 from symgrad.kernel.team import Team
 
-DONE, ACTIVE, COUNT = range(3)
-"""Words of progress: the steps of all problems, problems that are active, and rows."""
+DONE, ACTIVE = range(2)
+"""Words of progress: the steps of all problems, and problems that are active."""
 
 
 @paused_gc()
 def normal_program(iteration: Iteration, target: Target) -> Kernel:
-    """The kernel that does steps of an iteration with a matrix, ``count`` of them at most.
+    """The kernel that does steps of an iteration with a matrix: see `iterate_program`.
 
-    Its buffers are ``own`` (S, R, own) and ``table`` (R, shared), which are read, and ``states``
-    (S, state) and the words of ``progress``.
+    It has the same buffers and arguments, problem by problem.
     """
     return _Program(iteration, target).k
 
@@ -40,9 +39,9 @@ class _Program:
         assert iteration.matrix and iteration.rows, "there is a matrix, of sums over rows"
         self.iteration, self.data, self.matrix = iteration, iteration.rows, iteration.matrix
         self.k = k = Kernel(target, iteration.update.name)
-        self.own, self.table = k.buffer("own", "read"), k.buffer("table", "read")
+        self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
         self.states = k.buffer("states", "write")
-        self.progress = k.buffer("progress", "write", "u", atomic=True)
+        self.steps, self.rows = k.argument("steps"), k.argument("rows")
         self.team, self.n, self.size = Team(k), self.matrix.n, self.matrix.size
         self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
         length = max(SIDE * len(self.numbers), room(self.n))
@@ -51,8 +50,7 @@ class _Program:
         self.kept = self.team.array("matrix", self.size)
         self.products = products_of(self.team, self.n, self.tile, self.work)
         self.exists, self.problem = self._problem()
-        self.rows = self.team.agreed("count_of_rows", lambda: k.load(self.progress, k.word(COUNT)))
-        k.names |= {self.rows: "row_count", self.problem: "problem"}
+        k.names[self.problem] = "problem"
         self._write()
 
     def _problem(self) -> tuple[int, int]:
@@ -60,26 +58,26 @@ class _Program:
         k, number = self.k, self.team.number
         if k.target.whole:
             return k.truth(True), number
-        count = k.add(ops.word_div, k.length(self.states), k.word(self.iteration.state))
-        last = k.add(ops.word_sub, count, k.word(1))
-        return k.add(ops.word_lt, number, count), k.add(ops.word_min, number, last)
+        last = k.add(ops.word_sub, k.count, k.word(1))
+        return k.add(ops.word_lt, number, k.count), k.add(ops.word_min, number, last)
 
     def _write(self) -> None:
         k = self.k
         first = self._load()
         state, done = k.loop(
-            k.word(0), k.count, first, lambda _, state: self._step(state),
+            k.word(0), self.steps, first, lambda _, state: self._step(state),
             test=lambda _, state: self._goes_on(state),
         )  # fmt: skip
         self._store(state)
         if not k.target.whole:
-            self.team.first(lambda: k.when(self.exists, lambda: self._report(state, done)))
+            progress = k.buffer("progress", "write", "u", atomic=True)
+            active = k.add(ops.word_where, self._is_active(state), k.word(1), k.word(0))
 
-    def _report(self, state: Sequence[int], done: int) -> None:
-        k = self.k
-        k.store(self.progress, k.word(DONE), done, add=True)
-        active = k.add(ops.word_where, self._is_active(state), k.word(1), k.word(0))
-        k.store(self.progress, k.word(ACTIVE), active, add=True)
+            def report() -> None:
+                k.store(progress, k.word(DONE), done, add=True)
+                k.store(progress, k.word(ACTIVE), active, add=True)
+
+            self.team.first(lambda: k.when(self.exists, report))
 
     def _is_active(self, state: Sequence[int]) -> int:
         return self.k.add(ops.ne, state[-1], self.k.constant(0.0))
@@ -183,7 +181,7 @@ class _Program:
         k, it = self.k, self.iteration
         c = number - self.data.parameters
         if c < it.shared:
-            return k.load(self.table, k.offset(row, it.shared, c))
+            return k.load(self.shared, k.offset(row, it.shared, c))
         before = k.add(ops.word_mul, self.problem, self.rows)
         return k.load(self.own, k.offset(k.add(ops.word_add, before, row), it.own, c - it.shared))
 
