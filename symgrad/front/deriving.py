@@ -71,7 +71,7 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
 def gradient_kernel(
     n: Any, f: Function, wrt: int | None, options: Options, device: Any,
     names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
-    mode: Mode = "reverse", points: int | None = None,
+    mode: Mode = "reverse",
 ) -> Kernel:  # fmt: skip
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
@@ -92,9 +92,7 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
-    return kernel_of(
-        f, tree, derivation, "loss and gradient", options, device, names, make=make, points=points
-    )
+    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -110,14 +108,10 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
 def kernel_of(
     f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
     names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
-    points: int | None = None,
 ) -> Kernel:  # fmt: skip
-    """The kernel of what a derivation wants of f, a function of the variables of a tree.
-
-    It may be known how many ``points`` it is for.
-    """
+    """The kernel of what a derivation wants of f, a function of the variables of a tree."""
     target = choose(device)
-    options = placed(options, target, points)
+    options = placed(options, target)
     built = build(of_row(f, tree), tree.size, derivation, options, names_of(names, tree))
     title = f"{options.name}: {what}"
     return make(built, Inputs(("x",), (tree,)), options, title, target, single)

@@ -150,14 +150,7 @@ def value_and_grad(
         call, there = _Call(f, given, has_aux), given.there
         target = target_of(None, *there) if there and device is None else device
         kernel = gradient_kernel(
-            given.size,
-            call.of_flat,
-            given.wanted,
-            options,
-            target,
-            aux=has_aux,
-            make=shared,
-            points=1,
+            given.size, call.of_flat, given.wanted, options, target, aux=has_aux, make=shared
         )
         stays = bool(there) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(given.flat(stays))

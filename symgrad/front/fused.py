@@ -106,7 +106,7 @@ def fused_forward_backward(
         checkpoint: what loops keep of their turns for reverse mode. "keep" is all that it reads;
             "sqrt" what is carried into strips of sqrt(n) of n turns, each of which is run once more
             then; a number, into strips of so many turns; "auto" keeps all that stays in the caches
-            of the device, up to 8,192 numbers a point on the CPU and 4,096 on a GPU, and more where
+            of the device, up to 8,192 numbers a point on the CPU and 512 on a GPU, and more where
             it has the memory and computing it again takes longer; longer loops run in strips.
             ``stats`` has what is kept.
         roll: whether the many turns of a Python loop that f writes out become a loop again, which

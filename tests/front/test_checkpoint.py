@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.backend import backend_of
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import Checkpoint
-from symgrad.targets import choose
-from symgrad.wgsl.dispatch import SCRATCH_BYTES
 
 POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))
 
@@ -95,19 +92,11 @@ def test_what_is_kept_goes_by_the_device_and_by_what_it_costs() -> None:
         for device in ("cpu", "gpu")
     )
     assert cpu.stats.kept == 4 * 6_000 and not cpu.stats.strips, "it fits in the cache"
-    assert gpu.stats.strips, "all points together take too much"
+    assert gpu.stats.strips == (32,), "an invocation has as many of its own"
     cheap, costly = (
         sg.fused_forward_backward(2, f, device="cpu") for f in (lambda v: logistic(v, 10_000), dear)
     )
     assert cheap.stats.strips and not costly.stats.strips
-
-
-def test_room_on_a_gpu_is_shared_by_the_points() -> None:
-    backend = backend_of(choose("gpu"))
-    any_number, many, few = (backend.room(points) for points in (None, 10**9, 100))
-    assert any_number == many
-    assert few.most > 1_000 * many.most
-    assert few.most * 4 * 100 <= SCRATCH_BYTES
 
 
 @pytest.mark.parametrize("f", [logistic, until])
