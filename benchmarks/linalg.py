@@ -188,7 +188,8 @@ def main() -> None:
             rows[-1]["means apart"] = float(apart)
             ratio = took["JAX"].wall / took["symgrad"].wall
             bars.append(bar(f"times as fast as JAX, {name}", ratio, AHEAD, at_least=True))
-    report("linalg" if device == "cpu" else "linalg_gpu", rows, bars)
+    where = sg.devices()[-1 if device == "cpu" else device]
+    report("linalg" if device == "cpu" else "linalg_gpu", rows, bars, device=str(where))
 
 
 if __name__ == "__main__":

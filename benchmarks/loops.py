@@ -271,7 +271,8 @@ def main() -> None:
         more = measured_alone(program, options.rounds)
         rows += more[0]
         bars += more[1]
-    report("loops" if options.device == "cpu" else "loops_gpu", rows, bars)
+    where = sg.devices()[-1 if device == "cpu" else device]
+    report("loops" if device == "cpu" else "loops_gpu", rows, bars, device=str(where))
 
 
 if __name__ == "__main__":
