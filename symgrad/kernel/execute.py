@@ -28,6 +28,7 @@ from symgrad.kernel.statements import (
     Store,
     StoreRow,
 )
+from symgrad.kernel.vectors import in_row, vector_of
 
 POISON: Final = {"f": np.nan, "d": np.nan, "b": True, "i": -0x21524111, "u": 0xDEADBEEF}
 """What no invocation may get to see, by kinds."""
@@ -203,9 +204,20 @@ class _Run:
         at = np.where(mask, self.all(index), 0).astype(np.int64)
         size = b.size or self._size(b)
         assert (at < size).all(), f"index {at.max()} of {b.name}, which has {size} numbers"
+        if b.row:
+            self._require_row(b, index, mask)
         if b.space == "group":
             return at * (self.n // self.width) + self.cells // self.width
         return at * self.n + self.cells if b.space == "own" else at
+
+    def _require_row(self, b: Buffer, index: int, mask: np.ndarray) -> None:
+        """What is added to the beginning of a row stays within the row."""
+        vector = vector_of(self.kernel.graph, index, b.vector)
+        node = index if b.vector == 1 else vector and vector[0].node
+        found = None if node is None else in_row(self.kernel.graph, node, b.row)
+        if found is not None:
+            last = np.where(mask, self.all(found.node), 0).max(initial=0) + found.first
+            assert last < b.row, f"column {last} of {b.name}, whose rows have {b.row}"
 
     def _size(self, b: Buffer) -> int:
         """The numbers of a buffer of the host's, or of each invocation in one of its own."""

@@ -303,7 +303,7 @@ class Kernel:
     def buffer(
         self, name: str, space: Space, kind: str = "f", size: int = 0, *,
         vector: int = 1, atomic: bool = False, padded: bool = False, open_ended: bool = False,
-        data: tuple[float, ...] | None = None,
+        data: tuple[float, ...] | None = None, row: int = 0,
     ) -> Buffer:  # fmt: skip
         """A new buffer; no two of a kernel have one name.
 
@@ -311,7 +311,7 @@ class Kernel:
         """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size, vector, atomic, padded, data))
+        self.buffers.append(Buffer(name, space, kind, size, vector, atomic, padded, data, row))
         return self.buffers[-1]
 
     def length(self, buffer: Buffer) -> int:

@@ -82,7 +82,9 @@ class Buffer:
     together. Of one that is ``atomic``, several invocations add to the same numbers at the same
     time. Behind one that is ``padded`` is room for a vector, which may be read, and have zeros
     added to it. ``data`` are the numbers of one that is read, if the kernel knows them, and not the
-    host.
+    host. One of a group may have rows of so many vectors, ``row``: an index may then be of row * r
+    + column, or of column + c, with a known number c, which is that of a row and of a first column
+    there: the column is within the row. Targets need to look only at whether it is.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Buffer:
     atomic: bool = False
     padded: bool = False
     data: tuple[float, ...] | None = field(default=None, repr=False)
+    row: int = 0
     read: Read = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -43,6 +43,37 @@ def vector_of(graph: Graph, index: int, width: int) -> tuple[Vector, int] | None
     return None if node is None else (Vector(node, 0), 0)
 
 
+class InRow(NamedTuple):
+    """The vector at column ``node`` + ``first`` of the row ``row``, or ``number`` if it is None."""
+
+    row: int | None
+    number: int
+    node: int
+    first: int
+
+
+def in_row(graph: Graph, i: int, row: int) -> InRow | None:
+    """The row and the column of a vector, if its number i tells; a row has so many.
+
+    Example:
+        >>> from symgrad.kernel.language import Kernel
+        >>> from symgrad.kernel.target import InStep
+        >>> k = Kernel(InStep(4))
+        >>> in_row(k.graph, k.shifted(k.cell, 35), 16) == InRow(None, 2, k.cell, 3)
+        True
+    """
+    op, *args = graph.nodes[i]
+    if op is ops.word_add:
+        for a, b in _orders(args):
+            word, *payload = graph.nodes[b]
+            if word is WORD:
+                return InRow(None, payload[0] // row, a, payload[0] % row)
+            node = _factor(graph, a, row)
+            if node is not None:
+                return InRow(node, 0, b, 0)
+    return None if op is WORD or op is ops.word_mul else InRow(None, 0, i, 0)
+
+
 def _factor(graph: Graph, i: int, width: int) -> int | None:
     """What is multiplied by the width, if a word is that."""
     op, *args = graph.nodes[i]

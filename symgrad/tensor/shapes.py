@@ -75,10 +75,9 @@ def repeated(shape: Shape, batch: Shape) -> Batch:
 
 CHOICES: Final = (
     (Tiles(), 1.0),
-    (Tiles(64, 64, 32, 4, 4, 32), 0.6),
-    (Tiles(32, 32, 32, 4, 4, 32), 0.35),
-    (Tiles(256, 16, 8, 4, 4, 8), 0.25),
-    (Tiles(16, 256, 8, 4, 4, 8), 0.25),
+    (Tiles(32, 32, 32, 4, 4), 0.5),
+    (Tiles(128, 16, 16, 4, 4), 0.3),
+    (Tiles(16, 128, 16, 4, 4), 0.3),
 )
 """Tiles, and about how much of a device's rate they reach, compared to the first."""
 

@@ -190,6 +190,8 @@ def _array(b: Buffer, own: Own) -> str:
         kind, size = f"vec{b.vector}<{kind}>", b.size // b.vector
     if b.atomic:
         kind = f"atomic<{kind}>"
+    if b.row:
+        kind, size = f"array<{kind}, {b.row}>", size // b.row
     return f"{own.names[b]}: array<{kind}{f', {size}' if b.space == 'group' else ''}>"
 
 

@@ -25,9 +25,9 @@ from symgrad.kernel.statements import (
     Store,
 )
 from symgrad.kernel.uses import Uses
-from symgrad.kernel.vectors import Vector
+from symgrad.kernel.vectors import Vector, in_row
 from symgrad.wgsl.emit import Style, Writer
-from symgrad.wgsl.expression import PRIMARY, SUM, TYPES, Text
+from symgrad.wgsl.expression import PRIMARY, PRODUCT, SUM, TYPES, Text, wrapped
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.stores import Stores, place
@@ -225,17 +225,35 @@ class Body(Writer):
     def _index(self, buffer: Buffer, i: int) -> tuple[Text, str]:
         """An index of a buffer, and the component of what stands there."""
         if buffer.vector == 1:
-            return self._word(i), ""
+            return self._vector_index(buffer, Vector(i, 0)), ""
         vector, component = self.vectors.of(buffer, i)
-        return self._vector_index(vector), f".{component}"
+        return self._vector_index(buffer, vector), f".{component}"
 
     def _word(self, i: int) -> Text:
         text = self.text(i)
         return self.texts.get(i, (text, PRIMARY))
 
-    def _vector_index(self, vector: Vector) -> Text:
+    def _vector_index(self, buffer: Buffer, vector: Vector) -> Text:
         number, node = vector.number, vector.node
+        if buffer.row:
+            return self._in_rows(buffer.row, vector), PRIMARY
         return (f"{number}u", PRIMARY) if node is None else self._word(node)
+
+    def _in_rows(self, row: int, vector: Vector) -> str:
+        """The two indices of a vector in an array of rows.
+
+        What WGSL checks of an index, it does once for all rows where they are known numbers.
+        """
+        if vector.node is None:
+            return f"{vector.number // row}u][{vector.number % row}u"
+        found = in_row(self.graph, vector.node, row)
+        if found is None:
+            text = wrapped(self._word(vector.node), PRODUCT)
+            return f"{text} / {row}u][{text} % {row}u"
+        which = f"{found.number}u" if found.row is None else self.text(found.row)
+        column = self._word(found.node)
+        more = f" + {found.first}u" if found.first else ""
+        return f"{which}][{wrapped(column, SUM) if more else column[0]}{more}"
 
     def _load(self, s: Load) -> Iterator[str]:
         """What a loop has kept of a carry is called as the carry."""
@@ -255,7 +273,7 @@ class Body(Writer):
         if first == i:
             kind = "pair" if buffer.vector == 2 else "quad"
             self._vectors[i] = self.named(i, f"{self.own.names[buffer]}_{kind}")
-            text = self.own.place(buffer, self._vector_index(vector))
+            text = self.own.place(buffer, self._vector_index(buffer, vector))
             yield self.line(f"let {self._vectors[i]} = {text};", i)
         self.texts[i] = f"{self._vectors[first]}.{component}", PRIMARY
 
@@ -271,7 +289,7 @@ class Body(Writer):
         return self.assigned(f"{place} = {self.own.stored(s.buffer, value)};", s.value)
 
     def _store_vector(self, s: Together) -> Iterator[str]:
-        place = self.own.place(s.buffer, self._vector_index(s.vector))
+        place = self.own.place(s.buffer, self._vector_index(s.buffer, s.vector))
         yield f"{self.indent}{place} = {self._vector(s)};"
 
     def _vector(self, s: Together) -> str:

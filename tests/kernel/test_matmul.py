@@ -9,8 +9,9 @@ import pytest
 from tint import check_with_tint, tint_available
 
 import symgrad as sg
+from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Target
+from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
@@ -24,7 +25,7 @@ from symgrad.tensor.sums import sums_of
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.printer import print_kernel
 
-SMALL = [Tiles(16, 16, 8, 4, 4, 8), Tiles(32, 16, 8, 4, 4, 4), Tiles(16, 16, 16, 8, 4, 16)]
+SMALL = [Tiles(16, 16, 8, 4, 4), Tiles(32, 16, 8, 4, 4), Tiles(16, 16, 16, 8, 4)]
 SIZES = [(16, 16, 16), (20, 12, 20), (5, 7, 3)]
 FULL = epilogue(sg.tanh, Options("gemm"), bias=True, kept=True, gradient=True)
 
@@ -156,3 +157,26 @@ def test_tint_takes_products() -> None:
         for along, quads, exact in ((True, True, True), (False, False, False), (True, True, False))
     ]
     assert check_with_tint(sources) == [None] * len(sources)
+
+
+@pytest.mark.parametrize(("shift", "known"), [(0, True), (3, True), (4, False)])
+def test_a_column_stays_within_its_row(shift: int, known: bool) -> None:
+    k = Kernel(InGroups(8), "rows")
+    out = k.buffer("out", "write")
+    table = k.buffer("table", "group", size=32, row=8)
+    for row in range(4):
+        k.store(table, k.shifted(k.local, 8 * row), k.constant(float(row)))
+    k.barrier()
+    half = k.add(ops.word_div, k.local, k.word(2))
+    k.store(out, k.cell, k.load(table, k.shifted(half, 8 + shift)))
+    if not known:  # the last column is one beyond
+        k.store(out, k.cell, k.load(table, k.shifted(k.local, 8 + shift)))
+    (source,) = print_kernel(k, functions("accurate"), Style("accurate", False, "")).modules
+    assert "array<array<f32, 8>, 4>" in source and "table[3u][local]" in source
+    found = np.zeros(8)
+    if known:
+        execute(k, {"out": found}, 8)
+        assert found.tolist() == [1.0] * 8
+    else:
+        with pytest.raises(AssertionError, match="column 11 of table, whose rows have 8"):
+            execute(k, {"out": found}, 8)

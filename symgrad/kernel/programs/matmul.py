@@ -69,7 +69,6 @@ class _Matmul:
         self._place()
         place = self.first, self.z
         self.loads = Loads(k, self.tiles, (p.a, p.b), p.ragged, self.g, *place)
-        self.tile = self.loads.tile
         self.written = Written(k, p.epilogue, p.quads)
         self._write()
 
@@ -97,7 +96,7 @@ class _Matmul:
         few different numbers.
         """
         w, t, local = self.w, self.tiles, self.k.local
-        if not (t.zigzag and t.x >= 8 and t.y >= 4):
+        if t.x % 8 or t.y % 4:
             return w.parts(local, w.number(t.x))
         warp, lane = w.parts(local, w.number(32))
         bits = [self._bit(lane, n) for n in range(5)]
@@ -136,39 +135,20 @@ class _Matmul:
 
     def _products(self, sums: Sequence[int]) -> Sequence[int]:
         """The sums and what a tile adds to them."""
-        k, t = self.k, self.tiles
-        if t.unrolled >= t.depth:
-            return self._some(k.word(0), range(t.depth), sums)
-        found, _ = k.loop(
-            k.word(0), k.word(t.depth // t.unrolled), sums,
-            lambda i, sums: self._some(i, range(t.unrolled), sums),
-        )  # fmt: skip
-        return found
-
-    def _some(self, i: int, steps: range, sums: Sequence[int]) -> Sequence[int]:
-        """The sums and some steps of the reduction."""
         t, found = self.tiles, list(sums)
-        for step in steps:
-            factors = [self._factors(which, i, step, len(steps)) for which in (0, 1)]
-            for r, a in enumerate(factors[0]):
-                for c, b in enumerate(factors[1]):
+        for step in range(t.depth):
+            left = self._factors(0, step, self.y, t.y, t.down)
+            right = self._factors(1, step, self.x, t.x, t.across)
+            for r, a in enumerate(left):
+                for c, b in enumerate(right):
                     at = r * t.across + c
                     found[at] = self.k.add(ops.fma, a, b, found[at])
         return found
 
-    def _factors(self, which: int, i: int, step: int, many: int) -> list[int]:
-        """What the invocation needs of an operand for a step, after ``i`` times so many."""
-        w, t = self.w, self.tiles
-        own, among, mine = ((self.y, t.y, t.down), (self.x, t.x, t.across))[which]
-        size = (t.rows, t.columns)[which] // FOUR
-        base = which * t.rows * t.depth // FOUR + step * size
-        start = w.plus(own, w.times(i, w.number(size * many)))
-        quads = [self.k.shifted(start, base + q * among) for q in range(mine // FOUR)]
-        return [v for quad in quads for v in self._fetched(quad)]
-
-    def _fetched(self, quad: int) -> list[int]:
-        k = self.k
-        return [k.load(self.tile, k.offset(quad, FOUR, c)) for c in range(FOUR)]
+    def _factors(self, which: int, step: int, own: int, among: int, many: int) -> list[int]:
+        """What the invocation, one ``among`` so many, needs of an operand for a step."""
+        rows = [self.k.shifted(own, q * among) for q in range(many // FOUR)]
+        return [v for row in rows for v in self.loads.fetched(which, step, row)]
 
     # results -------------------------------------------------------------------------------------
 
@@ -196,22 +176,26 @@ class _Matmul:
         """Write the sums of the tile's columns, of which the invocation has some rows' share."""
         k, w, t = self.k, self.w, self.tiles
         sums = k.buffer("sums", "write", vector=FOUR if self.p.quads else 1)
-        for q, four in enumerate(columns):
-            among = w.plus(w.times(self.y, w.number(t.columns // FOUR)), self.x)
-            self.loads.put_four(k.shifted(among, q * t.x), four)
+        shared = k.buffer("shares", "group", size=t.y * t.columns, vector=FOUR)
+        fours = w.number(t.columns // FOUR)
+        for q, values in enumerate(columns):
+            four = k.shifted(w.plus(w.times(self.y, fours), self.x), q * t.x)
+            for c, value in enumerate(values):
+                k.store(shared, k.offset(four, FOUR, c), value)
         k.barrier()
-        mine = w.least(k.local, w.number(t.columns // FOUR - 1))
+        mine = w.least(k.local, w.last(fours))
 
         def add(y: int, totals: Sequence[int]) -> Sequence[int]:
-            four = self._fetched(w.plus(w.times(y, w.number(t.columns // FOUR)), mine))
-            return [k.add(ops.add, a, b) for a, b in zip(totals, four, strict=True)]
+            four = w.plus(w.times(y, fours), mine)
+            found = [k.load(shared, k.offset(four, FOUR, c)) for c in range(FOUR)]
+            return [k.add(ops.add, a, b) for a, b in zip(totals, found, strict=True)]
 
         totals, _ = k.loop(w.number(0), w.number(t.y), [k.constant(0.0)] * FOUR, add)
         down = w.over(self.first[0], w.number(t.rows))
         tiles = w.ceiling(self.g["m"], w.number(t.rows))
         row = w.plus(w.times(self.result, tiles), down)
         four = w.plus(w.over(self.first[1], w.number(FOUR)), mine)
-        first = w.below(k.local, w.number(t.columns // FOUR))
+        first = w.below(k.local, fours)
         inside = [first, self.exists] if self.p.edges else [first]
         self._store_sums(sums, row, four, totals, inside)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.words import Words
 
 FOUR: Final = 4
@@ -25,16 +26,14 @@ class Tiles:
     """How the work is shared out: a group has ``rows`` x ``columns`` numbers of the result.
 
     An invocation has ``down`` x ``across`` of them, multiples of 4. The reduction goes in steps of
-    ``depth``, a multiple of 4, and ``unrolled`` of it are written out.
+    ``depth``, a multiple of 4, which are written out.
     """
 
-    rows: int = 128
-    columns: int = 128
+    rows: int = 64
+    columns: int = 64
     depth: int = 16
     down: int = 8
     across: int = 8
-    unrolled: int = 16
-    zigzag: bool = True
 
     def __post_init__(self) -> None:
         assert self.nbytes <= MEMORY, f"{self.nbytes:,} bytes are more than a group has"
@@ -57,8 +56,12 @@ class Tiles:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the group's memory in float32."""
-        return 4 * self.depth * (self.rows + self.columns)
+        """The bytes of the group's memory in float32, with sums of columns."""
+        return 4 * (self.depth * (self.rows + self.columns) + self.y * self.columns)
+
+    def beside(self, which: int) -> int:
+        """The fours in a step of an operand's tile: the first operand is 0, the second 1."""
+        return (self.rows, self.columns)[which] // FOUR
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,15 @@ class _Block(NamedTuple):
     """Four by four numbers of an operand that an invocation moves.
 
     ``starts`` are where its rows begin, if these are along the reduction, or else the one column;
-    ``step`` is its first step of the reduction within a tile; ``put`` the fours in the group's
-    memory where its steps go.
+    ``step`` is its first step of the reduction within a tile; ``row`` the four of rows. Some
+    invocations may have none, which is said by ``exists``.
     """
 
     which: int
     starts: tuple[int, ...]
     step: int
-    put: tuple[int, ...]
+    row: int
+    exists: int | None
 
 
 class Loads:
@@ -105,52 +109,35 @@ class Loads:
             k.buffer(n, "read", vector=FOUR if o.quads else 1)
             for n, o in zip("ab", operands, strict=True)
         ]
-        size = tiles.depth * (tiles.rows + tiles.columns)
-        self.tile = k.buffer("tile", "group", size=size, vector=FOUR)
-        self.blocks = self._blocks()
+        self.memory = [self._memory(which) for which in (0, 1)]
+        """Tiles in the group's memory, a row for each step."""
+        self.blocks = [*self._blocks(0), *self._blocks(1)]
 
-    def _counts(self) -> tuple[int, int]:
-        """The blocks of a tile of each operand."""
-        t = self.tiles
-        return t.rows * t.depth // 16, t.columns * t.depth // 16
+    def _memory(self, which: int) -> Buffer:
+        beside = self.tiles.beside(which)
+        size, name = FOUR * beside * self.tiles.depth, f"tile_{'ab'[which]}"
+        return self.k.buffer(name, "group", size=size, vector=FOUR, row=beside)
 
-    def _blocks(self) -> list[list[_Block]]:
-        """The blocks that the invocation moves: of either operand, one for each turn.
+    def _blocks(self, which: int) -> Iterator[_Block]:
+        """The blocks of an operand's tile that the invocation moves, one for each turn."""
+        w, t = self.w, self.tiles
+        count = t.beside(which) * t.depth // FOUR
+        for start in range(0, count, t.width):
+            number, exists = w.plus(self.k.local, w.number(start)), None
+            if start + t.width > count:
+                exists = w.below(number, w.number(count))
+                number = w.least(number, w.number(count - 1))
+            yield self._block(which, number, exists)
 
-        Where a turn is for blocks of both, some invocations have this and some that.
-        """
-        ends = self._counts()[0], sum(self._counts())
-        width, found = self.tiles.width, list[list[_Block]]()
-        for start in range(0, ends[1], width):
-            here: list[_Block] = []
-            number = self.w.plus(self.k.local, self.w.number(start))
-            if start < ends[0]:
-                here.append(self._block(0, self.w.least(number, self.w.number(ends[0] - 1))))
-            if start + width > ends[0]:
-                rest = self.w.minus(number, self.w.number(ends[0]))
-                if start < ends[0]:
-                    rest = self.w.where(
-                        self.w.below(number, self.w.number(ends[0])), self.w.number(0), rest
-                    )
-                here.append(
-                    self._block(1, self.w.least(rest, self.w.number(ends[1] - ends[0] - 1)))
-                )
-            found.append(here)
-        return found
-
-    def _block(self, which: int, number: int) -> _Block:
+    def _block(self, which: int, number: int, exists: int | None) -> _Block:
         """The block number so many of an operand's tile."""
-        w, t, operand = self.w, self.tiles, self.operands[which]
-        beside = (t.rows, t.columns)[which] // FOUR
-        if operand.along:
+        w, t = self.w, self.tiles
+        if self.operands[which].along:
             row, step = w.parts(number, w.number(t.depth // FOUR))
         else:
-            step, row = w.parts(number, w.number(beside))
-        base = 0 if which == 0 else t.rows * t.depth // FOUR
-        put = w.plus(w.times(step, w.number(FOUR * beside)), w.plus(row, w.number(base)))
-        puts = tuple(self.k.shifted(put, c * beside) for c in range(FOUR))
+            step, row = w.parts(number, w.number(t.beside(which)))
         starts = self._starts(which, w.times(row, w.number(FOUR)))
-        return _Block(which, starts, w.times(step, w.number(FOUR)), puts)
+        return _Block(which, starts, w.times(step, w.number(FOUR)), row, exists)
 
     def _starts(self, which: int, row: int) -> tuple[int, ...]:
         """Where the block's rows begin, or its columns: four, or one where these are a quad.
@@ -215,45 +202,31 @@ class Loads:
     def load(self, turn: int) -> list[int]:
         """The numbers that the invocation moves in a turn."""
         first = self.w.times(turn, self.w.number(self.tiles.depth))
-        found: list[int] = []
-        for n, here in enumerate(self.blocks):
-            if len(here) == 1:
-                found += self._load(here[0], first)
-            else:
-                is_first = self._is_of_a(n)
-                found += self.k.choose(
-                    is_first, lambda h=here: self._load(h[0], first),
-                    lambda h=here: self._load(h[1], first),
-                )  # fmt: skip
-        return found
-
-    def _is_of_a(self, turn: int) -> int:
-        number = self.w.plus(self.k.local, self.w.number(turn * self.tiles.width))
-        return self.w.below(number, self.w.number(self._counts()[0]))
+        return [v for block in self.blocks for v in self._load(block, first)]
 
     def put(self, values: Sequence[int]) -> None:
         """Write what was loaded to the group's memory."""
-        w, total = self.w, sum(self._counts())
-        for n, here in enumerate(self.blocks):
-            puts = here[0].put
-            if len(here) > 1:
-                both = zip(here[0].put, here[1].put, strict=True)
-                puts = tuple(w.where(self._is_of_a(n), a, b) for a, b in both)
+        for n, block in enumerate(self.blocks):
             mine = values[16 * n : 16 * n + 16]
-            if (n + 1) * self.tiles.width > total:
-                number = w.plus(self.k.local, w.number(n * self.tiles.width))
-                self.k.when(
-                    w.below(number, w.number(total)),
-                    lambda puts=puts, mine=mine: self._put_block(puts, mine),
-                )
-            else:
-                self._put_block(puts, mine)
 
-    def _put_block(self, puts: Sequence[int], values: Sequence[int]) -> None:
-        for c, put in enumerate(puts):
-            self.put_four(put, values[FOUR * c : FOUR * c + FOUR])
+            def put(block: _Block = block, mine: Sequence[int] = mine) -> None:
+                self._put(block, mine)
 
-    def put_four(self, put: int, values: Sequence[int]) -> None:
-        """Write four numbers to a four of the group's memory."""
-        for j, value in enumerate(values):
-            self.k.store(self.tile, self.k.offset(put, FOUR, j), value)
+            put() if block.exists is None else self.k.when(block.exists, put)
+
+    def _put(self, block: _Block, values: Sequence[int]) -> None:
+        for c in range(FOUR):
+            step = self.w.plus(block.step, self.w.number(c))
+            four = self.four(block.which, step, block.row)
+            for j, value in enumerate(values[FOUR * c : FOUR * c + FOUR]):
+                self.k.store(self.memory[block.which], self.k.offset(four, FOUR, j), value)
+
+    def four(self, which: int, step: int, row: int) -> int:
+        """Which four of an operand's tile in the group's memory is that of a step, and of rows."""
+        return self.w.plus(self.w.times(step, self.w.number(self.tiles.beside(which))), row)
+
+    def fetched(self, which: int, step: int, row: int) -> list[int]:
+        """The numbers of a known step, and of a four of rows, in the group's memory."""
+        k = self.k
+        four = k.shifted(row, step * self.tiles.beside(which))
+        return [k.load(self.memory[which], k.offset(four, FOUR, c)) for c in range(FOUR)]
