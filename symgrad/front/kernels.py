@@ -123,8 +123,8 @@ class Kernel(Running):
                 return self._run_point(filler.row)
         if isinstance(x, DeviceArray) or self._are_on_device(arrays):
             return self._run_on_device(program, arrays)
-        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
-        if not batch and self._backend.on_host:
+        points, batch = self._packed(arrays)
+        if not batch and self._point_shape is not None:
             return self._run_point(points[0])
         return self._returned(program.run(points), batch)
 
@@ -219,10 +219,7 @@ class Kernel(Running):
             (['host', 'kernel'], 1000, 20000)
         """
         there = self._are_on_device(arrays)
-        options = self._options.dtype, self._backend.on_host
-        _, batch = (
-            self._inputs.pack_on_device(arrays) if there else self._inputs.pack(arrays, *options)
-        )
+        _, batch = self._inputs.pack_on_device(arrays) if there else self._packed(arrays)
         return profile_kernel(lambda: self.run(*arrays), self, math.prod(batch))
 
     # what it is ----------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Running:
         if self._are_on_device(arrays):
             self._run_on_device(program, arrays, given)
             return out
-        points, batch = self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        points, batch = self._packed(arrays)
         rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
         if self._must_copy(points, rooms):
             self._copy(program.run(points), batch, rooms)
@@ -102,6 +102,10 @@ class Running:
         call()
         self._keep(arrays, points, out, call)
         return out
+
+    def _packed(self, arrays: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
+        """The points of the host's arrays, and their batch; a GPU converts them on their way."""
+        return self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
 
     def _must_copy(self, points: np.ndarray, rooms: Sequence[list[np.ndarray]]) -> bool:
         """Whether results cannot be written to the user's arrays as they are computed."""

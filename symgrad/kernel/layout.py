@@ -57,3 +57,9 @@ def invocations(numbers: int, operations: int) -> int:
     if operations > LIGHT * numbers:
         return WORKGROUP
     return next((size for most, size in LARGER_WORKGROUPS if numbers <= most), WORKGROUP)
+
+
+def grid_of(groups: int) -> tuple[int, int]:
+    """Rows of a grid with at least so many groups: how many across, and how many down."""
+    down = -(-groups // MAX_WORKGROUPS)
+    return -(-groups // down), down

@@ -12,7 +12,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.layout import MAX_WORKGROUPS, grid_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.statements import BOUND
 from symgrad.mathlib.define import functions
@@ -193,9 +193,3 @@ def _range(array: DeviceArray, vector: int) -> Range | None:
 
 def _whole(storage: Storage) -> Range:
     return storage.buffer, 0, storage.nbytes
-
-
-def grid_of(groups: int) -> tuple[int, int]:
-    """Rows of a grid with at least so many groups: how many across, and how many down."""
-    down = -(-groups // MAX_WORKGROUPS)
-    return -(-groups // down), down

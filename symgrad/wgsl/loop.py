@@ -7,6 +7,7 @@ allows; the device tells after each how many problems are still active, and none
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -18,9 +19,12 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
+from symgrad.kernel.layout import grid_of
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import Problems, problems_of
+from symgrad.kernel.programs.transpose import TILE, transpose_program
 from symgrad.kernel.stats import operations
+from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
@@ -38,7 +42,7 @@ from symgrad.wgsl.iterate import (
 )
 from symgrad.wgsl.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.printer import Printed
+from symgrad.wgsl.printer import Printed, print_kernel
 
 TURNS: Final = 60_000
 """Turns of all loops of an invocation in one dispatch, at most."""
@@ -64,44 +68,11 @@ FEW_PROBLEMS: Final = 8_192
 GRID: Final = 32_768
 """Workgroups in a row of the grid."""
 
-TILE: Final = 32
-"""Rows and columns of data that a workgroup turns: a line of memory for each."""
-
-ABREAST: Final = 8
-"""Rows of a tile that a workgroup reads, or writes, at a time."""
-
 TURNED: Final = 1 << 20
 """Problems of an invocation each whose arrays are turned in one dispatch, at most."""
 
-TURN: Final = f"""// in: x (count, K); out: y (K, count)
-struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-var<workgroup> tile: array<f32, {TILE * (TILE + 1)}>;
-
-@compute @workgroup_size({TILE}, {ABREAST})
-fn main(@builtin(workgroup_id) group: vec3<u32>,
-        @builtin(local_invocation_id) local: vec3<u32>) {{
-  let columns = arrayLength(&x) / params.count;
-  let column = group.y * {TILE}u + local.x;
-  for (var i = local.y; i < {TILE}u; i += {ABREAST}u) {{
-    let row = group.x * {TILE}u + i;
-    if (row < params.count && column < columns) {{
-      tile[i * {TILE + 1}u + local.x] = x[row * columns + column];
-    }}
-  }}
-  workgroupBarrier();
-  let across = group.x * {TILE}u + local.x;
-  for (var i = local.y; i < {TILE}u; i += {ABREAST}u) {{
-    let down = group.y * {TILE}u + i;
-    if (across < params.count && down < columns) {{
-      y[down * params.count + across] = tile[local.x * {TILE + 1}u + i];
-    }}
-  }}
-}}
-"""
+TRANSPOSING: Final = 256
+"""Invocations of a workgroup that turns a tile."""
 
 
 @dataclass(frozen=True)
@@ -242,9 +213,9 @@ class Loop:
     def _turn(self, source: Range, target: Range, count: int) -> None:
         """Write the columns of an array of so many rows one after another, as rows."""
         columns = source[2] // 4 // count
-        bindings = self.gpu.bind(count, [source, target])
-        step = Step(self.gpu.pipeline(TURN, 1), bindings, -(-count // TILE), -(-columns // TILE))
-        self.gpu.submit_unwaited([step])
+        bindings = self.gpu.bind(count, [source, target], 1, (columns,))
+        grid = grid_of(-(-count // TILE) * -(-columns // TILE))
+        self.gpu.submit_unwaited([Step(self.gpu.pipeline(transpose(), 1), bindings, *grid)])
 
     # running --------------------------------------------------------------------------------------
 
@@ -391,6 +362,13 @@ class Loop:
             self._pipelines[form] = self.gpu.pipeline(made.modules[0], 2 + bool(made.slots), 2)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
+
+
+@functools.cache
+def transpose() -> str:
+    """The WGSL that turns the arrays of problems: see `transpose_program`."""
+    kernel = transpose_program(InGroups(TRANSPOSING, grid=True))
+    return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
 
 def _turns_of_loops(iteration: Iteration) -> tuple[int, int]:

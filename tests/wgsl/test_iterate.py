@@ -27,7 +27,7 @@ from symgrad.wgsl import loop as running
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.iterate import Form
-from symgrad.wgsl.loop import TURN, Loop
+from symgrad.wgsl.loop import Loop, transpose
 
 INVOCATION, WORKGROUP = Form(False), Form(True)
 FORMS = pytest.mark.parametrize("form", [INVOCATION, WORKGROUP], ids=["invocation", "workgroup"])
@@ -337,4 +337,4 @@ def test_tint_takes_them_all() -> None:
     iterations += [fit(1, 1, data).iteration for data in ("shared", "own", "both")]
     iterations.append(fit(1, 1, "both", more=130).iteration)
     sources = [source(made, form) for made in iterations for form in (INVOCATION, WORKGROUP)]
-    assert check_with_tint([*sources, TURN]) == [None] * (len(sources) + 1)
+    assert check_with_tint([*sources, transpose()]) == [None] * (len(sources) + 1)

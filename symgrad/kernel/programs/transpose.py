@@ -1,0 +1,55 @@
+"""The transpose of a matrix, tile by tile: both are read and written line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.words import Word
+
+TILE: Final = 32
+"""Rows and columns that a group turns: a line of memory for each."""
+
+
+def transpose_program(target: Target) -> Kernel:
+    """The kernel from x (count, columns) to y (columns, count), a tile for each group.
+
+    Groups go down the tiles of the first columns, then of the next; ``columns`` is its argument.
+    """
+    k = Kernel(target, "transpose")
+    x, y = k.buffer("x", "read"), k.buffer("y", "write")
+    square = k.buffer("square", "group", size=TILE * (TILE + 1))  # its columns are no banks
+    count, columns = Word(k, k.count), Word(k, k.argument("columns"))
+    local, group, tiles = Word(k, k.local), Word(k, k.group), count.up(TILE)
+    row, column = group % tiles * TILE, group // tiles * TILE
+    lane, line = local % TILE, local // TILE
+    k.names |= {row.id: "row", column.id: "column", lane.id: "lane", line.id: "line"}
+
+    def each(inside: Callable[[Word], int], move: Callable[[Word], None]) -> None:
+        """Do something for the group's lines, as many at a time as it has invocations for."""
+        abreast = target.width // TILE
+
+        def some(i: int, _: list[int]) -> tuple[()]:
+            here = line + Word(k, i) * abreast
+            k.when(inside(here), lambda: move(here))
+            return ()
+
+        k.loop(k.word(0), k.word(TILE // abreast), (), some)
+
+    def both(a: int, b: int) -> int:
+        return k.add(ops.logical_and, a, b)
+
+    def read(i: Word) -> None:
+        at = (row + i) * columns + (column + lane)
+        k.store(square, (i * (TILE + 1) + lane).id, k.load(x, at.id))
+
+    def write(i: Word) -> None:
+        at = (column + i) * count + (row + lane)
+        k.store(y, at.id, k.load(square, (lane * (TILE + 1) + i).id))
+
+    each(lambda i: both((row + i).below(count), (column + lane).below(columns)), read)
+    k.barrier()
+    each(lambda i: both((row + lane).below(count), (column + i).below(columns)), write)
+    return k
