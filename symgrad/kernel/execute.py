@@ -227,8 +227,9 @@ class _Run:
 
     def _load(self, s: Load, mask: np.ndarray) -> None:
         at = self._index(s.buffer, s.index, mask)
-        if s.buffer.space == "own":
-            self._set(s.result, self.own[s.buffer][at], mask)
+        if s.buffer.space in ("own", "read"):
+            array = self.own[s.buffer] if s.buffer in self.own else self.read[s.buffer]
+            self._set(s.result, array[at], mask)
             return
         found = np.zeros(self.n, self.dtypes[s.buffer.kind])
         if s.agreed:

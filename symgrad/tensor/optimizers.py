@@ -54,7 +54,7 @@ class _OverNests(TensorKernel):
 
         Arrays without elements are what they are.
         """
-        full = [n for n, a in enumerate(arrays[0]) if np.size(a)]
+        full = [n for n, a in enumerate(arrays[0]) if all(_shape(a))]
         given = [kind[n] for kind in arrays for n in full]
         found = self._call("run", [*given, *more], self._work_of(len(given) + len(more)))
         return full, found
@@ -94,7 +94,7 @@ class AdamWUpdate(_OverNests):
     def start(self, params: Any) -> UpdateState:
         """The state before the first step: zeros, beside the parameters."""
         leaves, tree = flatten(params)
-        zeros = [self._own(np.zeros(np.shape(a), self.dtype), a) for a in leaves]
+        zeros = [self._own(np.zeros(_shape(a), self.dtype), a) for a in leaves]
         memory = tuple(tree.nest(iter(zeros), None) for _ in range(self._work.parts))
         shared = self._own(self._work.first.astype(self.dtype), *leaves)
         return UpdateState(memory, shared)
@@ -120,12 +120,17 @@ def _like(tree: Tree, value: Any, leaves: Sequence[Any], what: str) -> list[Any]
     """The arrays of a nest like another one, of the shapes of its arrays."""
     parts = list(tree.parts(value, what))
     for part, leaf in zip(parts, leaves, strict=True):
-        if np.shape(part) != np.shape(leaf):
+        if _shape(part) != _shape(leaf):
             raise InputError(
-                f"{what} has an array of shape {np.shape(part)} for a parameter of shape "
-                f"{np.shape(leaf)}"
+                f"{what} has an array of shape {_shape(part)} for a parameter of shape "
+                f"{_shape(leaf)}"
             )
     return parts
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of an array, or of what becomes one."""
+    return value.shape if isinstance(value, (DeviceArray, np.ndarray)) else np.shape(value)
 
 
 def _nested(tree: Tree, leaves: Sequence[Any], full: Sequence[int], found: Sequence[Any]) -> Any:

@@ -185,9 +185,10 @@ class Launched:
 
 def _range(array: DeviceArray, vector: int) -> Range | None:
     """Where an array stands, if it has elements: to the end of the last of its vectors."""
-    if array.place is None:
-        return None
-    buffer, first, nbytes = array.place
+    place = array.place
+    if place is None or vector == 1:
+        return place
+    buffer, first, nbytes = place
     return buffer, first, -(-nbytes // (4 * vector)) * 4 * vector
 
 

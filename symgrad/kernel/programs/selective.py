@@ -19,6 +19,9 @@ from symgrad.kernel.words import Word
 STEPS: Final = 16
 """Steps of a tile, at most."""
 
+AHEAD: Final = 8
+"""The same where there is no way back."""
+
 KEPT_STEPS: Final = 8
 """Steps whose states an invocation keeps in registers on the way back."""
 
@@ -53,6 +56,8 @@ class Recurrence:
     weigh: Formula
     weighed: Formula
     stateful: bool = False
+    again: bool = False
+    """Whether the way back computes the parts of a step again, which are too many to be kept."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +77,19 @@ class Split:
     """Steps whose sums over channels and over states are made together, on the way back."""
 
     @classmethod
-    def of(cls, states: int, target: Target) -> Split:
-        """The split for a target."""
+    def of(cls, states: int, target: Target, most: int = STEPS) -> Split:
+        """The split for a target, with tiles of so many steps at ``most``."""
         if target.in_step:
             return cls(states, 1, states, target.width, STEPS, STEPS, 1)
         lanes = 1
         while lanes * STATES < states and lanes < target.width:
             lanes *= 2
         each, channels = -(-states // lanes), target.width // lanes
-        for steps in (STEPS, 8, 4, 2, 1):
-            found = cls(states, lanes, each, channels, steps, min(steps, KEPT_STEPS), min(steps, 4))
-            if found.shared(target.width) <= SHARED or steps == 1:
-                break
-        return found
+        made = [
+            cls(states, lanes, each, channels, n, min(n, KEPT_STEPS), min(n, 4))
+            for n in (16, 8, 4, 2, 1) if n <= most
+        ]  # fmt: skip
+        return next((s for s in made if s.shared(target.width) <= SHARED), made[-1])
 
     def shared(self, width: int) -> int:
         """The bytes of shared memory that the way back takes."""
@@ -146,9 +151,9 @@ class Place:
             "state": self.batch * self.wide * states,
         }  # fmt: skip
 
-    def of(self, name: Given, index: Word) -> int:
-        """A number that is given."""
-        return self.k.load(self.given, (self.start[name] + index).id)
+    def of(self, name: Given, index: Word, *, here: bool = False) -> int:
+        """A number that is given; it is read ``here``, or wherever that is known to be possible."""
+        return self.k.load(self.given, (self.start[name] + index).id, here=here)
 
     def at(self, t: Word, channel: Word) -> Word:
         """The index of a step and a channel of this sequence."""

@@ -43,6 +43,7 @@ class _Together(Tiles):
         self.kept = k.buffer("kept", "read")
         self.du, self.ddelta = k.buffer("du", "write"), k.buffer("ddelta", "write")
         self.sums = k.buffer("sums", "write")
+        self._inputs = self.tiles["u"], self.tiles["dy"]
         self.slope = Tile(k, "slope_tile", split.steps, split.channels)
         rows = split.flushed * split.channels
         self.sizes = Gathered(k, "size_sums", rows, split.lanes)
@@ -121,9 +122,10 @@ class _Together(Tiles):
         for t, d in zip(steps[:-1], sizes[:-1], strict=True):
             before.append(self._advance(t, d, before[-1]))
         for t in reversed(range(self.split.kept)):
+            d = self.number("delta", steps[t]) if self.recurrence.again else sizes[t]
             carried, weights = self._back(
-                t % flushed, steps[t], sizes[t], before[t], carried, weights
-            )
+                t % flushed, steps[t], d, before[t], carried, weights
+            )  # fmt: skip
             if t % flushed == 0:
                 self._flush(tile, steps[t])
         return [*carried, *weights]
@@ -139,11 +141,11 @@ class _Together(Tiles):
     ) -> tuple[list[int], list[int]]:  # fmt: skip
         """A step back: what it adds to sums over lanes and channels goes to shared memory."""
         k, p, split = self.k, self.place, self.split
-        u, dy, b, c = self.number("u", t), self.number("dy", t), self.factor("B", t), None
-        c = self.factor("C", t)
+        u, dy = self.number("u", t), self.number("dy", t)
+        factors = zip(self.factor("B", t), self.factor("C", t), strict=True)
         found = [
             self.recurrence.reverse(k, s, d, a, b, u, c, ds, dy)
-            for s, a, b, c, ds in zip(states, self.weights, b, c, carried, strict=True)
+            for s, a, (b, c), ds in zip(states, self.weights, factors, carried, strict=True)
         ]
         at = p.column + row * split.channels
         self.sizes.put(at, p.lane, total(k, [f[1] for f in found]))
@@ -162,22 +164,22 @@ class _Together(Tiles):
         k, p, split = self.k, self.place, self.split
         k.barrier()
 
-        def store(row: Word) -> None:
+        def store(row: Word, there: int) -> None:
             t = row // split.channels
             column = row - t * split.channels
-            t = first + t
-            step, channel = tile * split.steps + t, p.first + column
+            step, channel, at = tile * split.steps + first + t, p.first + column, first + t
+            u, dy, slope = (x.read(at, column) for x in (*self._inputs, self.slope))
+            more = self.recurrence.weighed(k, p.of("D", channel.at_most(p.wide - 1)), u, dy)[1]
+            du = k.add(ops.add, self.drives.sum(row), more)
+            dd = k.add(ops.mul, self.sizes.sum(row), slope)
+            place = p.at(step, channel).id
 
             def both() -> None:
-                at, u, dy = p.at(step, channel).id, self.tiles["u"], self.tiles["dy"]
-                more = self.recurrence.weighed(
-                    k, p.of("D", channel), u.read(t, column), dy.read(t, column)
-                )[1]
-                k.store(self.du, at, k.add(ops.add, self.drives.sum(row), more))
-                slope = self.slope.read(t, column)
-                k.store(self.ddelta, at, k.add(ops.mul, self.sizes.sum(row), slope))
+                k.store(self.du, place, du)
+                k.store(self.ddelta, place, dd)
 
-            k.when(every(k, step.below(p.length), channel.below(p.wide), p.real), both)
+            there = every(k, there, step.below(p.length), channel.below(p.wide), p.real)
+            k.when(there, both)
 
         self.sizes.each(store)
         store_sums(self, self.factor_sums, tile * split.steps + first, self.sums)

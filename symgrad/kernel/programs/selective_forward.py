@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.programs.selective import Recurrence, Split, Written, every
+from symgrad.kernel.programs.selective import (
+    AHEAD,
+    STEPS,
+    Recurrence,
+    Split,
+    Written,
+    every,
+)
 from symgrad.kernel.programs.selective_alone import ForwardAlone
 from symgrad.kernel.programs.selective_tiles import Gathered, Tiles, store_sums, total
 from symgrad.kernel.words import Word
@@ -37,7 +44,7 @@ class ForwardTogether(Tiles):
     """Invocations that share memory, and divide the states of a channel."""
 
     def __init__(self, k: Kernel, recurrence: Recurrence, back: bool) -> None:
-        split = Split.of(recurrence.states, k.target)
+        split = Split.of(recurrence.states, k.target, STEPS if back else AHEAD)
         names = ["u", "delta", *["dy"] * back]
         super().__init__(k, split, recurrence, names)
         self.written = Written(k, recurrence.stateful, back)
@@ -73,18 +80,17 @@ class ForwardTogether(Tiles):
 
     def _steps(self, tile: Word, states: Sequence[int]) -> list[int]:
         """The states behind a tile; what its steps add to sums is in shared memory."""
-        k, steps, flushed = self.k, self.split.steps, self.split.flushed
-        if self.reads is None:
-            return k.loop(k.word(0), k.word(steps), states, self._step, most=steps, some=True)[0]
+        k, steps, together = self.k, self.split.steps, self.split.flushed
 
         def some(part: int, states: Sequence[int]) -> Sequence[int]:
-            first = Word(k, part) * flushed
-            for t in range(flushed):
+            first = Word(k, part) * together
+            for t in range(together):
                 states = self._step((first + t).id, states, t)
-            self._flush(tile * steps + first)
+            if self.reads is not None and self.written.readings is not None:
+                store_sums(self, self.reads, tile * steps + first, self.written.readings)
             return states
 
-        parts = steps // flushed
+        parts = steps // together
         return k.loop(k.word(0), k.word(parts), states, some, most=parts, some=True)[0]
 
     def _step(self, number: int, states: Sequence[int], row: int = 0) -> list[int]:
@@ -113,28 +119,15 @@ class ForwardTogether(Tiles):
 
         self.when_real(j, put)
 
-    def _flush(self, first: Word) -> None:
-        """Add up the cotangents of C of some steps."""
-        reads, buffer = self.reads, self.written.readings
-        assert reads is not None and buffer is not None, "there is no way back"
-        store_sums(self, reads, first, buffer)
-
     def _store(self, tile: Word, loaded: Sequence[int]) -> None:
         """The outputs of a tile, each by the invocation that has brought its input."""
         k, p, split = self.k, self.place, self.split
         places = self.tiles["u"].places()
         for i, ((t, c), u) in enumerate(zip(places, loaded, strict=True)):
             step, channel = tile * split.steps + t, p.first + c
-
-            def store(i: int = i, step: Word = step, channel: Word = channel, u: int = u) -> None:
-                weight = p.of("D", channel)
-                value = self.sums.sum(Word(k, k.local) + k.target.width * i)
-                skip = self.recurrence.weigh(k, weight, u)[0]
-                k.store(self.written.y, p.at(step, channel).id, k.add(ops.add, value, skip))
-
-            k.when(every(k, t.below(split.steps), *self.there(step, channel)), store)
-
-    def there(self, step: Word, channel: Word) -> list[int]:
-        """Whether there is such a step, such a channel, and such a group."""
-        p = self.place
-        return [step.below(p.length), channel.below(p.wide), p.real]
+            weight, at = p.of("D", channel.at_most(p.wide - 1)), p.at(step, channel).id
+            row = (Word(k, k.local) + k.target.width * i).at_most(self.sums.rows - 1)
+            (skip,) = self.recurrence.weigh(k, weight, u)
+            y = k.add(ops.add, self.sums.sum(row), skip)
+            there = t.below(split.steps), step.below(p.length), channel.below(p.wide), p.real
+            k.when(every(k, *there), lambda at=at, y=y: k.store(self.written.y, at, y))

@@ -75,15 +75,15 @@ class Gathered:
         first = row * self.stride
         return total(self.k, [self.k.load(self.buffer, (first + p).id) for p in range(self.parts)])
 
-    def each(self, body: Callable[[Word], None]) -> None:
-        """Do ``body(row)`` for all rows, each of them by one invocation."""
-        width, local = self.k.target.width, Word(self.k, self.k.local)
-        for start in range(0, self.rows, width):
+    def each(self, body: Callable[[Word, int], None]) -> None:
+        """Do ``body(row, there)`` for all rows, each by one invocation; if it is ``there`` at all.
+
+        Indices are made outside of branches, so that all who need them have the same.
+        """
+        local = Word(self.k, self.k.local)
+        for start in range(0, self.rows, self.k.target.width):
             row = local + start
-            if start + width <= self.rows:
-                body(row)
-            else:
-                self.k.when(row.below(self.rows), lambda row=row: body(row))
+            body(row.at_most(self.rows - 1), row.below(self.rows))
 
 
 class Tiles:
@@ -131,10 +131,11 @@ class Tiles:
         self, buffer: Buffer, values: Sequence[int], at: Callable[[Word], Word]
     ) -> None:
         """Write a number of each state of the invocation's."""
+        places = [at(n).id for n in self._within()]
 
         def store() -> None:
-            for j, (n, value) in enumerate(zip(self._within(), values, strict=True)):
-                self.when_real(j, lambda n=n, value=value: self.k.store(buffer, at(n).id, value))
+            for j, (at, value) in enumerate(zip(places, values, strict=True)):
+                self.when_real(j, lambda at=at, value=value: self.k.store(buffer, at, value))
 
         self.k.when(self.k.add(ops.logical_and, self.place.inside, self.place.real), store)
 
@@ -162,12 +163,13 @@ class Tiles:
         p, k = self.place, self.k
         index = p.at(step.at_most(p.length - 1), channel.at_most(p.wide - 1))
         inside = k.add(ops.logical_and, step.below(p.length), channel.below(p.wide))
-        return self.where(inside, k.load(buffer, index.id))
+        return self.where(inside, k.load(buffer, index.id, here=True))
 
     def _factor(self, name: Given, step: Word, n: Word) -> int:
         p = self.place
         row = p.sequence * p.length + step.at_most(p.length - 1)
-        return self.where(step.below(p.length), p.of(name, row * self.split.states + n))
+        value = p.of(name, row * self.split.states + n, here=True)
+        return self.where(step.below(p.length), value)
 
     def parted(self, loaded: Sequence[int]) -> dict[str, list[int]]:
         """What was loaded, by names."""
@@ -217,12 +219,12 @@ def store_sums(tiles: Tiles, sums: Gathered, first: Word, buffer: Buffer) -> Non
     k, p, states = tiles.k, tiles.place, tiles.split.states
     k.barrier()
 
-    def store(row: Word) -> None:
+    def store(row: Word, there: int) -> None:
         t = row // states
         step, n = first + t, row - t * states
-        value = sums.sum(row)
-        there = every(k, step.below(p.length), p.real)
-        k.when(there, lambda: k.store(buffer, p.partial(step, n).id, value))
+        value, at = sums.sum(row), p.partial(step, n).id
+        there = every(k, there, step.below(p.length), p.real)
+        k.when(there, lambda: k.store(buffer, at, value))
 
     sums.each(store)
     k.barrier()
