@@ -116,7 +116,7 @@ def row(work: str, size: int) -> dict[str, Any]:
     """One case: its speed and its memory, measured one after the other."""
     took = in_fresh_process(__file__, "--only", "speed", work, str(size))
     used = in_fresh_process(__file__, "--only", "memory", work, str(size))
-    stages = ("trace", "differentiate", "simplify", "schedule", "emit")
+    stages = ("trace", "differentiate", "simplify")
     return {
         "work": work, "nodes": took["nodes"], "forward nodes": took["forward"],
         "kernel nodes": took["kernel nodes"], "shaders": took["shaders"],

@@ -33,9 +33,12 @@ class View:
 
 def element(kernel: Kernel, array: Buffer | View, index: int) -> int:
     """The number at an index of an array."""
-    if isinstance(array, View):
-        return kernel.load(array.buffer, kernel.add(ops.word_add, array.start, index))
-    return kernel.load(array, index)
+    if isinstance(array, Buffer):
+        return kernel.load(array, index)
+    op, *start = kernel.graph.nodes[array.start]
+    if op is WORD:
+        return kernel.load(array.buffer, kernel.shifted(index, start[0]))
+    return kernel.load(array.buffer, kernel.add(ops.word_add, array.start, index))
 
 
 def views(

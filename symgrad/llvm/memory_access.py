@@ -218,7 +218,11 @@ class Memory(Values):
 
     def _one(self, buffer: Buffer, index: int) -> str:
         """The address of the first lane's number, or of that of all."""
-        return self._at(self.memory(buffer), self.type(buffer.kind, False), self.first(index))
+        base, unit = self.memory(buffer), self.type(buffer.kind, False)
+        if index in self.kernel.columns and not self.varies(index):
+            index, column = self.kernel.columns[index]
+            base = self._at(base, unit, str(column))
+        return self._at(base, unit, self.first(index))
 
     def _line(self, buffer: Buffer, index: int) -> str:
         """The address of a vector of a buffer of the invocations' own."""

@@ -31,7 +31,7 @@ ROWS: Final = 2**15
 PIECE: Final = 2**23
 """Operations in such a piece, at most: fewer rows, where each takes many, but some at least."""
 
-FEWEST_ROWS: Final = 2**9
+FEWEST_ROWS: Final = 2**8
 
 STRETCH: Final = {"float32": 8, "float64": 32}
 """Rows of a lane after which their sum is added to float64. Rows that are all the same have errors
