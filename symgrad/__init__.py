@@ -29,17 +29,6 @@ from symgrad.errors import (
 from symgrad.expr.calls import numpy_calls
 from symgrad.expr.calls.numpy_choices import interp, table
 from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax
-from symgrad.expr.calls.verbs import (
-    Jacobian,
-    count_ops,
-    evaluate,
-    grad,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-    vjp,
-)
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import ExprArray, TracedArray, array
 from symgrad.expr.handles.expression import Condition, Expr
@@ -51,6 +40,17 @@ if TYPE_CHECKING:
     from symgrad.checks.check import Report, check
     from symgrad.expr.calls import random
     from symgrad.expr.calls.sympy_bridge import from_sympy, to_sympy
+    from symgrad.expr.calls.verbs import (
+        Jacobian,
+        count_ops,
+        evaluate,
+        grad,
+        hessian,
+        hvp,
+        jacobian,
+        jvp,
+        vjp,
+    )
     from symgrad.expr.handles.casts import int32, uint32
     from symgrad.expr.linear import linalg
     from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
@@ -226,6 +226,7 @@ _LATER = {
     "symgrad.expr.loops.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.loops.implicit": "custom_root fixed_point",
     "symgrad.expr.calls.sympy_bridge": "from_sympy to_sympy",
+    "symgrad.expr.calls.verbs": "Jacobian count_ops evaluate grad hessian hvp jacobian jvp vjp",
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
     "fused_least_squares",

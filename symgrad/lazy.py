@@ -23,3 +23,4 @@ cumulative: Final[Any] = Lazy("symgrad.tensor.cumulative")
 
 mpmath: Final[Any] = Lazy("mpmath")
 sympy: Final[Any] = Lazy("sympy")
+linalg: Final[Any] = Lazy("symgrad.expr.linear.linalg")

@@ -20,8 +20,8 @@ from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import accumulate, add_elements, matmul, multiply_elements, reduce
 from symgrad.expr.handles.array import array, call, map_elements, plain
-from symgrad.expr.linear import linalg
 from symgrad.expr.linear.einsum import einsum, tensordot
+from symgrad.lazy import linalg
 
 # --- reductions -----------------------------------------------------------------------------------
 
@@ -303,14 +303,14 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.kron: lambda a, b: _kron(plain(a), plain(b)),
     np.cross: linear.cross,
     np.trace: linear.trace,
-    np.linalg.solve: linalg.solve,
-    np.linalg.inv: linalg.inv,
-    np.linalg.det: linalg.det,
-    np.linalg.slogdet: linalg.slogdet,
-    np.linalg.cholesky: linalg.cholesky,
-    np.linalg.eigh: linalg.eigh,
-    np.linalg.eigvalsh: linalg.eigvalsh,
-    np.linalg.lstsq: linalg.lstsq,
+    np.linalg.solve: lambda a, b: linalg.solve(a, b),
+    np.linalg.inv: lambda a: linalg.inv(a),
+    np.linalg.det: lambda a: linalg.det(a),
+    np.linalg.slogdet: lambda a: linalg.slogdet(a),
+    np.linalg.cholesky: lambda a, /, *, upper=False: linalg.cholesky(a, upper=upper),
+    np.linalg.eigh: lambda a, UPLO="L": linalg.eigh(a, UPLO),
+    np.linalg.eigvalsh: lambda a, UPLO="L": linalg.eigvalsh(a, UPLO),
+    np.linalg.lstsq: lambda a, b, rcond=None: linalg.lstsq(a, b, rcond),
     np.linalg.norm: linear.norm,
     np.linalg.vector_norm: linear.vector_norm,
     np.linalg.matrix_norm: linear.matrix_norm,

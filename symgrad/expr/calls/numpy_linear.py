@@ -13,8 +13,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
 from symgrad.expr.handles.array import ExprArray, array, call, map_elements, plain
-from symgrad.expr.linear.linalg import inv
 from symgrad.expr.linear.matrices import square
+from symgrad.lazy import linalg
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ def matrix_power(a: Any, n: int) -> Any:
     """np.linalg.matrix_power, by repeated squaring."""
     a = square(a, "matrix_power")
     if n < 0:
-        return matrix_power(inv(a), -n)
+        return matrix_power(linalg.inv(a), -n)
     result: Any = np.broadcast_to(np.eye(a.shape[-1]), a.shape)
     while n:
         result = matmul(result, a) if n & 1 else result
