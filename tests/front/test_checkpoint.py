@@ -93,6 +93,8 @@ def test_what_is_kept_goes_by_the_device_and_by_what_it_costs() -> None:
     )
     assert cpu.stats.kept == 4 * 6_000 and not cpu.stats.strips, "it fits in the cache"
     assert gpu.stats.strips == (32,), "an invocation has as many of its own"
+    longer = sg.fused_forward_backward(2, lambda v: logistic(v, 20_000), device="gpu")
+    assert longer.stats.strips == (32,), "what strips start with is in memory, and little"
     cheap, costly = (
         sg.fused_forward_backward(2, f, device="cpu") for f in (lambda v: logistic(v, 10_000), dear)
     )

@@ -54,6 +54,11 @@ class Room:
     most: int = KEPT
     worth: int = 0
 
+    @property
+    def starts(self) -> int:
+        """Numbers that are carried into all strips together, read once in many turns."""
+        return max(self.near, min(KEPT, self.most))
+
     def keeps(self, numbers: int, cost: int) -> bool:
         """Whether so many numbers are kept, if they all together take so many additions."""
         return numbers <= self.near or (numbers <= self.most and cost >= self.worth * numbers)
@@ -80,7 +85,7 @@ def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
     if choice == "auto":
         if room.keeps(numbers, op.most * sum(node[0].cost for node in op.body.graph.nodes)):
             return 0
-        length = _shortest(op.most, -(-numbers // op.most), root, room.near)
+        length = _shortest(op.most, -(-numbers // op.most), root, room.starts)
     else:
         length = root if choice == "sqrt" else choice
     return length if length < op.most else 0
