@@ -17,6 +17,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.rowwise import LENGTH, Rowwise, RowwiseProgram
+from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
@@ -35,7 +36,10 @@ LONG: Final = 2
 """Elements for each lane of a group in step that make a row long enough for the group."""
 
 SHARE: Final = 4
-"""Elements that are worth an invocation of their own."""
+"""Units of columns that are worth an invocation of their own."""
+
+HELD: Final = 32
+"""Numbers of a row that an invocation holds, at most."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,8 @@ class RowwiseWork:
                     bound[f"d_{name}"] = f"each_{name}"
                     sums, more = column_sums(f"each_{name}", count, n, f"d_{name}", traits)
                     steps, scratch = [*steps, *sums], [*scratch, *more]
-        program = RowwiseProgram(self._of_shapes(rowwise, shared))
+        program, target = program_of(self._of_shapes(rowwise, shared), n, traits)
         numbers = ("rows", count), ("n", n)
-        target = team_of(n, traits)
         step = Dispatch(program, target, tuple(bound.items()), count * target.team, 0, numbers)
         arrays = tuple(inputs), tuple(outputs), tuple(scratch)
         return Launch(f"{self.name}_{kind}", *arrays, (step, *steps))
@@ -105,12 +108,21 @@ class RowwiseWork:
         return launched(self, kind, shapes, backend, options)
 
 
-def team_of(n: int, traits: Target) -> Target:
-    """What a kernel of rows with n elements is written for: a group has a row, or a lane does."""
+def program_of(rowwise: Rowwise, n: int, traits: Target) -> tuple[RowwiseProgram, Target]:
+    """The program for rows with n elements, and what it is written for.
+
+    A group has a row, or, of short rows on the CPU, a lane has.
+    """
     if isinstance(traits, InStep):
-        return replace(traits, team=traits.width) if n >= LONG * traits.width else traits
-    wanted = 1 << max(n // SHARE - 1, 0).bit_length()
-    return InGroups(min(WIDEST, max(NARROWEST, wanted)), grid=True)
+        long = n >= LONG * traits.width
+        return RowwiseProgram(rowwise), replace(traits, team=traits.width) if long else traits
+    quads = n % FOUR == 0
+    units = n // FOUR if quads else n
+    wanted = 1 << max(-(-units // SHARE) - 1, 0).bit_length()
+    width = min(WIDEST, max(NARROWEST, wanted))
+    turns = -(-units // width)
+    held = turns if turns * (units and n // units) <= HELD else 0
+    return RowwiseProgram(rowwise, quads, held, turns * width != units), InGroups(width, grid=True)
 
 
 def rowwise(
@@ -156,8 +168,10 @@ def rowwise(
 def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's arguments, all of which are arrays."""
     try:
-        found = inspect.signature(f).parameters.values()
+        found = list(inspect.signature(f).parameters.values())
     except ValueError:  # NumPy's functions
+        return ("x",)
+    if [p.kind for p in found] == [inspect.Parameter.VAR_POSITIONAL]:  # symgrad's
         return ("x",)
     positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = tuple(

@@ -80,6 +80,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray], str]] = {
         entropy, lambda x: -(numpy_softmax(x) * np.log(numpy_softmax(x))).sum(-1), "x",
     ),
     "spread": (spread, numpy_spread, "x"),
+    "a function": (sg.tanh, np.tanh, "x"),
     "no reduction": (lambda x, w: sg.sin(x) * w, lambda x, w: np.sin(x) * w, "xw"),
 }  # fmt: skip
 """Functions of rows, the same in NumPy, and which arguments are rows or of columns."""
@@ -209,3 +210,14 @@ def test_what_lanes_have_is_combined_in_step_as_the_language_says(name: str) -> 
     assert launch.dispatches[0].target.team == 16
     (found,) = launch.execute([x])
     np.testing.assert_allclose(found, getattr(x, name)(axis=1, keepdims=True) * x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n", [0, 129, 1024, 9001, 9004])
+def test_rows_of_any_length(n: int, device: DeviceChoice) -> None:
+    x, g = (drawn(np.random.default_rng(k), (3, n)) for k in (7, 8))
+    result, (dx,) = sg.rowwise(softmax, device=device).vjp(x, g)
+    s = numpy_softmax(x) if n else x
+    assert max(errors([result, dx], [s, s * (g - along(np.sum, g * s))])) <= 2e-5
+    total, (ones,) = sg.rowwise(lambda x: x.sum(), device=device).vjp(x, np.ones(3))
+    assert max(errors([total, ones], [x.sum(1), np.ones((3, n))])) <= 2e-5

@@ -13,6 +13,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
 from symgrad.kernel.target import TOGETHER
 from symgrad.kernel.team import Team
@@ -91,32 +92,47 @@ class Rowwise:
 class RowwiseProgram:
     """The kernel of a `Rowwise`, whose arguments are the numbers of ``rows`` and of columns, ``n``.
 
-    Its buffers are the inputs that are arrays, and the results.
+    Its buffers are the inputs that are arrays, and the results. Where n is a multiple of 4, columns
+    may be done in ``quads``. If an invocation has so few of them that it holds them all, there are
+    so many ``turns``, written out: it reads each number once. ``ragged`` says that some invocations
+    have fewer then.
     """
 
     rowwise: Rowwise
+    quads: bool = False
+    turns: int = 0
+    ragged: bool = True
 
     @paused_gc()
     def __call__(self, target: Target) -> Kernel:
         """The kernel."""
-        return _Program(self.rowwise, target).k
+        return _Program(self, target).k
 
 
 Conditions = Sequence[int]
 """Truths, all of which are to hold."""
 
 Body = Callable[[int, Conditions, Sequence[int]], Sequence[int]]
-"""What is done for a column."""
+"""What is done for a unit: a column, or four of them."""
 
 
 class _Program:
-    def __init__(self, rowwise: Rowwise, target: Target) -> None:
-        self.rowwise, self.graph = rowwise, rowwise.computation.graph
+    def __init__(self, program: RowwiseProgram, target: Target) -> None:
+        self.program, self.rowwise = program, program.rowwise
+        rowwise, self.graph = self.rowwise, self.rowwise.computation.graph
         self.k = k = Kernel(target, "rowwise")
         self.w, self.team = Words(k), Team(k)
-        self.buffers = {n: k.buffer(n, "read") for n in rowwise.arrays}
-        self.written = {o.name: k.buffer(o.name, "write") for o in rowwise.results}
+        self.many = FOUR if program.quads else 1
+        once = (*rowwise.by_row, *rowwise.whole)
+        self.buffers = {
+            n: k.buffer(n, "read", vector=1 if n in once else self.many) for n in rowwise.arrays
+        }
+        self.written = {
+            o.name: k.buffer(o.name, "write", vector=1 if o.name in once else self.many)
+            for o in rowwise.results
+        }
         self.rows, self.n = k.argument("rows"), k.argument("n")
+        self.units = self.w.over(self.n, self.w.number(self.many)) if program.quads else self.n
         self.exists = None if k.target.in_step else self.w.below(self.team.number, self.rows)
         if self.team.alone:
             self.exists = self.w.below(k.cell, k.count)
@@ -134,39 +150,59 @@ class _Program:
     # elements ------------------------------------------------------------------------------------
 
     def _each(self, carries: Sequence[int], body: Body) -> Sequence[int]:
-        """Do something for each column, of which one of the team has every so many.
+        """Do something for each unit of columns, of which one of the team has every so many.
 
-        ``body(column, inside, carries)`` gives the next carries; past the end, which ``inside``
-        tells, the column is the last one. A team in step reads neighbours together, where all of
+        ``body(unit, inside, carries)`` gives the next carries; past the end, which ``inside``
+        tells, the unit is the last one. A team in step reads neighbours together, where all of
         its columns are there.
         """
         w, size = self.w, self.w.number(self.team.size)
 
         def turn(t: int, carries: Sequence[int]) -> Sequence[int]:
-            column = w.plus(w.times(t, size), self.team.member)
-            inside = [w.below(column, self.n)] * (not self.team.alone)
-            return body(w.least(column, w.last(self.n)), inside, carries)
+            unit = w.plus(w.times(t, size), self.team.member)
+            inside = [w.below(unit, self.units)] * (not self.team.alone)
+            return body(w.least(unit, w.last(self.units)), inside, carries)
 
         def whole(t: int, carries: Sequence[int]) -> Sequence[int]:
             return body(w.plus(w.times(t, size), self.team.member), [], carries)
 
-        first, end = w.number(0), w.ceiling(self.n, size)
+        for t in range(self.program.turns):
+            carries = (turn if self.program.ragged else whole)(w.number(t), carries)
+        if self.program.turns:
+            return carries
+        first, end = w.number(0), w.ceiling(self.units, size)
         if self.k.target.in_step and not self.team.alone:
-            first = w.over(self.n, size)
+            first = w.over(self.units, size)
             carries = self.k.loop(w.number(0), first, carries, whole)[0]
         return self.k.loop(first, end, carries, turn)[0]
 
-    def _values(self, nodes: Sequence[int], column: int) -> list[int]:
-        """The values of nodes at a column."""
-        needed = set(reachable(self.graph, nodes))
-        place = self.w.plus(self.w.times(self.row, self.n), column)
-        known = dict(self.known)
-        for name, buffer in self.buffers.items():
-            i = self.rowwise.inputs[name]
-            if i in needed and i not in known:
-                at = column if name in self.rowwise.by_column else place
-                known[i] = self.k.load(buffer, at)
-        return inline(self.k, self.graph, nodes, known)
+    def _columns(self, unit: int) -> list[int]:
+        """The places of a unit's numbers."""
+        if not self.program.quads:
+            return [unit]
+        return [self.k.offset(unit, FOUR, c) for c in range(FOUR)]
+
+    def _place(self, unit: int) -> int:
+        """The unit among those of all rows."""
+        return self.w.plus(self.w.times(self.row, self.units), unit)
+
+    def _values(self, nodes: Sequence[int], unit: int) -> list[list[int]]:
+        """The values of nodes at each column of a unit."""
+        needed, inputs = set(reachable(self.graph, nodes)), self.rowwise.inputs
+        arrays = [n for n in self.buffers if inputs[n] in needed and inputs[n] not in self.known]
+        own, shared = self._columns(self._place(unit)), self._columns(unit)
+        found: list[list[int]] = []
+        loaded = {
+            n: [
+                self.k.load(self.buffers[n], at)
+                for at in (shared if n in self.rowwise.by_column else own)
+            ]
+            for n in arrays
+        }
+        for c in range(self.many):
+            known = self.known | {inputs[n]: loaded[n][c] for n in arrays}
+            found.append(inline(self.k, self.graph, nodes, known))
+        return found
 
     # reductions ----------------------------------------------------------------------------------
 
@@ -176,14 +212,16 @@ class _Program:
         nodes = [o.nodes[0] for o in level]
         nothing = [k.constant(NOTHING[kind]) for kind in kinds]
 
-        def add(column: int, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
-            values = self._values(nodes, column)
-            for condition in inside:
-                values = [
-                    k.add(ops.where, condition, v, none)
-                    for v, none in zip(values, nothing, strict=True)
-                ]
-            return [self._combined(*part) for part in zip(kinds, carries, values, strict=True)]
+        def add(unit: int, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
+            for values in self._values(nodes, unit):
+                for condition in inside:
+                    values = [
+                        k.add(ops.where, condition, v, none)
+                        for v, none in zip(values, nothing, strict=True)
+                    ]
+                parts = zip(kinds, carries, values, strict=True)
+                carries = [k.add(COMBINED[kind], a, b) for kind, a, b in parts]
+            return carries
 
         found = list(self._each(nothing, add))
         if k.target.in_step and not self.team.alone:
@@ -194,9 +232,6 @@ class _Program:
                 found[some] = self._over_team(found[some], kinds[some])
         symbols = (self.rowwise.inputs.get(o.name) for o in level)
         self.known |= {i: v for i, v in zip(symbols, found, strict=True) if i is not None}
-
-    def _combined(self, kind: str, a: int, b: int) -> int:
-        return self.k.add(COMBINED[kind], a, b)
 
     def _over_team(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
         """Reductions of what each of the team has: halves are added to halves, in memory."""
@@ -213,7 +248,7 @@ class _Program:
             def both() -> None:
                 for place, kind in zip(places, kinds, strict=True):
                     other = k.load(tile, w.plus(place, half))
-                    k.store(tile, place, self._combined(kind, k.load(tile, place), other))
+                    k.store(tile, place, k.add(COMBINED[kind], k.load(tile, place), other))
 
             k.when(w.below(self.team.member, half), both)
             return ()
@@ -239,13 +274,14 @@ class _Program:
         each = [o for o in results if o.name not in self.rowwise.whole]
         whole = [o for o in results if o.name in self.rowwise.whole]
 
-        def store(column: int, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
-            values = self._values([o.nodes[0] for o in each], column)
-            place = w.plus(w.times(self.row, self.n), column)
+        def store(unit: int, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
+            values = self._values([o.nodes[0] for o in each], unit)
+            places = self._columns(self._place(unit))
 
             def put() -> None:
-                for o, value in zip(each, values, strict=True):
-                    k.store(self.written[o.name], place, value)
+                for n, o in enumerate(each):
+                    for place, made in zip(places, values, strict=True):
+                        k.store(self.written[o.name], place, made[n])
 
             self._when(inside, put)
             return ()
