@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.map import map_program
 from symgrad.pipeline import Options
 
 DEVICES = ["cpu", "gpu"]
@@ -251,3 +254,31 @@ def test_what_is_compiled_outlasts_what_was_written(
     monkeypatch.setattr("symgrad.kernel.launch._kernels", Once(1))
     (found,) = device.launch(shares(target, 70, factor=4.0), OPTIONS).run(numbers(70))
     np.testing.assert_allclose(found.sum(), 0.25, rtol=1e-6)
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a traced function is at each point: the program of all maps."""
+
+    computation: Computation
+
+    def __call__(self, target: Target) -> Kernel:
+        return map_program(self.computation, target)
+
+
+@pytest.mark.parametrize(("name", "n"), [("cpu", 64), ("gpu", 1), ("gpu", 100)])
+def test_a_map_is_a_launch(name: Any, n: int) -> None:
+    device = backend(name)
+    target: Any = device.traits("float32")
+    if name == "cpu":  # where whole vectors read the rows of their points at once
+        target = replace(target, whole=True)
+    kernel = sg.fused_forward_backward(2, lambda v: sg.sin(v[0]) * v[1], device=name)
+    bound = ("x", "points"), ("loss", "losses"), ("grad", "slopes")
+    step = Dispatch(Points(kernel._computation), target, bound, n)
+    results = Array("losses", (n, 1)), Array("slopes", (n, 2))
+    launch = Launch("map", (Array("points", (n, 2)),), results, (), (step,))
+    points = numbers(2 * n).reshape(n, 2)
+    losses, slopes = device.launch(launch, OPTIONS).run(points)
+    want, gradient = kernel.run(points)
+    np.testing.assert_array_equal(losses[:, 0], want)
+    np.testing.assert_array_equal(slopes, gradient)
