@@ -103,6 +103,11 @@ class Uses:
         return frozenset(found)
 
     @cached_property
+    def columns(self) -> dict[int, tuple[ReadRow, int]]:
+        """The numbers of rows that are read: the statements, and the columns."""
+        return {i: (s, c) for s in self.read for c, i in s.results.items()}
+
+    @cached_property
     def lone(self) -> Set[int]:
         """What is needed, but for indices and numbers that are read."""
         nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.kernel.layout import WORKGROUP
@@ -72,7 +72,7 @@ class PieceBody(Body):
         """The statements of the shader; ``functions`` are what it calls."""
         items, given = self.kernel.main.items, ["cell"]
         for s in self.uses.read:
-            yield from self.items(items[: items.index(s)])
+            yield from self._part(cast(Sequence[int], items[: items.index(s)]))
             given.insert(0, self.text(s.row))
         for k, part in enumerate(self._lists):
             if len(self._lists) == 1:
@@ -92,7 +92,7 @@ class PieceBody(Body):
                 continue
             if i in self._fetched:
                 yield from self._fetch(self._fetched[i])
-            elif i in self._waiting:
+            elif i in self.uses.columns:
                 yield from self._read((i,))
             elif line := self.write(i):
                 yield line

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Final
 
@@ -71,15 +72,12 @@ class Body(Writer):
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self.vectors = Vectors(kernel, self.uses)
-        self._lone = self.uses.lone
-        if self.vectors.indices:
-            self._lone = self._lone - self.vectors.indices - self.vectors.first.keys()
-        """The nodes that are written each for itself."""
-        self._waiting = {i: (s, c) for s in self.uses.read for c, i in s.results.items()}
-        """The numbers of rows that are yet to be read."""
+        self._unread = len(self.uses.columns)
+        """How many numbers of rows are yet to be read."""
         self.stores = self._stores(staged)
         self._taken = {*OURS, *own.names.values(), *self.stores.held}
-        self._names = dict(kernel.names)
+        self._names: dict[int, str] = {}
+        """What values are called that nobody else has named."""
         self._numbered = 0
         self._vectors: dict[int, str] = {}
         """What the vectors of numbers that are read together are called."""
@@ -95,7 +93,7 @@ class Body(Writer):
 
     def declare(self, i: int, name: str = "") -> str:
         """The left side of the statement that gives a value its name."""
-        if i in self._names:
+        if i in self.kernel.names or i in self._names:
             return super().declare(i, self.named(i))
         self._numbered += 1
         name = f"t{self._numbered}"
@@ -104,7 +102,8 @@ class Body(Writer):
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
-        wanted = self._names.get(i, "").strip("_") or default
+        given = self.kernel.names.get(i) or self._names.get(i, "")
+        wanted = given.strip("_") or default
         if not wanted:
             self._numbered += 1
             return f"t{self._numbered}"
@@ -117,6 +116,14 @@ class Body(Writer):
             name, k = f"{wanted}_{k}", k + 1
         self._taken.add(name)
         return name
+
+    @cached_property
+    def _lone(self) -> Set[int]:
+        """The nodes that are written each for itself."""
+        found = self.uses.lone
+        if not self.vectors.indices:
+            return found
+        return found - self.vectors.indices - self.vectors.first.keys()
 
     @property
     def scratch(self) -> str:
@@ -141,21 +148,22 @@ class Body(Writer):
 
     def _in_row(self, i: int) -> str:
         """Where a number of a row stands."""
-        s, column = self._waiting[i]
+        s, column = self.uses.columns[i]
         at = place(column, s.width, self.style.columns_in, self.text(s.row))
         return f"{self.own.names[s.buffer]}[{at}]"
 
     def _read(self, ids: Iterable[int]) -> Iterator[str]:
         """The lines that read those of some numbers that are yet to be read."""
         for i in ids:
-            if i in self._waiting:
+            if i in self.uses.columns and i not in self.texts:
+                self._unread -= 1
                 text = self._in_row(i)
-                del self._waiting[i]
                 yield f"{self.indent}{self.declare(i)} = {text};"
 
     def text(self, i: int) -> str:
         """The value of a node that has been written, of a constant, or of a number of a row."""
-        return self._in_row(i) if i in self._waiting else super().text(i)
+        unread = i in self.uses.columns and i not in self.texts
+        return self._in_row(i) if unread else super().text(i)
 
     # statements ----------------------------------------------------------------------------------
 
@@ -167,18 +175,20 @@ class Body(Writer):
 
     def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
         """The lines of some items, which stand one behind the other."""
-        for item in self.vectors.joined(items):
-            if isinstance(item, Together):
-                yield from self._store_vector(item)
-            elif not isinstance(item, int):
-                yield from self.item(item)
-            elif item in self._lone:
-                if self._waiting:
+        lone = self._lone
+        for item in self.vectors.joined(items) if self.vectors.indices else items:
+            if isinstance(item, int):
+                if item not in lone:
+                    yield from self._node(item)
+                    continue
+                if self._unread:
                     yield from self._read(self.graph.nodes[item][1:])
                 if line := self.write(item):
                     yield line
+            elif isinstance(item, Together):
+                yield from self._store_vector(item)
             else:
-                yield from self._node(item)
+                yield from self.item(item)
 
     def within(self, lines: Iterator[str]) -> Iterator[str]:
         """Lines that stand within braces; what is named there has no name outside."""
@@ -201,10 +211,10 @@ class Body(Writer):
             case Barrier():
                 yield f"{self.indent}workgroupBarrier();"
             case If():
-                yield from self._read(list(self._waiting))
+                yield from self._read(self.uses.columns)
                 yield from self._if(item)
             case For():
-                yield from self._read(list(self._waiting))
+                yield from self._read(self.uses.columns)
                 yield from self._for(item)
 
     def _node(self, i: int) -> Iterator[str]:
