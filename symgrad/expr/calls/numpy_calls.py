@@ -40,9 +40,9 @@ from symgrad.expr.handles.array import (
     array,
     holds_expressions,
     map_elements,
-    plain,
     unknown,
 )
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.integers import Word
 from symgrad.expr.loops.totals import inner, total

@@ -16,7 +16,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.handles.along import reduce
-from symgrad.expr.handles.array import array, call, holds_expressions, map_elements, plain
+from symgrad.expr.handles.array import array, call, holds_expressions, map_elements
+from symgrad.expr.handles.elements import plain
 
 INTERPOLATIONS: Final = ("linear", "cubic")
 """How `table` interpolates."""

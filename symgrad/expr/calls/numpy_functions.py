@@ -19,7 +19,8 @@ from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import accumulate, add_elements, matmul, multiply_elements, reduce
-from symgrad.expr.handles.array import array, call, map_elements, plain
+from symgrad.expr.handles.array import array, call, map_elements
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear.einsum import einsum, tensordot
 from symgrad.lazy import linalg
 

@@ -12,7 +12,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
-from symgrad.expr.handles.array import ExprArray, array, call, map_elements, plain
+from symgrad.expr.handles.array import ExprArray, array, call, map_elements
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear.matrices import square
 from symgrad.lazy import linalg
 

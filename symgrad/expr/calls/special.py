@@ -15,7 +15,8 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.array import ExprArray, call, holds_expressions, map_elements, plain
+from symgrad.expr.handles.array import ExprArray, call, holds_expressions, map_elements
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.row import Row
 from symgrad.expr.meaning.evaluate import evaluate_graph

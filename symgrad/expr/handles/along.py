@@ -12,7 +12,8 @@ from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.array import ExprArray, graph_of, map_elements, plain
+from symgrad.expr.handles.array import ExprArray, map_elements
+from symgrad.expr.handles.elements import graph_of, plain
 
 
 def is_zero(a: Any) -> bool:

@@ -14,8 +14,18 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle, Op, real_number
+from symgrad.expr.graph.node import Graph, Handle, Op
 from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.handles.elements import (
+    as_elements,
+    each_of,
+    graph_of,
+    numbers_of,
+    parts_of,
+    plain,
+    takes_values,
+    unpacked,
+)
 from symgrad.expr.handles.expression import Condition, Expr, as_float, lift
 from symgrad.expr.handles.sweep import LEAST_SWEPT, Sweep, element_of, here
 from symgrad.expr.handles.versions import array_of
@@ -48,7 +58,7 @@ class ExprArray(np.ndarray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         try:
-            super().__setitem__(key, _as_elements(value))
+            super().__setitem__(key, as_elements(value))
         except IndexError as error:
             if not holds_expressions(key):
                 raise
@@ -57,7 +67,7 @@ class ExprArray(np.ndarray):
 
     def fill(self, value: Any) -> None:
         """Put one expression, or number, everywhere."""
-        super().fill(_as_elements(value))
+        super().fill(as_elements(value))
 
     def __bool__(self) -> bool:
         return bool(self.item()) if self.size == 1 else super().__bool__()
@@ -146,7 +156,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._elements
 
     def __getitem__(self, key: Any) -> Any:
-        several = [p for p in _parts(key) if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+        several = [p for p in parts_of(key) if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
         if several:
             return _gathered(self, key)
         part = TracedArray(self.view.part(key))
@@ -264,7 +274,7 @@ def _graph_with(a: Any, key: Any) -> Graph:
     """The graph of an array and of an index that is not all known."""
     if isinstance(a, TracedArray):
         return a.graph
-    found = next((e.graph for e in (*_each(key), *plain(a).flat) if isinstance(e, Handle)), None)
+    found = next((e.graph for e in (*each_of(key), *plain(a).flat) if isinstance(e, Handle)), None)
     assert found is not None, "an index that is an expression is of a graph"
     return found
 
@@ -314,7 +324,7 @@ def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
 
 def _gathered(a: TracedArray, key: Any) -> ExprArray:
     """The elements at arrays of indices, which stand before all others."""
-    parts = _parts(key)
+    parts = parts_of(key)
     given = [plain(p) for p in parts if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
     rest = parts[len(given) :]
     if any(isinstance(p, (list, np.ndarray)) and np.ndim(p) for p in rest):
@@ -326,24 +336,6 @@ def _gathered(a: TracedArray, key: Any) -> ExprArray:
     for k, one in enumerate(found):
         made[k] = one[()] if not one.ndim else one
     return made.reshape((*places[0].shape, *inner)).view(ExprArray)
-
-
-def _parts(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)
-
-
-def takes_values(key: Any) -> bool:
-    """Whether an index holds expressions."""
-    return any(isinstance(e, Handle) for e in _each(key))
-
-
-def _each(key: Any) -> Iterator[Any]:
-    """All that stands in an index."""
-    for part in _parts(key):
-        if isinstance(part, slice):
-            yield from (part.start, part.stop, part.step)
-        else:
-            yield from plain(part).flat if isinstance(part, (list, np.ndarray)) else (part,)
 
 
 def _as_elements_of(given: Any) -> Any:
@@ -370,32 +362,7 @@ def array(values: Any) -> ExprArray:
         return result.view(ExprArray)
     if isinstance(values, TracedArray):
         return values.elements()
-    return _unpacked(np.asarray(values, dtype=object)).view(ExprArray)
-
-
-def plain(value: Any) -> Any:
-    """As an ordinary object array, whose elements NumPy moves around without looking."""
-    if isinstance(value, Handle):
-        if value.is_row:
-            raise TraceError(located("the elements of a row are not known one by one"))
-        return np.asarray(array(value))
-    found = np.asarray(value)
-    return _unpacked(found) if found.dtype == object else found
-
-
-def _unpacked(a: np.ndarray) -> np.ndarray:
-    """Objects without arrays of no axes among them, as which NumPy keeps what stands in lists."""
-    if not any(isinstance(e, np.ndarray) for e in a.flat):
-        return a
-    result = np.empty(a.shape, dtype=object)
-    result.reshape(-1)[:] = [e[()] if isinstance(e, np.ndarray) else e for e in a.flat]
-    return result
-
-
-def _as_elements(value: Any) -> Any:
-    """What is put into an array: expressions and numbers, or arrays of them with axes."""
-    value = plain(value) if isinstance(value, (list, tuple, np.ndarray)) else value
-    return value[()] if isinstance(value, np.ndarray) else value
+    return unpacked(np.asarray(values, dtype=object)).view(ExprArray)
 
 
 def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -421,11 +388,6 @@ def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iter
     return shapes.pop(), [a.flat if a.ndim else itertools.repeat(a[()]) for a in arrays]
 
 
-def graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:
-    """The graph of the first expression in them."""
-    return next((e.graph for a in arrays for e in a.flat if isinstance(e, Handle)), None)
-
-
 def call(op: Op, *arguments: Any) -> Any:
     """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
     if (found := swept(op, arguments)) is not None:
@@ -437,18 +399,8 @@ def call(op: Op, *arguments: Any) -> Any:
     if any(map(holds_expressions, arguments)):
         return map_elements(op, *arguments)
     with np.errstate(all="ignore"):
-        values = [_numbers(a, op.whole) for a in arguments]
+        values = [numbers_of(a, op.whole) for a in arguments]
         return np.asarray(op.reference(*values))[()]
-
-
-def _numbers(values: Any, whole: bool) -> Any:
-    """The values as NumPy's floating-point numbers, or integers that may stay so."""
-    numbers = np.asarray(values)
-    if numbers.dtype.kind not in "fiub":
-        numbers = np.reshape([real_number(v) for v in numbers.flat], numbers.shape)
-    if numbers.dtype.kind not in ("fiu" if whole else "f"):
-        numbers = numbers.astype(np.float64)
-    return numbers[()]
 
 
 def holds_expressions(a: Any) -> bool:

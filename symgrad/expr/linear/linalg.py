@@ -15,7 +15,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import matmul
-from symgrad.expr.handles.array import array, plain
+from symgrad.expr.handles.array import array
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear import dense, eigen, unrolled
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,

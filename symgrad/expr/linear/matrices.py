@@ -12,7 +12,8 @@ from symgrad.expr.graph.arrays import GET, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph, Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.array import array, holds_expressions, plain
+from symgrad.expr.handles.array import array, holds_expressions
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.versions import Array, array_of
 
 MOST_WRITTEN: Final = 144

@@ -20,8 +20,9 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_holes
-from symgrad.expr.handles.array import ExprArray, TracedArray, in_memory, takes_values
+from symgrad.expr.handles.array import ExprArray, TracedArray, in_memory
 from symgrad.expr.handles.blocks import Blocks
+from symgrad.expr.handles.elements import takes_values
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Block, Tree
 from symgrad.expr.loops.control import Tracing, require_closed

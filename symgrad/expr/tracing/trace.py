@@ -15,7 +15,8 @@ from symgrad.expr.graph.misuse import Explaining
 from symgrad.expr.graph.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
-from symgrad.expr.handles.array import ExprArray, TracedArray, plain
+from symgrad.expr.handles.array import ExprArray, TracedArray
+from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.handles.integers import Word, refuse_integer
 from symgrad.expr.handles.tree import Tree, flatten
