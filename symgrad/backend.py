@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -42,6 +43,9 @@ CACHED_LOOPS: Final = 16
 
 CACHED_LAUNCHES: Final = 256
 """Most compiled launches that are cached."""
+
+CACHED_OPTIONS: Final = 64
+"""Options that are kept as they are for a device: some verbs ask for them at every call."""
 
 FLOATS: Final = np.dtype(np.float32), np.dtype(np.float64)
 """What the CPU computes in."""
@@ -329,4 +333,9 @@ def backend_of(device: Device) -> Backend:
 
 def placed(options: Options, device: DeviceChoice) -> Options:
     """The options of a kernel that is for a device."""
-    return replace(options, room=backend_of(choose(device)).room)
+    return _with_room(options, backend_of(choose(device)).room)
+
+
+@functools.lru_cache(CACHED_OPTIONS)
+def _with_room(options: Options, room: Room) -> Options:
+    return replace(options, room=room)
