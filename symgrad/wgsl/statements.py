@@ -133,13 +133,13 @@ class Body(Writer):
     # rows of points ------------------------------------------------------------------------------
 
     def _stores(self, staged: bool) -> Stores:
-        """What the kernel ends with storing: rows, or all columns of some, by themselves."""
+        """What the kernel ends with storing."""
         found = {s.buffer: s.values for s in self.uses.stored}
         shared = any(b.space == "group" for b in self.kernel.buffers)
         return Stores(
             [self.own.names[b] for b in found], [len(ids) for ids in found.values()],
             self.columns(found.values()), self.text, self.kernel.target.width,
-            self.style.columns_out, "cell", staged and not shared,
+            self.style.columns_out, staged and not shared,
         )  # fmt: skip
 
     def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
@@ -149,7 +149,7 @@ class Body(Writer):
     def _in_row(self, i: int) -> str:
         """Where a number of a row stands."""
         s, column = self.uses.columns[i]
-        at = place(column, s.width, self.style.columns_in, self.text(s.row))
+        at = place(column, s.width, self.text(s.row), self.style.columns_in)
         return f"{self.own.names[s.buffer]}[{at}]"
 
     def _read(self, ids: Iterable[int]) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Stores:
 
     ``columns`` says whether arrays stand column by column: then neighbours write side by side. The
     shader has ``first``, the number of its workgroup's first invocation, ``local``, that of its own
-    among them, ``cell``, the sum, and ``point``, where the results of the invocation belong.
+    among them, and ``cell``, the sum, which is the row of the invocation's results.
     """
 
     names: Sequence[str]
@@ -39,7 +39,6 @@ class Stores:
     workgroup: int
     """The invocations of a workgroup."""
     columns: bool = False
-    point: str = "point"
     staged: bool = True
     """Whether they go through a tile at all."""
 
@@ -107,7 +106,7 @@ class Stores:
         """The lines that write the columns of a round to the tile."""
         for c, s in enumerate(s for run in runs for s in run):
             value = _held_name(s) if held else self.text(s.node)
-            yield f"  tile[{place(c, self.row_length, point='local')}] = {value};"
+            yield f"  tile[{place(c, self.row_length, 'local')}] = {value};"
 
     def _held(self, s: Column) -> str:
         """A value that is needed behind a barrier, as a value that compilers cannot take apart.
@@ -119,7 +118,7 @@ class Stores:
 
     def _direct(self) -> Iterator[str]:
         for s in self.direct:
-            at = place(s.column, self.widths[s.output], self.columns, self.point)
+            at = place(s.column, self.widths[s.output], "cell", self.columns)
             yield f"    {self.names[s.output]}[{at}] = {self.text(s.node)};"
 
     def _drain(self, run: Sequence[Column], start: int) -> Iterator[str]:
@@ -167,9 +166,9 @@ def _runs(stores: Sequence[Column]) -> list[list[Column]]:
     return runs
 
 
-def place(column: int, width: int, by_columns: bool = False, point: str = "point") -> str:
-    """Where a column of a point is in an array (B, width)."""
+def place(column: int, width: int, row: str, by_columns: bool = False) -> str:
+    """Where a column of a row is in an array (B, width)."""
     if by_columns:
-        return f"{column}u * params.count + {point}" if column else point
-    first = point if width == 1 else f"{point} * {width}u"
+        return f"{column}u * params.count + {row}" if column else row
+    first = row if width == 1 else f"{row} * {width}u"
     return f"{first} + {column}u" if column else first
