@@ -146,6 +146,7 @@ class Launched:
                 continue
             if x.gpu is not self.gpu:
                 raise DeviceError(f"{a.name} is on {x.device}, the kernel on {self.gpu.info}")
+            assert x.dtype == a.dtype(FLOAT), f"{a.name} has numbers of kind {a.kind}"
             found[a.name] = x
         if hosted:
             with self.gpu.transfers.upload() as up:

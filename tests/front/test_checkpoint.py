@@ -99,6 +99,8 @@ def test_what_is_kept_goes_by_the_device_and_by_what_it_costs() -> None:
         sg.fused_forward_backward(2, f, device="cpu") for f in (lambda v: logistic(v, 10_000), dear)
     )
     assert cheap.stats.strips and not costly.stats.strips
+    long = sg.fused_forward_backward(2, lambda v: logistic(v, 20_000), device="gpu")
+    assert long.stats.strips == (32,), "what is carried into them has all of the memory"
 
 
 @pytest.mark.parametrize("f", [logistic, until])
