@@ -278,7 +278,10 @@ class Together(Accumulation):
         k, zero = self.k, Word(self.k, self.k.word(0))
         group = Word(k, k.group)
         inside = group.below(self.rows * self.parts)
-        group = group.at_most(self.rows * self.parts - 1)
+        last = self.rows * self.parts - 1
+        group = group.at_most(last)
+        if self.program.several:  # the caches still have what totals were made of last
+            group = last - group
         row = group // self.parts
         part = group - row * self.parts
         start = part * self.span
