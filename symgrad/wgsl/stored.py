@@ -106,7 +106,8 @@ class StoredArray:
     @property
     def place(self) -> Range | None:
         """Where all elements stand in a buffer, to be bound, if there are any."""
-        return self._storage and (self._storage.buffer, self._first, self.nbytes)
+        storage = self._storage
+        return storage and (storage.buffer, self._first, BYTES * math.prod(self._shape))
 
     @property
     def is_shared(self) -> bool:

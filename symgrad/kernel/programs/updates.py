@@ -15,7 +15,7 @@ from symgrad.kernel.words import Word
 STRETCH: Final = 16_384
 """Numbers whose squares a group adds up."""
 
-EACH: Final = 4
+EACH: Final = 2
 """Numbers of each array that an invocation updates."""
 
 
