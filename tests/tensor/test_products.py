@@ -13,6 +13,7 @@ from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
 from symgrad.targets import DeviceChoice
+from symgrad.tensor.shapes import CHOICES, chosen
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = {"float32": 2e-5, "float64": 1e-12}
@@ -266,3 +267,12 @@ def test_gradients_from_what_was_kept_need_a_product_less() -> None:
     assert result.shape == kept.shape == (0, 48)
     _, (_, dw, _) = kernel.vjp(*empty, result, kept=kept)
     assert not dw.any()
+
+
+def test_work_is_shared_out_by_the_shape() -> None:
+    large, whole = chosen(8192, 1024, 1024, 1)
+    small, parts = chosen(64, 64, 65536, 1)
+    narrow, _ = chosen(8192, 1, 1024, 1)
+    assert whole == 1 < parts and large.width * parts > small.width
+    assert large.rows == large.columns > narrow.columns
+    assert all(tiles.nbytes <= 16_384 and tiles.width <= 256 for tiles, _ in CHOICES)
