@@ -66,7 +66,7 @@ class Words:
     Example:
         >>> from symgrad.kernel.target import InStep
         >>> w = Words(Kernel(InStep(4)))
-        >>> w.parts(w.number(30), w.number(8)) == (w.number(3), w.number(6))
+        >>> w.last(w.times(w.number(5), w.number(8))) == w.number(39)
         True
     """
 
