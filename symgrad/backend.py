@@ -71,11 +71,12 @@ CORE: Final = Room(near=2**13, most=2**18, worth=64)
 Strips take 1.1 to 1.4 times as long as keeping that. Of more numbers they take half the time if one
 takes 20 additions to compute, and as long if it takes 45."""
 
-SCRATCH: Final = Room(near=2**9, most=SCRATCH_BYTES // (4 * 2**17), worth=40)
+SCRATCH: Final = Room(near=2**9, most=SCRATCH_BYTES // (4 * 2**17), worth=32)
 """What a GPU has room for: scratch memory for the 131,072 points that keep it busy. On an H200
 strips that stay in an invocation's own memory take 0.5 to 0.9 of the time from 1,000 numbers on if
-one takes 8 to 15 additions, whether there are a thousand points or 200,000; if it takes 50, they
-take 0.9 to 1.2 times up to 4,000 numbers, and 0.5 to 0.9 of 16,000."""
+one takes 8 to 15 additions, whether there are a thousand points or 200,000; if it takes 35, 1.03 to
+1.05 of it for 2,000 numbers; if it takes 50, they take 0.9 to 1.2 times up to 4,000 numbers, and
+0.5 to 0.9 of 16,000."""
 
 
 class Backend(Protocol):

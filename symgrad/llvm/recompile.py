@@ -30,6 +30,9 @@ from symgrad.llvm.device import Code, compile_source, find_code, host, keep_code
 from symgrad.llvm.pointers import NULL, address, function
 from symgrad.llvm.source import Source
 
+MOST_STAYING: Final = 2**20
+"""Bytes of scratch memory that stay with a thread, at most: those near its core."""
+
 LOOK: Final = 0.02
 """Seconds of running after which a call looks again whether a process has ended."""
 
@@ -67,9 +70,11 @@ class Function:
         return address(memory)
 
     def scratch(self) -> Any:
-        """The same for the next call of this thread; what is small stays with the thread."""
-        if self.workspace >= LARGE:
+        """The same for the next call of this thread, whose caches may still have it."""
+        if self.workspace > MOST_STAYING:
             return self.room()
+        if self.workspace >= LARGE:
+            return _staying(self.workspace)
         try:
             return self._local.room
         except AttributeError:
@@ -112,6 +117,17 @@ class Function:
         if code is not None:
             self._take(code)
         return math.inf
+
+
+_rooms: Final = threading.local()
+
+
+def _staying(size: int) -> Any:
+    """Memory that stays with the thread, for one call after the other, of whatever function."""
+    if size > getattr(_rooms, "size", 0):
+        _rooms.size, memory = size, POOL.empty((size,), np.dtype(np.uint8))
+        _rooms.room = address(memory)
+    return _rooms.room
 
 
 class Job:

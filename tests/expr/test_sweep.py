@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 
@@ -113,6 +114,12 @@ def test_on_a_gpu() -> None:
     here = sg.fused_forward_backward(N + 1, loss(in_a_loop), device="cpu").run(x)
     np.testing.assert_allclose(there[0], here[0], rtol=3e-6)
     np.testing.assert_allclose(there[1], here[1], rtol=2e-5, atol=2e-6)
+
+
+@needs_tint
+def test_tint_takes_the_kernels() -> None:
+    sources = [m for f in MODELS for m in sg.fused_forward_backward(N + 1, loss(f)).modules]
+    assert check_with_tint(sources) == [None] * len(sources)
 
 
 @pytest.mark.parametrize("model", [stencil, chosen, several, in_a_loop])
