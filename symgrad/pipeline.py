@@ -28,7 +28,7 @@ from symgrad.expr.derivatives.strips import (
 )
 from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.graph.region import has_regions, regions
+from symgrad.expr.graph.region import regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
 from symgrad.expr.laws.simplify import Level, simplify
@@ -100,16 +100,6 @@ class Built:
     wanted: tuple[Wanted, ...]
     computation: Computation
     seconds: dict[str, float] = field(compare=False)
-    written: Trace = field(compare=False)
-    """What the function did, before loops were found in it."""
-
-    @property
-    def first(self) -> tuple[Graph, tuple[int, ...]] | None:
-        """The first result before loops were found, if they were, and it is of the function."""
-        ids, traced = self.wanted[0].nodes, self.traced
-        if ids != traced.outputs[: len(ids)] or not has_regions(traced.graph):
-            return None
-        return self.written.graph, self.written.outputs[: len(ids)]
 
     @property
     def derived(self) -> Derived:
@@ -160,15 +150,14 @@ def build(
     require_options(options)
     clock, wanted = Clock(), None
     with paused_gc():
-        traced = written = clock.time("trace", lambda: trace(f, n, names, options.keeping))
+        traced = clock.time("trace", lambda: trace(f, n, names, options.keeping))
         key = traced.key
         if key is None:  # what derivatives of the user's own compute is in their results
             traced = _rolled(traced, options, clock)
             wanted = _differentiated(traced, derivation, options, clock)
             key = traced.content(wanted)
         make = partial(_derived, traced, wanted, derivation, options, clock)
-        built = _kept.get((key, derivation, options), make, weight(traced.graph))
-        return replace(built, written=written)
+        return _kept.get((key, derivation, options), make, weight(traced.graph))
 
 
 def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
@@ -195,7 +184,7 @@ def _derived(
     traced.graph.release()
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
-    return Built(traced, wanted, computation, clock.seconds, traced)
+    return Built(traced, wanted, computation, clock.seconds)
 
 
 class Shaders:

@@ -276,6 +276,7 @@ class Rows:
         columns = [*self.x, self.y] + ([] if self.scale is None else [1.0 / self.scale])
         problem = Problem(residual, self.n, shared=len(columns), by=Accumulation(self.mode))
         options = Options("residuals", "accurate", "float64", True, False)
+        problem = problem.rolled(options.rounding)
         rows = np.ascontiguousarray(np.stack(columns, axis=1))
         return Sums(reduction(problem, "squares", options), "accurate", "float64"), rows
 

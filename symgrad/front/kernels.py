@@ -13,7 +13,6 @@ from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Tree
 from symgrad.expr.meaning.show import formula
 from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
@@ -257,11 +256,6 @@ class Kernel(Running):
         return parts[0] if self._single else parts
 
     @property
-    def written(self) -> tuple[Expr, ...]:
-        """The numbers of the first result, as the function has written its loops."""
-        return self._expressions.first()
-
-    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the variables."""
         return tuple(self._computation.graph.names)
@@ -320,7 +314,7 @@ def assemble(
     """The kernel of what the pipeline built."""
     # others share the trace, and who asks for its expressions builds on it
     graph, groups = built.traced.copied().graph, tuple(w.nodes for w in built.wanted)
-    expressions = Expressions(graph, groups, built.first)
+    expressions = Expressions(graph, groups)
     return Kernel(
         Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
         inputs, expressions, targets.choose(device), built.seconds, single, built.derived,

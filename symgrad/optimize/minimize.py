@@ -143,6 +143,7 @@ def minimize_from(
     problem, box = _problem(loss, tree, data, reduce, mode), bounds_of(bounds, tree)
     begin = starts_of(starts, tree, data, box, dtype, convert)
     options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
+    problem = problem.rolled(options.rounding)
     watched = bool(every) or callback is not None
     blind = not (watched or needs_loss(method, stop))
     by_gpu = not backend.on_host and runner is None

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.handles.array import array
 from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracing.replay import replay
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method
 from symgrad.optimize.minimize import minimize_from
@@ -44,16 +43,15 @@ def minimize_kernel(
 
 def retraced(kernel: Any) -> Callable[[Any], Any]:
     """The first result of a kernel as a function, of its variables, that can be traced again."""
-    found, roots = kernel.expr, kernel.written
+    found = kernel.expr
     first = found if len(kernel.outputs) == 1 else found[0]
-    graph = roots[0].graph
+    roots = [first] if isinstance(first, Expr) else [*first]
+    ids = [r.id for r in roots]
 
-    def replay(x: Any, *rows: Any) -> Any:
+    def again(x: Any, *rows: Any) -> Any:
         v = [e for part in (*kernel.tree.parts(x, "x"), *rows) for e in np.ravel(array(part))]
-        copy = Copy(v[0].graph, {i: v[graph.nodes[i][1]].id for i in inputs_of(graph)})
-        rebuild(graph, reachable(graph, [r.id for r in roots]), copy)
-        values = [Expr(copy.graph, copy.ids[r.id]) for r in roots]
+        values = replay(roots[0].graph, ids, v)
         return values[0] if isinstance(first, Expr) else values
 
-    replay.__name__ = kernel.name
-    return replay
+    again.__name__ = kernel.name
+    return again

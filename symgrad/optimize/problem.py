@@ -14,7 +14,9 @@ from symgrad.cache import Once
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
-from symgrad.expr.tracing.trace import trace
+from symgrad.expr.tracing.replay import replay
+from symgrad.expr.tracing.roll import rolled
+from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
 from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
@@ -63,23 +65,47 @@ class Problem:
         return self.by.made[-1] if self.by.made else None
 
     @cached_property
-    def key(self) -> Hashable:
-        """What is computed, by a trace of f alone; None where that does not tell, or is long."""
-        f = self.f
+    def _traced(self) -> tuple[Trace, bool] | None:
+        """A trace of f alone, and whether its results are parts of `Weighted`; None if f raises."""
+        f, weighted = self.f, False
 
         def loss(v: Any) -> Any:
+            nonlocal weighted
             found = f(v[: self.n], v[self.n :]) if self.columns else f(v)
+            weighted = isinstance(found, Weighted)
             return found.parts if isinstance(found, Weighted) else found
 
         try:
             with watch.stage("trace"):
-                traced = trace(loss, self.n + self.columns)
+                return trace(loss, self.n + self.columns), weighted
         except Exception:  # whatever f raises, it raises again where more is known
             return None
-        key = traced.key if len(traced.graph) <= LARGEST_CACHED else None
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What is computed, by a trace of f alone; None where that does not tell, or is long."""
+        if self._traced is None or len(self._traced[0].graph) > LARGEST_CACHED:
+            return None
+        key = self._traced[0].key
         return (
             None if key is None else (key, self.n, self.shared, self.own, self.weight, self.by.mode)
         )
+
+    def rolled(self, rounding: float) -> Problem:
+        """The same with loops in place of what Python's loops in f wrote out turn by turn."""
+        if self._traced is None:
+            return self
+        traced, weighted = self._traced
+        made = rolled(traced, rounding)
+        if made is traced:
+            return self
+
+        def f(x: Any, *rows: Any) -> Any:
+            values = [value for part in (x, *rows) for value in part]
+            found = made.structure.seen(array(replay(made.graph, made.outputs, values)))
+            return Weighted(**found) if weighted else found
+
+        return replace(self, f=f)
 
 
 def needs_loss(method: Method, stop: Tolerances) -> bool:

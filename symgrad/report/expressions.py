@@ -20,8 +20,6 @@ class Expressions:
 
     graph: Graph
     groups: tuple[tuple[int, ...], ...]
-    written: tuple[Graph, tuple[int, ...]] | None = None
-    """The first group as the function wrote it: with no loops that were found in it."""
 
     @property
     def nodes(self) -> list[int]:
@@ -31,11 +29,6 @@ class Expressions:
     def in_groups(self) -> tuple[tuple[Expr, ...], ...]:
         """The expressions themselves."""
         return tuple(tuple(Expr(self.graph, i) for i in ids) for ids in self.groups)
-
-    def first(self) -> tuple[Expr, ...]:
-        """The first group as the function wrote it, if that is known."""
-        graph, ids = self.written or (self.graph, self.groups[0])
-        return tuple(Expr(graph, i) for i in ids)
 
     def without_code(self) -> Expressions:
         """The same without what only differentiation needs, such as a user's own functions."""

@@ -21,6 +21,7 @@ from symgrad.expr.graph.region import require_straight
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
+from symgrad.expr.tracing.roll import rolled_row
 from symgrad.expr.tracing.trace import require_slope
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
@@ -207,8 +208,10 @@ def trace_request(request: Request) -> RowTrace:
     """The trace of the function of a row."""
     n, columns = request.n, request.columns
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
-    made.graph.keeping = request.options.keeping
-    weight = weight_column(request)
+    options, weight = request.options, weight_column(request)
+    if options.roll and not made.gathers:
+        made = rolled_row(made, options.rounding)
+    made.graph.keeping = options.keeping
     if any(g.column == weight for g in made.gathers):
         raise InputError(
             f"weights={request.weights!r} is a column of indices: give weights one of their own"

@@ -302,8 +302,10 @@ def test_what_has_no_turns_is_left_alone() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_kernels_roll_unless_they_are_told_not_to(device: str) -> None:
-    options: dict[str, Any] = {"device": device, "names": ["a", "b", "x", "y"]}
-    kernel = sg.fused_forward_backward(4, runge_kutta, **options)
+    names = ["a", "b", "x", "y"]
+    kernel = sg.fused_forward_backward(
+        4, runge_kutta, names=names, device=device, checkpoint="keep"
+    )
     plain = sg.fused_forward(4, runge_kutta, device="cpu", roll=False)
     assert len(kernel.wgsl.splitlines()) < 150 and "k < 300u" in kernel.wgsl
     assert len(plain.wgsl.splitlines()) > 2000

@@ -242,6 +242,7 @@ def trace_row(
 ) -> RowTrace:
     """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
     graph = Graph()
+    graph.repeats = []
     columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)

@@ -22,6 +22,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.graph.region import close
 from symgrad.expr.graph.within import in_regions
+from symgrad.expr.tracing.gather import RowTrace
 from symgrad.expr.tracing.repeats import Ints, events_of, stretches
 from symgrad.expr.tracing.rolled_loop import Use, inputs_in_a_row, rolled_loop
 from symgrad.expr.tracing.trace import Trace
@@ -46,6 +47,18 @@ def rolled(traced: Trace, rounding: float) -> Trace:
     if graph is traced.graph:
         return traced
     return replace(traced, graph=graph, inputs=tuple(inputs_of(graph)), outputs=tuple(roots))
+
+
+def rolled_row(made: RowTrace, rounding: float) -> RowTrace:
+    """The same of a loss of one row."""
+    graph, roots = _rolled(rounding, made.graph, made.outputs)
+    if graph is made.graph:
+        return made
+    new = dict(zip(inputs_of(made.graph), inputs_of(graph), strict=True))
+    return replace(
+        made, graph=graph, outputs=tuple(roots), columns=tuple(new[i] for i in made.columns),
+        parameters={place: new[i] for place, i in made.parameters.items()},
+    )  # fmt: skip
 
 
 def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
