@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,10 @@ class Adding:
     value: Callable[[Buffer, int], int]
 
 
+NOTHING: Final = Adding({}, lambda _, value: value)
+"""No array is added to."""
+
+
 def inline(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
     given: Callable[[int], Value] | None = None, in_turn: bool = False,
@@ -61,6 +65,19 @@ def inline(
     return numbers(written(kernel, graph, roots, known, given, in_turn, adding))
 
 
+def inlined(
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
+    given: Callable[[int], Value] | None = None,
+) -> Iterator[int]:  # fmt: skip
+    """As `inline` in turn: what is done with one root can stand before what is for the next."""
+    place, context = kernel.graph.place, _Context(kernel, NOTHING)
+    lowering = _Lowering(context, graph, dict(known), set(known), given)
+    for found in lowering.in_turn(roots):
+        kernel.graph.place = place
+        yield from numbers([found])
+    kernel.graph.place = place
+
+
 def written(
     kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
     given: Callable[[int], Value] | None = None, in_turn: bool = False,
@@ -68,10 +85,10 @@ def written(
 ) -> list[Value]:  # fmt: skip
     """As `inline`, of roots that may be arrays too, which are in buffers then."""
     place = kernel.graph.place
-    adding = adding or Adding({}, lambda _, value: value)
+    adding = adding or NOTHING
     env = {**known, **adding.arrays}
     lowering = _Lowering(_Context(kernel, adding), graph, env, set(known), given)
-    found = lowering.in_turn(roots) if in_turn else lowering.roots(roots)
+    found = list(lowering.in_turn(roots)) if in_turn else lowering.roots(roots)
     kernel.graph.place = place
     return found
 
@@ -147,11 +164,13 @@ class _Lowering:
                 env[i] = kernel.add(node[0], *[env[a] for a in node[1:]])
         return [env[r] for r in roots]
 
-    def in_turn(self, roots: Sequence[int]) -> list[Value]:
+    def in_turn(self, roots: Sequence[int]) -> Iterator[Value]:
         """The same, root by root: but together where one might write to what another reads."""
         if any(op.result in ARRAYS for op in heads(self.graph)):
-            return self.roots(roots)
-        return [found for r in roots for found in self.roots([r])]
+            yield from self.roots(roots)
+        else:
+            for r in roots:
+                yield from self.roots([r])
 
     @staticmethod
     def _any(_: int) -> bool:

@@ -128,8 +128,6 @@ class InGroups:
     wide: str = "ff"
     in_step: bool = False
     grid: bool = False
-    summing: Summing = field(default_factory=Summing)
-    sums: str = "f"
 
     @property
     def team(self) -> int:
@@ -163,24 +161,6 @@ class InGroups:
         exponent = k.add(ops.word_and, k.add(ops.float_bits, low), k.word(INFINITE))
         lost = k.add(ops.word_lt, exponent, k.word(INFINITE))
         return k.add(ops.where, lost, k.add(ops.add, high, low), high)
-
-    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
-        """Groups are not in step: see `SummingTarget`."""
-        raise AssertionError("invocations that do not run in step have sums of a group")
-
-    def stride(self, k: Kernel) -> int:
-        """As many as there are invocations: see `SummingTarget`."""
-        return k.add(ops.word_mul, k.groups, k.word(self.width))
-
-    def turns(self, k: Kernel) -> int:
-        """One more for some than for others: see `SummingTarget`."""
-        stride = self.stride(k)
-        last = k.add(ops.word_add, k.count, k.add(ops.word_sub, stride, k.word(1)))
-        return k.add(ops.word_div, k.add(ops.word_sub, last, k.cell), stride)
-
-    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
-        """There is a row for each turn: see `SummingTarget`."""
-        return new
 
     def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
         """Halves are added to halves in an array of the group: see `Target`."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
@@ -13,7 +12,6 @@ from symgrad.kernel.statements import (
     Load,
     ReadRow,
     Statement,
-    everything,
 )
 
 
@@ -23,42 +21,80 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
     With ``memory`` also those that are loaded from what invocations write to, at one index or not:
     compilers of WGSL take no such value for uniform.
     """
-    nodes, found = kernel.graph.nodes, {kernel.cell, kernel.local}
-    for item in kernel.main.items:
-        if not isinstance(item, int):
-            if isinstance(item, For | If | Load):
-                _spread(kernel, item, found, memory)
-            elif isinstance(item, ReadRow) and item.row in found:
-                found.update(item.results.values())
-            continue
-        node = nodes[item]
-        varies = node[1] in found or not found.isdisjoint(node[2:])
-        if varies and node[0] not in OVER_LANES:
-            found.add(item)
-    return frozenset(found)
+    flow = _Flow(kernel, memory)
+    flow.follow(kernel.main.items)
+    return frozenset(flow.found)
 
 
-def _spread(kernel: Kernel, statement: Statement, known: set[int], memory: bool) -> None:
-    """Add to those that are known what varies in a statement, and behind it."""
-    users: defaultdict[int, list[int]] = defaultdict(list)
-    nodes, found = kernel.graph.nodes, list[int]()
-    for item in everything([statement]):
-        if isinstance(item, int):
-            if nodes[item][0] not in OVER_LANES:
-                for a in nodes[item][1:]:
-                    users[a].append(item)
-            continue
-        alone = memory or (isinstance(item, Load) and item.buffer.space == "own")
-        if isinstance(item, Load) and not item.agreed and alone:
-            found.append(item.result)
-        for source, value in _flows(item):
-            users[source].append(value)
-    known.update(found)
-    found += [source for source in users if source in known]
-    while found:
-        new = [value for value in users[found.pop()] if value not in known]
-        known.update(new)
-        found += new
+class _Flow:
+    """What is found to vary, following the items of a kernel in their order."""
+
+    def __init__(self, kernel: Kernel, memory: bool) -> None:
+        self.nodes, self.memory = kernel.graph.nodes, memory
+        self.found = {kernel.cell, kernel.local}
+
+    def follow(self, items: Iterable[int | Statement]) -> None:
+        """Find what varies of what some items make."""
+        nodes, found = self.nodes, self.found
+        for item in items:
+            if not isinstance(item, int):
+                self._statement(item)
+                continue
+            node = nodes[item]
+            varies = node[1] in found or not found.isdisjoint(node[2:])
+            if varies and node[0] not in OVER_LANES:
+                found.add(item)
+
+    def _statement(self, item: Statement) -> None:
+        match item:
+            case Load(result=result, buffer=buffer, index=index, agreed=False):
+                if self.memory or buffer.space == "own" or index in self.found:
+                    self.found.add(result)
+            case ReadRow(row=row, results=columns):
+                if row in self.found:
+                    self.found.update(columns.values())
+            case If():
+                self._if(item)
+            case For():
+                self._for(item)
+            case _:
+                pass
+
+    def _if(self, item: If) -> None:
+        for side in item.sides:
+            self.follow(side.items)
+        for result, *values in zip(item.results, *item.yields, strict=False):
+            if not self.found.isdisjoint((item.condition, *values)):
+                self.found.add(result)
+
+    def _for(self, loop: For) -> None:
+        """Follow the turns, until what is carried from one to the next varies no more than before.
+
+        Where one invocation turns more often than another, what a carry is differs too.
+        """
+        found, new = self.found, {loop.k} if loop.lo in self.found else set[int]()
+        while True:
+            new.update(self._carried(loop))
+            found |= new
+            self.follow(loop.scope.items)
+            new = set(self._carried(loop))
+            if new <= found:
+                break
+        pairs = zip(loop.params, loop.results, strict=False)
+        found.update(result for param, result in pairs if param in found)
+        if self._ends(loop):
+            found.add(loop.count)
+
+    def _ends(self, loop: For) -> bool:
+        """Whether some invocations turn more often than others."""
+        return not self.found.isdisjoint((loop.lo, loop.hi, loop.test))
+
+    def _carried(self, loop: For) -> Iterator[int]:
+        """The carries that vary."""
+        ends = self._ends(loop)
+        for param, init, following in zip(loop.params, loop.inits, loop.yields, strict=False):
+            if ends or init in self.found or following in self.found:
+                yield param
 
 
 def diverges(statement: For | If, varying: frozenset[int]) -> bool:
@@ -66,31 +102,3 @@ def diverges(statement: For | If, varying: frozenset[int]) -> bool:
     if isinstance(statement, If):
         return statement.condition in varying
     return not varying.isdisjoint((statement.lo, statement.hi, statement.test))
-
-
-def _flows(item: Statement) -> Iterator[tuple[int, int]]:
-    """Pairs of values, of which the second may vary if the first does."""
-    match item:
-        case Load(result=result, index=index, agreed=False):
-            yield index, result
-        case ReadRow(row=row, results=columns):
-            yield from ((row, result) for result in columns.values())
-        case If(condition=condition, yields=yields, results=results):
-            for result, *values in zip(results, *yields, strict=False):
-                yield from ((value, result) for value in (condition, *values))
-        case For():
-            yield from _flows_of_loop(item)
-        case _:
-            pass
-
-
-def _flows_of_loop(loop: For) -> Iterator[tuple[int, int]]:
-    """Where one invocation turns more often than another, what a carry is differs too."""
-    yield loop.lo, loop.k
-    yield loop.lo, loop.count
-    ends = [loop.lo, loop.hi, *([] if loop.test is None else [loop.test])]
-    yield from ((end, loop.count) for end in ends)
-    carries = zip(loop.params, loop.inits, loop.yields, loop.results, strict=False)
-    for param, init, following, result in carries:
-        yield from ((value, param) for value in (init, following, *ends))
-        yield param, result

@@ -17,7 +17,6 @@ from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.graph.region import require_straight
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
@@ -278,8 +277,6 @@ def _reduction(
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
-    if made.gathers:
-        require_straight(graph, roots, f"{options.name}, a sum over rows that look lines up")
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
     every = inputs_of(made, made.parameters, ())
     new = {old: ids[made.graph.nodes[old][1]] for old in every}

@@ -18,9 +18,10 @@ from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.lookup import STEP, Place
+from symgrad.kernel.slopes import Quad, indices_of, quads
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.encoding import Step
-from symgrad.wgsl.lookup import GROUP, READ, RUN, Quad, indices_of, quads, tiles_of
+from symgrad.wgsl.lookup import GROUP, READ, RUN, tiles_of
 from symgrad.wgsl.memory import Storage
 
 ENOUGH: Final = 4096
@@ -256,15 +257,15 @@ class Lookups:
         self._gpu.write(self._tables.buffer, 0, words)
         return moved
 
-    def arrays(self, block: int) -> list[Range]:
-        """What the kernel of a block's rows binds for lookups."""
+    def read(self, block: int) -> list[Range]:
+        """The indices and the tables, which the kernel of a block's rows reads."""
         assert self._tables is not None, "no tables have been loaded"
         indices = self._indices[block]
-        return [
-            (indices.buffer, 0, indices.nbytes),
-            (self._tables.buffer, 0, self._tables.nbytes),
-            (self._slopes.buffer, 0, self._width * self._rows[block]),
-        ]
+        return [(indices.buffer, 0, indices.nbytes), (self._tables.buffer, 0, self._tables.nbytes)]
+
+    def slopes(self, block: int) -> Range:
+        """Where that kernel writes slopes."""
+        return self._slopes.buffer, 0, self._width * self._rows[block]
 
     def steps(self, block: int, results: Storage) -> Iterator[Step]:
         """The dispatches after those of a block's rows."""

@@ -27,7 +27,7 @@ from symgrad.wgsl.header import header
 from symgrad.wgsl.names import identifier, is_reserved
 from symgrad.wgsl.own import Own
 from symgrad.wgsl.pieces import PieceBody, place_of
-from symgrad.wgsl.statements import OURS, Body
+from symgrad.wgsl.statements import OURS, STAGED, Body
 
 STAGED_TURNS: Final = 64
 """Turns of all loops up to which results go through a tile: what turns more often takes so long
@@ -131,7 +131,8 @@ _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
 def _names_of_buffers(kernels: Sequence[Kernel]) -> dict[Buffer, str]:
     """Names that WGSL takes, and that no value has, for the buffers that some kernels share."""
     values = {name for k in kernels for name in k.names.values()}
-    taken = {identifier(name, is_reserved) for name in values} | OURS
+    shared = any(b.space == "group" for b in kernels[0].buffers)
+    taken = {identifier(name, is_reserved) for name in values} | (OURS if shared else STAGED)
     found: dict[Buffer, str] = {}
     for b in kernels[0].buffers:
         name = identifier(b.name, is_reserved)

@@ -1,192 +1,173 @@
 """Reduction -> WGSL: sums over rows, of which every workgroup writes a partial one.
 
-An invocation adds up every stride-th load of the table in private variables; workgroup memory
-takes the sums of all invocations and adds them; the host adds the partial sums of the workgroups in
-float64. Nothing is atomic: the same rows give the same bits. (Subgroup sums would need another
-source for each front end and save nothing: with this tree four Gaussians over 16 million rows take
-47 us on an H200, at 70 % of a copy's bandwidth.)
-
-Rounding errors stay those of short sums: there are so many workgroups that an invocation has at
-most `reduce_tile.ROWS` rows. Where there are few results it adds them in blocks of `BLOCK`, and
-the sums of the blocks after that; where there are many, one by one, and fewer of them. What depends
-on the parameters alone is computed before the loop. Many results are products of few factors where
-that pays, see `reduce_products`; others are cut into tiles, of a module each, that read the same
-rows. What a row adds to lines of tables, its slopes, is written as it is:
-see `lookup`.
+The host adds the partial sums of the workgroups in float64. Many results are products of few
+factors where that pays, see `group_products`; others are cut into tiles, of a module each, that
+read the same rows. (Subgroup sums would need another source for each front end and save nothing:
+with this tree four Gaussians over 16 million rows take 47 us on an H200, at 70 % of a copy's
+bandwidth.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
 
 from symgrad.expr.graph.node import Op
+from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.group_products import Products, group_products, in_products
+from symgrad.kernel.programs.group_rows import group_rows
+from symgrad.kernel.row_tile import BLOCK, TILE, Tile, cut, tiles
+from symgrad.kernel.split import TURNS
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.names import printable
-from symgrad.wgsl.reduce_module import WORKGROUP, Module, Summation
-from symgrad.wgsl.reduce_products import ProductsModule, in_products
-from symgrad.wgsl.reduce_stages import Each
-from symgrad.wgsl.reduce_tile import BLOCK, TILE, Tile, cut, tiles
-from symgrad.wgsl.row_program import row_program
-from symgrad.wgsl.vectors import COMPONENTS
+from symgrad.wgsl.printer import Printed, print_kernel
 
-SHARED: Final = 16
-"""Results whose sums fit in workgroup memory together: 16 of 256 floats are 16,384 bytes."""
+WORKGROUP: Final = 256
+"""Invocations of a workgroup, unless something else is better."""
+
+LONG: Final = 64
+"""Those of a workgroup whose rows turn in loops: so long that few of them keep a GPU busy."""
+
+
+@dataclass(frozen=True)
+class Summation:
+    """A module that sums some of the results; entry point "main", workgroups of ``width``.
+
+    Bindings: 0 is the uniform block, whose count is that of the rows; then come ``readable`` ones:
+    the rows and the parameters, padded to 16 bytes, and the indices and tables that rows look up,
+    if any. The next takes ``head`` numbers, the factors of the results and then the values of those
+    that no row changes, and after them, for each of the others, the partial sums of all workgroups.
+    Slopes and scratch memory follow, if there are any.
+    """
+
+    source: str
+    results: range
+    """The numbers of its results."""
+    summed: tuple[int, ...]
+    """Those of them that depend on the rows."""
+    most: int
+    """Rows that an invocation may add up."""
+    width: int
+    """Invocations of a workgroup."""
+    readable: int
+    """How many of its bindings are only read."""
+    cells: tuple[int, ...] = ()
+    """For each sum its number among those that are written, if these are others as well."""
+    slopes: range = range(0)
+    """The numbers of the quads of slopes that it writes for every row."""
+    slots: int = 0
+    """Numbers of each invocation in scratch memory, the last binding."""
+    turns: int = 0
+    """How often an invocation turns in the loops of rows, at most."""
+
+    @cached_property
+    def fixed(self) -> tuple[int, ...]:
+        """The results that no row changes."""
+        return tuple(k for k in self.results if k not in self.summed)
+
+    @cached_property
+    def head(self) -> int:
+        """Numbers before the partial sums."""
+        return len(self.results) + len(self.fixed)
+
+    @cached_property
+    def columns(self) -> int:
+        """Sums that are written, in whole sixteens if there are others among them."""
+        return max(self.cells) // 16 * 16 + 16 if self.cells else len(self.summed)
+
+    @cached_property
+    def wanted(self) -> Any:
+        """Where the sums are among those that are written."""
+        return np.array(self.cells) if self.cells else slice(None)
+
+    def scratch(self, groups: int) -> int:
+        """Bytes of scratch memory that this many workgroups need."""
+        return 4 * self.slots * self.width * groups
+
+    def size(self, groups: int) -> int:
+        """Numbers that this many workgroups write."""
+        return self.head + groups * self.columns
 
 
 def emit_reduction(
     reduction: Reduction, functions: Mapping[Op, Function], style: Style | None = None
 ) -> tuple[Summation, ...]:
     """The modules of a reduction; together they sum all results."""
-    style = style or Style()
+    emit = _Emit(functions, style or Style())
     if reduction.is_structured:
-        return tuple(row_program(tile, functions, style) for tile in cut(reduction, min(TILE)))
+        return tuple(emit.long(tile) for tile in cut(reduction, min(TILE)))
     plain = tiles(reduction)
     if len(plain) > 1 and (products := in_products(reduction)):
-        return tuple(ProductsModule(p, functions, style).made() for p in products)
-    return tuple(_Sums(tile, functions, style).made() for tile in plain)
+        return tuple(map(emit.products, products))
+    return tuple(emit.sums(tile) for tile in plain)
 
 
-class _Sums(Module):
-    """The module of a tile whose sums each invocation has for itself."""
+@dataclass(frozen=True)
+class _Emit:
+    """What makes modules, of one choice of mathematics."""
 
-    def __init__(self, tile: Tile, functions: Mapping[Op, Function], style: Style) -> None:
-        super().__init__(tile, functions, style)
-        self.each = Each(self.once, self.calls, style)
+    functions: Mapping[Op, Function]
+    style: Style
 
-    @property
-    def used(self) -> set[Op]:
-        """The operations at a row."""
-        return self.each.used
+    def sums(self, tile: Tile) -> Summation:
+        """The module of a tile whose sums each invocation has for itself."""
+        kernel = group_rows(tile, WORKGROUP, tile.most)
+        return self._made(tile, kernel, self._printed(tile, kernel), tile.most)
 
-    @property
-    def memory(self) -> str:
-        """What is in workgroup memory: as many sums of all invocations as it takes."""
-        return f"array<f32, {min(SHARED, len(self.tile.summed)) * WORKGROUP}>"
+    def long(self, tile: Tile) -> Summation:
+        """The same of rows that turn in loops.
 
-    def rows(self) -> Iterator[str]:
-        """The sums, the function that adds to them, and the one that adds them up."""
-        yield from self._sums()
-        yield from self.each.body()
-        yield from self._add_tile() if self.tile.summed else ()
+        An invocation has no more rows than leave its loops below the turns after which drivers end
+        them, if one row does.
+        """
+        most = tile.most
+        kernel = group_rows(tile, LONG, most)
+        printed = self._printed(tile, kernel)
+        if printed.turns > TURNS:
+            most = max(1, most * TURNS // printed.turns // BLOCK * BLOCK)
+            kernel = group_rows(tile, LONG, most)
+            printed = self._printed(tile, kernel)
+        return self._made(tile, kernel, printed, most)
 
-    def work(self) -> Iterator[str]:
-        """The invocation's rows, and then the sums of the workgroup."""
-        yield from self._loops()
-        yield from self._tiles()
+    def products(self, products: Products) -> Summation:
+        """The module of a tile whose results are products of factors in workgroup memory."""
+        tile, kernel = products.tile, group_products(products)
+        return self._made(tile, kernel, self._printed(tile, kernel), tile.most, products.cells)
 
-    def _sums(self) -> Iterator[str]:
-        """The variables in which an invocation adds up rows, and blocks of them."""
-        tile = self.tile
-        if tile.summed:
-            blocks = f"blocks of {BLOCK} rows, and of these" if tile.two_levels else "its rows"
-            yield f"// the sums of an invocation: of {blocks}"
-        for c, k in enumerate(tile.summed):
-            line = f"var<private> sum{c}: f32;"
-            if tile.two_levels:
-                line += f" var<private> total{c}: f32;"
-            yield f"{line}  // {printable(self.labels[k])}"
-        if tile.summed:
-            yield ""
+    def _printed(self, tile: Tile, kernel: Kernel) -> Printed:
+        return print_kernel(kernel, self.functions, self.style, [*_header(tile, self.style)])
 
-    def _loops(self) -> Iterator[str]:
-        """The invocation's rows."""
-        tile = self.tile
-        yield "  // every stride-th load of the table"
-        yield f"  let stride = groups.x * {WORKGROUP}u;"
-        up = f"(params.count + {tile.rows - 1}u) / {tile.rows}u"
-        yield f"  let loads = {up if tile.rows > 1 else 'params.count'};"
-        start = f"group.x * {WORKGROUP}u + local"
-        if not tile.two_levels:
-            yield f"  for (var at = {start}; at < loads; at += stride) {{"
-            yield from self._add("    ")
-            yield "  }"
-            return
-        step = f"{BLOCK // tile.rows}u * stride"
-        yield f"  for (var first = {start}; first < loads; first += {step}) {{"
-        loop = [
-            f"    let end = min(first + {step}, loads);",
-            "    for (var at = first; at < end; at += stride) {",
-            *self._add("      "),
-            "    }",
-        ]
-        yield from self._unless_whole(loop) if tile.flat else loop
-        for c in range(len(tile.summed)):
-            yield f"    total{c} += sum{c}; sum{c} = 0.0f;"
-        yield "  }"
+    def _made(
+        self, tile: Tile, kernel: Kernel, printed: Printed, most: int, cells: tuple[int, ...] = ()
+    ) -> Summation:
+        (source,) = printed.modules
+        readable = sum(b.space == "read" for b in kernel.buffers)
+        return Summation(
+            source, tile.results, tuple(tile.summed), most, kernel.target.width, readable, cells,
+            tile.slopes, printed.slots, printed.turns,
+        )  # fmt: skip
 
-    def _unless_whole(self, loop: Iterable[str]) -> Iterator[str]:
-        """A block's rows without the loop, where the end does not cut them short."""
-        tile = self.tile
-        loads = range(BLOCK // tile.rows)
-        places = [f"first{f' + {k}u * stride' * bool(k)}" for k in loads]
-        whole = "loads" if tile.rows == 1 else f"params.count / {tile.rows}u"
-        yield f"    if ({places[-1]} < {whole}) {{  // all loads come before the work"
-        if tile.rows == 1:
-            yield from (f"      add_row({place});" for place in places)
-        else:
-            yield from (f"      let load{k} = rows[{place}];" for k, place in enumerate(places))
-            for k in loads:
-                yield from (f"      {self._call(f'load{k}', r)}" for r in range(tile.rows))
-        yield "    } else {"
-        yield from (f"  {line}" for line in loop)
-        yield "    }"
 
-    def _add(self, indent: str) -> Iterator[str]:
-        """The rows of one load; those past the end are not computed."""
-        tile = self.tile
-        if tile.rows == 1:
-            yield f"{indent}add_row(at);"
-            return
-        yield f"{indent}let loaded = rows[at];"
-        for r in range(tile.rows):
-            call = self._call("loaded", r)
-            inside = f"{tile.rows}u * at + {r}u < params.count"
-            yield f"{indent}if ({inside}) {{ {call} }}" if r else indent + call
-
-    def _call(self, load: str, row: int) -> str:
-        """The statement that adds a row of a load."""
-        k = self.tile.whole.columns
-        parts = (f"{load}.{COMPONENTS[row * k + c]}" for c in range(k))
-        return f"add_row({', '.join(parts)});"
-
-    def _tiles(self) -> Iterator[str]:
-        """The sums of the workgroup, as many together as its memory takes."""
-        tile = self.tile
-        kind = "total" if tile.two_levels else "sum"
-        head, count = len(tile.results) * 2 - len(tile.summed), len(tile.summed)
-        for start in range(0, count, SHARED):
-            few = range(start, min(start + SHARED, count))
-            if start:
-                yield "  workgroupBarrier();"
-            for k, c in enumerate(few):
-                yield f"  tile[{f'{WORKGROUP * k}u + ' * bool(k)}local] = {kind}{c};"
-            to = f"{head}u + {f'{start}u * groups.x + ' * bool(start)}group.x"
-            yield f"  add_tile({len(few)}u, {to}, groups.x, local);"
-
-    def _add_tile(self) -> Iterator[str]:
-        """A tree of two levels, each of 16 branches, which are added in fours."""
-        yield "// writes the sums of rows of the tile, of 256 numbers each, step apart"
-        yield "fn add_tile(count: u32, to: u32, step: u32, local: u32) {"
-        yield "  workgroupBarrier();"
-        yield "  var part = 0.0f;"
-        yield "  if (local < 16u * count) {"
-        yield f"    let at = local / 16u * {WORKGROUP}u + local % 16u;"
-        yield "    for (var k = at; k < at + 256u; k += 64u) {"
-        yield "      part += (tile[k] + tile[k + 16u]) + (tile[k + 32u] + tile[k + 48u]);"
-        yield "    }"
-        yield "  }"
-        yield "  workgroupBarrier();"
-        yield "  if (local < 16u * count) { tile[local] = part; }"
-        yield "  workgroupBarrier();"
-        yield "  if (local < count) {"
-        yield "    part = 0.0f;"
-        yield "    for (var k = 16u * local; k < 16u * local + 16u; k += 4u) {"
-        yield "      part += (tile[k] + tile[k + 1u]) + (tile[k + 2u] + tile[k + 3u]);"
-        yield "    }"
-        yield "    partials[to + local * step] = part;"
-        yield "  }"
-        yield "}"
-        yield ""
+def _header(tile: Tile, style: Style) -> Iterator[str]:
+    """What the kernel computes, for its reader."""
+    r, k, labels = tile.whole, tile.whole.columns, tile.labels
+    sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)
+    yield f"// {printable(style.title or r.name)}"
+    yield f"// in: {r.parameters:,} parameters, rows (N, {k}); out: sums over rows of {sums}"
+    if r.lookups:
+        looked = ", ".join(f"{t.width} by index {t.index}" for t in r.lookups)
+        names = ", ".join(o.name for o in r.outputs[len(r.summed) :])
+        yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
+    yield (
+        f"// {len(tile.split.each):,} operations and {4 * k:,} bytes a row, "
+        f"{len(tile.split.once):,} operations once; float32, C order; math: {style.math}"
+    )
+    if len(tile.cut) < len(labels):
+        first, last = labels[tile.cut[0]], labels[tile.cut[-1]]
+        yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"

@@ -24,19 +24,19 @@ from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.lookup import Place
+from symgrad.kernel.row_tile import BLOCK
+from symgrad.kernel.slopes import indices_of, quads
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.array import DeviceArray
 from symgrad.wgsl.device import Gpu, Range
 from symgrad.wgsl.dispatch import HOST_BYTES, require_turns
 from symgrad.wgsl.emit import Style
 from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.lookup import ARRAYS, READ, indices_of, quads, runs_module
+from symgrad.wgsl.lookup import READ, runs_module
 from symgrad.wgsl.lookup_dispatch import Lookups, in_order, table_words
 from symgrad.wgsl.memory import in_pieces
-from symgrad.wgsl.reduce import emit_reduction
-from symgrad.wgsl.reduce_module import WORKGROUP, Summation
+from symgrad.wgsl.reduce import WORKGROUP, Summation, emit_reduction
 from symgrad.wgsl.reduce_part import Part
-from symgrad.wgsl.reduce_tile import BLOCK
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""
@@ -50,8 +50,9 @@ BUSY = 512
 BUSY_SOFTWARE = 8
 """The same for a driver in software, for which a workgroup's tree costs as much as many rows."""
 
-WRITABLE = 2
-"""Bindings after the rows: the parameters and the partial sums."""
+ARRAYS = 3, 6
+"""Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
+lookups the indices, the tables and the slopes."""
 
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
@@ -101,7 +102,7 @@ class Sums:
 
     def _pipeline(self, module: Summation) -> Any:
         """A compiled module, which binds the rows and then as much as all do."""
-        writable = 1 + _writable(self.reduction) - module.readable + (module.slots > 0)
+        writable = _arrays(self.reduction) - module.readable + (module.slots > 0)
         return self.gpu.pipeline(module.source, writable, module.readable)
 
     def most_groups(self, module: Summation) -> int:
@@ -347,13 +348,11 @@ class BoundSums:
 
     def _bound(self, part: Part) -> Any:
         """The arrays of a part's dispatch."""
-        arrays = [
-            part.source,
-            (self._parameters.buffer, 0, self._parameter_bytes),
-            part.target(self._results),
-        ]
-        if self._lookups:
-            arrays += self._lookups.arrays(part.block)
+        looked, block = self._lookups, part.block
+        arrays = [part.source, (self._parameters.buffer, 0, self._parameter_bytes)]
+        arrays += looked.read(block) if looked else []
+        arrays.append(part.target(self._results))
+        arrays += [looked.slopes(block)] if looked else []
         if part.scratch:
             arrays.append((part.scratch.buffer, 0, part.scratch.buffer.size))
         return self.sums.gpu.bind(part.rows, arrays, part.module.readable)
@@ -367,14 +366,14 @@ def _padded(nbytes: int) -> int:
     return max(-(-nbytes // PADDING) * PADDING, PADDING)
 
 
-def _writable(reduction: Reduction) -> int:
-    """Bindings after the rows."""
-    return WRITABLE + (ARRAYS if reduction.lookups else 0)
+def _arrays(reduction: Reduction) -> int:
+    """Bindings besides the uniform block, and scratch memory."""
+    return ARRAYS[bool(reduction.lookups)]
 
 
 def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
     """The rows that one dispatch takes, or a DeviceError if it takes none."""
-    needed = _writable(reduction) + 1
+    needed = _arrays(reduction)
     if gpu.max_arrays < needed:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
     widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))

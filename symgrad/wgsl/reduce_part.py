@@ -14,7 +14,7 @@ from symgrad.wgsl.dispatch import ALIGNMENT
 from symgrad.wgsl.encoding import Step
 from symgrad.wgsl.fold import FOLD
 from symgrad.wgsl.memory import Storage
-from symgrad.wgsl.reduce_module import Summation
+from symgrad.wgsl.reduce import Summation
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,13 @@ OURS: Final = frozenset(
         "groups",
         "group_number",
         "local",
-        "first",
-        "rows",
-        "tile",
     }
 )
 """What every kernel may define."""
+
+
+STAGED: Final = OURS | {"first", "rows", "tile"}
+"""What one may define whose results go through a group's memory."""
 
 
 class Body(Writer):
@@ -75,7 +76,7 @@ class Body(Writer):
         self._unread = len(self.uses.columns)
         """How many numbers of rows are yet to be read."""
         self.stores = self._stores(staged)
-        self._taken = {*OURS, *own.names.values(), *self.stores.held}
+        self._taken = {*STAGED, *own.names.values(), *self.stores.held}
         self._names: dict[int, str] = {}
         """What values are called that nobody else has named."""
         self._numbered = 0
@@ -282,10 +283,14 @@ class Body(Writer):
         vector, component = self.vectors.of(buffer, index)
         if first == i:
             kind = "pair" if buffer.vector == 2 else "quad"
-            self._vectors[i] = self.named(i, f"{self.own.names[buffer]}_{kind}")
+            self._vectors[i] = self._free(f"{self.own.names[buffer]}_{kind}")
             text = self.own.place(buffer, self._vector_index(buffer, vector))
             yield self.line(f"let {self._vectors[i]} = {text};", i)
-        self.texts[i] = f"{self._vectors[first]}.{component}", PRIMARY
+        number = f"{self._vectors[first]}.{component}"
+        if i in self.kernel.names:
+            yield self.line(f"{self.declare(i)} = {number};", i)
+        else:
+            self.texts[i] = number, PRIMARY
 
     def _store(self, s: Store) -> str:
         value, index = self.text(s.value), self._index(s.buffer, s.index)

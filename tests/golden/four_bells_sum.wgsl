@@ -6,193 +6,546 @@ struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> rows: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> parameters: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> parameters: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> partials: array<f32>;
 var<workgroup> tile: array<f32, 3328>;
 
-// what the rows need of the parameters
-var<private> a0: f32;
-var<private> b0: f32;
-var<private> a1: f32;
-var<private> b1: f32;
-var<private> a2: f32;
-var<private> b2: f32;
-var<private> a3: f32;
-var<private> b3: f32;
-var<private> t15: f32;
-var<private> t22: f32;
-var<private> t30: f32;
-var<private> t38: f32;
-
-// the sums of an invocation: of blocks of 8 rows, and of these
-var<private> sum0: f32; var<private> total0: f32;  // loss
-var<private> sum1: f32; var<private> total1: f32;  // grad[0]
-var<private> sum2: f32; var<private> total2: f32;  // grad[1]
-var<private> sum3: f32; var<private> total3: f32;  // grad[2]
-var<private> sum4: f32; var<private> total4: f32;  // grad[3]
-var<private> sum5: f32; var<private> total5: f32;  // grad[4]
-var<private> sum6: f32; var<private> total6: f32;  // grad[5]
-var<private> sum7: f32; var<private> total7: f32;  // grad[6]
-var<private> sum8: f32; var<private> total8: f32;  // grad[7]
-var<private> sum9: f32; var<private> total9: f32;  // grad[8]
-var<private> sum10: f32; var<private> total10: f32;  // grad[9]
-var<private> sum11: f32; var<private> total11: f32;  // grad[10]
-var<private> sum12: f32; var<private> total12: f32;  // grad[11]
-
-// adds what a row contributes
-fn add_row(time: f32, count: f32) {
-  let t16 = (time - b0) * t15;                          // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
-  let t19 = exp(-(t16 * t16));
-  let t23 = (time - b1) * t22;
-  let t26 = exp(-(t23 * t23));
-  let t31 = (time - b2) * t30;
-  let t34 = exp(-(t31 * t31));
-  let t39 = (time - b3) * t38;
-  let t42 = exp(-(t39 * t39));
-  let t45 = a0 * t19 + a1 * t26 + a2 * t34 + a3 * t42 - count;  // return (model - r[1]) ** 2
-  let t46 = t45 * t45;
-  sum0 += t46;
-  let t77 = t42 * t45;
-  sum10 += t77;
-  let t78 = t39 * t77;
-  sum11 += t78;
-  let t80 = t39 * t78;
-  sum12 += t80;
-  let t81 = t34 * t45;
-  sum7 += t81;
-  let t82 = t31 * t81;
-  sum8 += t82;
-  let t84 = t31 * t82;
-  sum9 += t84;
-  let t85 = t26 * t45;
-  sum4 += t85;
-  let t86 = t23 * t85;
-  sum5 += t86;
-  let t88 = t23 * t86;
-  sum6 += t88;
-  let t89 = t19 * t45;
-  sum1 += t89;
-  let t90 = t16 * t89;
-  sum2 += t90;
-  let t92 = t16 * t90;
-  sum3 += t92;
-}
-
-// writes the sums of rows of the tile, of 256 numbers each, step apart
-fn add_tile(count: u32, to: u32, step: u32, local: u32) {
-  workgroupBarrier();
-  var part = 0.0f;
-  if (local < 16u * count) {
-    let at = local / 16u * 256u + local % 16u;
-    for (var k = at; k < at + 256u; k += 64u) {
-      part += (tile[k] + tile[k + 16u]) + (tile[k + 32u] + tile[k + 48u]);
-    }
-  }
-  workgroupBarrier();
-  if (local < 16u * count) { tile[local] = part; }
-  workgroupBarrier();
-  if (local < count) {
-    part = 0.0f;
-    for (var k = 16u * local; k < 16u * local + 16u; k += 4u) {
-      part += (tile[k] + tile[k + 1u]) + (tile[k + 2u] + tile[k + 3u]);
-    }
-    partials[to + local * step] = part;
-  }
-}
-
 @compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>,
-        @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) local: u32) {
-  let quad0 = parameters[0u];
-  a0 = quad0.x;
-  b0 = quad0.y;
-  a1 = quad0.w;
-  let quad1 = parameters[1u];
-  b1 = quad1.x;
-  a2 = quad1.z;
-  b2 = quad1.w;
-  let quad2 = parameters[2u];
-  a3 = quad2.y;
-  b3 = quad2.z;
-  let c0 = quad0.z;
-  t15 = 1.0f / c0;                                      // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
-  let c1 = quad1.y;
-  t22 = 1.0f / c1;
-  let c2 = quad2.x;
-  t30 = 1.0f / c2;
-  let c3 = quad2.w;
-  t38 = 1.0f / c3;
-  // every stride-th load of the table
-  let stride = groups.x * 256u;
-  let loads = (params.count + 1u) / 2u;
-  for (var first = group.x * 256u + local; first < loads; first += 4u * stride) {
-    if (first + 3u * stride < params.count / 2u) {  // all loads come before the work
-      let load0 = rows[first];
-      let load1 = rows[first + 1u * stride];
-      let load2 = rows[first + 2u * stride];
-      let load3 = rows[first + 3u * stride];
-      add_row(load0.x, load0.y);
-      add_row(load0.z, load0.w);
-      add_row(load1.x, load1.y);
-      add_row(load1.z, load1.w);
-      add_row(load2.x, load2.y);
-      add_row(load2.z, load2.w);
-      add_row(load3.x, load3.y);
-      add_row(load3.z, load3.w);
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let cell = group.x * 256u + local;
+  let parameters_quad = parameters[0u];
+  let c0 = parameters_quad.z;
+  let t1 = 1.0f / c0;                                   // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+  let parameters_quad_2 = parameters[1u];
+  let c1 = parameters_quad_2.y;
+  let t2 = 1.0f / c1;
+  let parameters_quad_3 = parameters[2u];
+  let c2 = parameters_quad_3.x;
+  let t3 = 1.0f / c2;
+  let c3 = parameters_quad_3.w;
+  let t4 = 1.0f / c3;
+  let a0 = parameters_quad.x;
+  let b0 = parameters_quad.y;
+  let a1 = parameters_quad.w;
+  let b1 = parameters_quad_2.x;
+  let a2 = parameters_quad_2.z;
+  let b2 = parameters_quad_2.w;
+  let a3 = parameters_quad_3.y;
+  let b3 = parameters_quad_3.z;
+  let jump = groups.x * 256u;
+  let loads = ((params.count + 1u) / 2u + (jump - 1u) - cell) / jump;
+  let blocks = (loads + 3u) / 4u;
+  let end = params.count / 2u;
+  var total_loss = 0.0f;
+  var total_grad_0 = 0.0f;
+  var total_grad_1 = 0.0f;
+  var total_grad_2 = 0.0f;
+  var total_grad_3 = 0.0f;
+  var total_grad_4 = 0.0f;
+  var total_grad_5 = 0.0f;
+  var total_grad_6 = 0.0f;
+  var total_grad_7 = 0.0f;
+  var total_grad_8 = 0.0f;
+  var total_grad_9 = 0.0f;
+  var total_grad_10 = 0.0f;
+  var total_grad_11 = 0.0f;
+  for (var block = 0u; block < blocks; block += 1u) {
+    let last = min(loads, block * 4u + 4u);
+    let start = cell + jump * (block * 4u);
+    let load1 = jump + start;
+    let load2 = start + jump * 2u;
+    let load3 = start + jump * 3u;
+    var sum_loss: f32;
+    var sum_grad_0: f32;
+    var sum_grad_1: f32;
+    var sum_grad_2: f32;
+    var sum_grad_3: f32;
+    var sum_grad_4: f32;
+    var sum_grad_5: f32;
+    var sum_grad_6: f32;
+    var sum_grad_7: f32;
+    var sum_grad_8: f32;
+    var sum_grad_9: f32;
+    var sum_grad_10: f32;
+    var sum_grad_11: f32;
+    if (load3 < end) {
+      let rows_quad = rows[start];
+      let time = rows_quad.x;
+      let count = rows_quad.y;
+      let time_2 = rows_quad.z;
+      let count_2 = rows_quad.w;
+      let rows_quad_2 = rows[load1];
+      let time_3 = rows_quad_2.x;
+      let count_3 = rows_quad_2.y;
+      let time_4 = rows_quad_2.z;
+      let count_4 = rows_quad_2.w;
+      let rows_quad_3 = rows[load2];
+      let time_5 = rows_quad_3.x;
+      let count_5 = rows_quad_3.y;
+      let time_6 = rows_quad_3.z;
+      let count_6 = rows_quad_3.w;
+      let rows_quad_4 = rows[load3];
+      let time_7 = rows_quad_4.x;
+      let count_7 = rows_quad_4.y;
+      let time_8 = rows_quad_4.z;
+      let count_8 = rows_quad_4.w;
+      let t5 = t1 * (time - b0);
+      let t6 = exp(-(t5 * t5));
+      let t7 = t2 * (time - b1);
+      let t8 = exp(-(t7 * t7));
+      let t9 = t3 * (time - b2);
+      let t10 = exp(-(t9 * t9));
+      let t11 = t4 * (time - b3);
+      let t12 = exp(-(t11 * t11));
+      let t13 = a0 * t6 + a1 * t8 + a2 * t10 + a3 * t12 - count;  // return (model - r[1]) ** 2
+      let sum_loss_2 = 0.0f + t13 * t13;
+      let t14 = t12 * t13;
+      let sum_grad_9_2 = 0.0f + t14;
+      let t15 = t11 * t14;
+      let sum_grad_10_2 = 0.0f + t15;
+      let sum_grad_11_2 = 0.0f + t11 * t15;
+      let t16 = t10 * t13;
+      let sum_grad_6_2 = 0.0f + t16;
+      let t17 = t9 * t16;
+      let sum_grad_7_2 = 0.0f + t17;
+      let sum_grad_8_2 = 0.0f + t9 * t17;
+      let t18 = t8 * t13;
+      let sum_grad_3_2 = 0.0f + t18;
+      let t19 = t7 * t18;
+      let sum_grad_4_2 = 0.0f + t19;
+      let sum_grad_5_2 = 0.0f + t7 * t19;
+      let t20 = t6 * t13;
+      let sum_grad_0_2 = 0.0f + t20;
+      let t21 = t5 * t20;
+      let sum_grad_1_2 = 0.0f + t21;
+      let sum_grad_2_2 = 0.0f + t5 * t21;
+      let t22 = t1 * (time_2 - b0);                     // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t23 = exp(-(t22 * t22));
+      let t24 = t2 * (time_2 - b1);
+      let t25 = exp(-(t24 * t24));
+      let t26 = t3 * (time_2 - b2);
+      let t27 = exp(-(t26 * t26));
+      let t28 = t4 * (time_2 - b3);
+      let t29 = exp(-(t28 * t28));
+      let t30 = a0 * t23 + a1 * t25 + a2 * t27 + a3 * t29 - count_2;  // return (model - r[1]) ** 2
+      let sum_loss_3 = sum_loss_2 + t30 * t30;
+      let t31 = t29 * t30;
+      let sum_grad_9_3 = sum_grad_9_2 + t31;
+      let t32 = t28 * t31;
+      let sum_grad_10_3 = sum_grad_10_2 + t32;
+      let sum_grad_11_3 = sum_grad_11_2 + t28 * t32;
+      let t33 = t27 * t30;
+      let sum_grad_6_3 = sum_grad_6_2 + t33;
+      let t34 = t26 * t33;
+      let sum_grad_7_3 = sum_grad_7_2 + t34;
+      let sum_grad_8_3 = sum_grad_8_2 + t26 * t34;
+      let t35 = t25 * t30;
+      let sum_grad_3_3 = sum_grad_3_2 + t35;
+      let t36 = t24 * t35;
+      let sum_grad_4_3 = sum_grad_4_2 + t36;
+      let sum_grad_5_3 = sum_grad_5_2 + t24 * t36;
+      let t37 = t23 * t30;
+      let sum_grad_0_3 = sum_grad_0_2 + t37;
+      let t38 = t22 * t37;
+      let sum_grad_1_3 = sum_grad_1_2 + t38;
+      let sum_grad_2_3 = sum_grad_2_2 + t22 * t38;
+      let t39 = t1 * (time_3 - b0);                     // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t40 = exp(-(t39 * t39));
+      let t41 = t2 * (time_3 - b1);
+      let t42 = exp(-(t41 * t41));
+      let t43 = t3 * (time_3 - b2);
+      let t44 = exp(-(t43 * t43));
+      let t45 = t4 * (time_3 - b3);
+      let t46 = exp(-(t45 * t45));
+      let t47 = a0 * t40 + a1 * t42 + a2 * t44 + a3 * t46 - count_3;  // return (model - r[1]) ** 2
+      let sum_loss_4 = sum_loss_3 + t47 * t47;
+      let t48 = t46 * t47;
+      let sum_grad_9_4 = sum_grad_9_3 + t48;
+      let t49 = t45 * t48;
+      let sum_grad_10_4 = sum_grad_10_3 + t49;
+      let sum_grad_11_4 = sum_grad_11_3 + t45 * t49;
+      let t50 = t44 * t47;
+      let sum_grad_6_4 = sum_grad_6_3 + t50;
+      let t51 = t43 * t50;
+      let sum_grad_7_4 = sum_grad_7_3 + t51;
+      let sum_grad_8_4 = sum_grad_8_3 + t43 * t51;
+      let t52 = t42 * t47;
+      let sum_grad_3_4 = sum_grad_3_3 + t52;
+      let t53 = t41 * t52;
+      let sum_grad_4_4 = sum_grad_4_3 + t53;
+      let sum_grad_5_4 = sum_grad_5_3 + t41 * t53;
+      let t54 = t40 * t47;
+      let sum_grad_0_4 = sum_grad_0_3 + t54;
+      let t55 = t39 * t54;
+      let sum_grad_1_4 = sum_grad_1_3 + t55;
+      let sum_grad_2_4 = sum_grad_2_3 + t39 * t55;
+      let t56 = t1 * (time_4 - b0);                     // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t57 = exp(-(t56 * t56));
+      let t58 = t2 * (time_4 - b1);
+      let t59 = exp(-(t58 * t58));
+      let t60 = t3 * (time_4 - b2);
+      let t61 = exp(-(t60 * t60));
+      let t62 = t4 * (time_4 - b3);
+      let t63 = exp(-(t62 * t62));
+      let t64 = a0 * t57 + a1 * t59 + a2 * t61 + a3 * t63 - count_4;  // return (model - r[1]) ** 2
+      let sum_loss_5 = sum_loss_4 + t64 * t64;
+      let t65 = t63 * t64;
+      let sum_grad_9_5 = sum_grad_9_4 + t65;
+      let t66 = t62 * t65;
+      let sum_grad_10_5 = sum_grad_10_4 + t66;
+      let sum_grad_11_5 = sum_grad_11_4 + t62 * t66;
+      let t67 = t61 * t64;
+      let sum_grad_6_5 = sum_grad_6_4 + t67;
+      let t68 = t60 * t67;
+      let sum_grad_7_5 = sum_grad_7_4 + t68;
+      let sum_grad_8_5 = sum_grad_8_4 + t60 * t68;
+      let t69 = t59 * t64;
+      let sum_grad_3_5 = sum_grad_3_4 + t69;
+      let t70 = t58 * t69;
+      let sum_grad_4_5 = sum_grad_4_4 + t70;
+      let sum_grad_5_5 = sum_grad_5_4 + t58 * t70;
+      let t71 = t57 * t64;
+      let sum_grad_0_5 = sum_grad_0_4 + t71;
+      let t72 = t56 * t71;
+      let sum_grad_1_5 = sum_grad_1_4 + t72;
+      let sum_grad_2_5 = sum_grad_2_4 + t56 * t72;
+      let t73 = t1 * (time_5 - b0);                     // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t74 = exp(-(t73 * t73));
+      let t75 = t2 * (time_5 - b1);
+      let t76 = exp(-(t75 * t75));
+      let t77 = t3 * (time_5 - b2);
+      let t78 = exp(-(t77 * t77));
+      let t79 = t4 * (time_5 - b3);
+      let t80 = exp(-(t79 * t79));
+      let t81 = a0 * t74 + a1 * t76 + a2 * t78 + a3 * t80 - count_5;  // return (model - r[1]) ** 2
+      let sum_loss_6 = sum_loss_5 + t81 * t81;
+      let t82 = t80 * t81;
+      let sum_grad_9_6 = sum_grad_9_5 + t82;
+      let t83 = t79 * t82;
+      let sum_grad_10_6 = sum_grad_10_5 + t83;
+      let sum_grad_11_6 = sum_grad_11_5 + t79 * t83;
+      let t84 = t78 * t81;
+      let sum_grad_6_6 = sum_grad_6_5 + t84;
+      let t85 = t77 * t84;
+      let sum_grad_7_6 = sum_grad_7_5 + t85;
+      let sum_grad_8_6 = sum_grad_8_5 + t77 * t85;
+      let t86 = t76 * t81;
+      let sum_grad_3_6 = sum_grad_3_5 + t86;
+      let t87 = t75 * t86;
+      let sum_grad_4_6 = sum_grad_4_5 + t87;
+      let sum_grad_5_6 = sum_grad_5_5 + t75 * t87;
+      let t88 = t74 * t81;
+      let sum_grad_0_6 = sum_grad_0_5 + t88;
+      let t89 = t73 * t88;
+      let sum_grad_1_6 = sum_grad_1_5 + t89;
+      let sum_grad_2_6 = sum_grad_2_5 + t73 * t89;
+      let t90 = t1 * (time_6 - b0);                     // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t91 = exp(-(t90 * t90));
+      let t92 = t2 * (time_6 - b1);
+      let t93 = exp(-(t92 * t92));
+      let t94 = t3 * (time_6 - b2);
+      let t95 = exp(-(t94 * t94));
+      let t96 = t4 * (time_6 - b3);
+      let t97 = exp(-(t96 * t96));
+      let t98 = a0 * t91 + a1 * t93 + a2 * t95 + a3 * t97 - count_6;  // return (model - r[1]) ** 2
+      let sum_loss_7 = sum_loss_6 + t98 * t98;
+      let t99 = t97 * t98;
+      let sum_grad_9_7 = sum_grad_9_6 + t99;
+      let t100 = t96 * t99;
+      let sum_grad_10_7 = sum_grad_10_6 + t100;
+      let sum_grad_11_7 = sum_grad_11_6 + t96 * t100;
+      let t101 = t95 * t98;
+      let sum_grad_6_7 = sum_grad_6_6 + t101;
+      let t102 = t94 * t101;
+      let sum_grad_7_7 = sum_grad_7_6 + t102;
+      let sum_grad_8_7 = sum_grad_8_6 + t94 * t102;
+      let t103 = t93 * t98;
+      let sum_grad_3_7 = sum_grad_3_6 + t103;
+      let t104 = t92 * t103;
+      let sum_grad_4_7 = sum_grad_4_6 + t104;
+      let sum_grad_5_7 = sum_grad_5_6 + t92 * t104;
+      let t105 = t91 * t98;
+      let sum_grad_0_7 = sum_grad_0_6 + t105;
+      let t106 = t90 * t105;
+      let sum_grad_1_7 = sum_grad_1_6 + t106;
+      let sum_grad_2_7 = sum_grad_2_6 + t90 * t106;
+      let t107 = t1 * (time_7 - b0);                    // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t108 = exp(-(t107 * t107));
+      let t109 = t2 * (time_7 - b1);
+      let t110 = exp(-(t109 * t109));
+      let t111 = t3 * (time_7 - b2);
+      let t112 = exp(-(t111 * t111));
+      let t113 = t4 * (time_7 - b3);
+      let t114 = exp(-(t113 * t113));
+      let t115 = a0 * t108 + a1 * t110 + a2 * t112 + a3 * t114 - count_7;  // return (model - r[1]) ** 2
+      let sum_loss_8 = sum_loss_7 + t115 * t115;
+      let t116 = t114 * t115;
+      let sum_grad_9_8 = sum_grad_9_7 + t116;
+      let t117 = t113 * t116;
+      let sum_grad_10_8 = sum_grad_10_7 + t117;
+      let sum_grad_11_8 = sum_grad_11_7 + t113 * t117;
+      let t118 = t112 * t115;
+      let sum_grad_6_8 = sum_grad_6_7 + t118;
+      let t119 = t111 * t118;
+      let sum_grad_7_8 = sum_grad_7_7 + t119;
+      let sum_grad_8_8 = sum_grad_8_7 + t111 * t119;
+      let t120 = t110 * t115;
+      let sum_grad_3_8 = sum_grad_3_7 + t120;
+      let t121 = t109 * t120;
+      let sum_grad_4_8 = sum_grad_4_7 + t121;
+      let sum_grad_5_8 = sum_grad_5_7 + t109 * t121;
+      let t122 = t108 * t115;
+      let sum_grad_0_8 = sum_grad_0_7 + t122;
+      let t123 = t107 * t122;
+      let sum_grad_1_8 = sum_grad_1_7 + t123;
+      let sum_grad_2_8 = sum_grad_2_7 + t107 * t123;
+      let t124 = t1 * (time_8 - b0);                    // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+      let t125 = exp(-(t124 * t124));
+      let t126 = t2 * (time_8 - b1);
+      let t127 = exp(-(t126 * t126));
+      let t128 = t3 * (time_8 - b2);
+      let t129 = exp(-(t128 * t128));
+      let t130 = t4 * (time_8 - b3);
+      let t131 = exp(-(t130 * t130));
+      let t132 = a0 * t125 + a1 * t127 + a2 * t129 + a3 * t131 - count_8;  // return (model - r[1]) ** 2
+      let t133 = t131 * t132;
+      let t134 = t130 * t133;
+      let t135 = t129 * t132;
+      let t136 = t128 * t135;
+      let t137 = t127 * t132;
+      let t138 = t126 * t137;
+      let t139 = t125 * t132;
+      let t140 = t124 * t139;
+      sum_loss = sum_loss_8 + t132 * t132;
+      sum_grad_0 = sum_grad_0_8 + t139;
+      sum_grad_1 = sum_grad_1_8 + t140;
+      sum_grad_2 = sum_grad_2_8 + t124 * t140;
+      sum_grad_3 = sum_grad_3_8 + t137;
+      sum_grad_4 = sum_grad_4_8 + t138;
+      sum_grad_5 = sum_grad_5_8 + t126 * t138;
+      sum_grad_6 = sum_grad_6_8 + t135;
+      sum_grad_7 = sum_grad_7_8 + t136;
+      sum_grad_8 = sum_grad_8_8 + t128 * t136;
+      sum_grad_9 = sum_grad_9_8 + t133;
+      sum_grad_10 = sum_grad_10_8 + t134;
+      sum_grad_11 = sum_grad_11_8 + t130 * t134;
     } else {
-      let end = min(first + 4u * stride, loads);
-      for (var at = first; at < end; at += stride) {
-        let loaded = rows[at];
-        add_row(loaded.x, loaded.y);
-        if (2u * at + 1u < params.count) { add_row(loaded.z, loaded.w); }
+      var sum_loss_2 = 0.0f;
+      var sum_grad_0_2 = 0.0f;
+      var sum_grad_1_2 = 0.0f;
+      var sum_grad_2_2 = 0.0f;
+      var sum_grad_3_2 = 0.0f;
+      var sum_grad_4_2 = 0.0f;
+      var sum_grad_5_2 = 0.0f;
+      var sum_grad_6_2 = 0.0f;
+      var sum_grad_7_2 = 0.0f;
+      var sum_grad_8_2 = 0.0f;
+      var sum_grad_9_2 = 0.0f;
+      var sum_grad_10_2 = 0.0f;
+      var sum_grad_11_2 = 0.0f;
+      for (var k = block * 4u; k < last; k += 1u) {
+        let load = cell + jump * k;
+        let rows_quad = rows[load];
+        let time = rows_quad.x;
+        let t141 = t1 * (time - b0);                    // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+        let t142 = exp(-(t141 * t141));
+        let t143 = t2 * (time - b1);
+        let t144 = exp(-(t143 * t143));
+        let t145 = t3 * (time - b2);
+        let t146 = exp(-(t145 * t145));
+        let t147 = t4 * (time - b3);
+        let t148 = exp(-(t147 * t147));
+        let count = rows_quad.y;
+        let t149 = a0 * t142 + a1 * t144 + a2 * t146 + a3 * t148 - count;  // return (model - r[1]) ** 2
+        let sum_loss_3 = sum_loss_2 + t149 * t149;
+        let t150 = t148 * t149;
+        let sum_grad_9_3 = sum_grad_9_2 + t150;
+        let t151 = t147 * t150;
+        let sum_grad_10_3 = sum_grad_10_2 + t151;
+        let sum_grad_11_3 = sum_grad_11_2 + t147 * t151;
+        let t152 = t146 * t149;
+        let sum_grad_6_3 = sum_grad_6_2 + t152;
+        let t153 = t145 * t152;
+        let sum_grad_7_3 = sum_grad_7_2 + t153;
+        let sum_grad_8_3 = sum_grad_8_2 + t145 * t153;
+        let t154 = t144 * t149;
+        let sum_grad_3_3 = sum_grad_3_2 + t154;
+        let t155 = t143 * t154;
+        let sum_grad_4_3 = sum_grad_4_2 + t155;
+        let sum_grad_5_3 = sum_grad_5_2 + t143 * t155;
+        let t156 = t142 * t149;
+        let sum_grad_0_3 = sum_grad_0_2 + t156;
+        let t157 = t141 * t156;
+        let sum_grad_1_3 = sum_grad_1_2 + t157;
+        let sum_grad_2_3 = sum_grad_2_2 + t141 * t157;
+        var t158: f32;
+        var t159: f32;
+        var t160: f32;
+        var t161: f32;
+        var t162: f32;
+        var t163: f32;
+        var t164: f32;
+        var t165: f32;
+        var t166: f32;
+        var t167: f32;
+        var t168: f32;
+        var t169: f32;
+        var t170: f32;
+        if ((load * 2u + 1u) < params.count) {
+          let rows_quad_2 = rows[load];
+          let time_2 = rows_quad_2.z;
+          let t171 = t1 * (time_2 - b0);                // model = sum(p[k] * sg.exp(-(((r[0] - p[k + 1]) / p[k + 2]) ** 2)) for...
+          let t172 = exp(-(t171 * t171));
+          let t173 = t2 * (time_2 - b1);
+          let t174 = exp(-(t173 * t173));
+          let t175 = t3 * (time_2 - b2);
+          let t176 = exp(-(t175 * t175));
+          let t177 = t4 * (time_2 - b3);
+          let t178 = exp(-(t177 * t177));
+          let count_2 = rows_quad_2.w;
+          let t179 = a0 * t172 + a1 * t174 + a2 * t176 + a3 * t178 - count_2;  // return (model - r[1]) ** 2
+          let t180 = t178 * t179;
+          let t181 = t177 * t180;
+          let t182 = t176 * t179;
+          let t183 = t175 * t182;
+          let t184 = t174 * t179;
+          let t185 = t173 * t184;
+          let t186 = t172 * t179;
+          let t187 = t171 * t186;
+          t158 = sum_loss_3 + t179 * t179;
+          t159 = sum_grad_0_3 + t186;
+          t160 = sum_grad_1_3 + t187;
+          t161 = sum_grad_2_3 + t171 * t187;
+          t162 = sum_grad_3_3 + t184;
+          t163 = sum_grad_4_3 + t185;
+          t164 = sum_grad_5_3 + t173 * t185;
+          t165 = sum_grad_6_3 + t182;
+          t166 = sum_grad_7_3 + t183;
+          t167 = sum_grad_8_3 + t175 * t183;
+          t168 = sum_grad_9_3 + t180;
+          t169 = sum_grad_10_3 + t181;
+          t170 = sum_grad_11_3 + t177 * t181;
+        } else {
+          t158 = sum_loss_3;
+          t159 = sum_grad_0_3;
+          t160 = sum_grad_1_3;
+          t161 = sum_grad_2_3;
+          t162 = sum_grad_3_3;
+          t163 = sum_grad_4_3;
+          t164 = sum_grad_5_3;
+          t165 = sum_grad_6_3;
+          t166 = sum_grad_7_3;
+          t167 = sum_grad_8_3;
+          t168 = sum_grad_9_3;
+          t169 = sum_grad_10_3;
+          t170 = sum_grad_11_3;
+        }
+        sum_loss_2 = t158;
+        sum_grad_0_2 = t159;
+        sum_grad_1_2 = t160;
+        sum_grad_2_2 = t161;
+        sum_grad_3_2 = t162;
+        sum_grad_4_2 = t163;
+        sum_grad_5_2 = t164;
+        sum_grad_6_2 = t165;
+        sum_grad_7_2 = t166;
+        sum_grad_8_2 = t167;
+        sum_grad_9_2 = t168;
+        sum_grad_10_2 = t169;
+        sum_grad_11_2 = t170;
       }
+      sum_loss = sum_loss_2;
+      sum_grad_0 = sum_grad_0_2;
+      sum_grad_1 = sum_grad_1_2;
+      sum_grad_2 = sum_grad_2_2;
+      sum_grad_3 = sum_grad_3_2;
+      sum_grad_4 = sum_grad_4_2;
+      sum_grad_5 = sum_grad_5_2;
+      sum_grad_6 = sum_grad_6_2;
+      sum_grad_7 = sum_grad_7_2;
+      sum_grad_8 = sum_grad_8_2;
+      sum_grad_9 = sum_grad_9_2;
+      sum_grad_10 = sum_grad_10_2;
+      sum_grad_11 = sum_grad_11_2;
     }
-    total0 += sum0; sum0 = 0.0f;
-    total1 += sum1; sum1 = 0.0f;
-    total2 += sum2; sum2 = 0.0f;
-    total3 += sum3; sum3 = 0.0f;
-    total4 += sum4; sum4 = 0.0f;
-    total5 += sum5; sum5 = 0.0f;
-    total6 += sum6; sum6 = 0.0f;
-    total7 += sum7; sum7 = 0.0f;
-    total8 += sum8; sum8 = 0.0f;
-    total9 += sum9; sum9 = 0.0f;
-    total10 += sum10; sum10 = 0.0f;
-    total11 += sum11; sum11 = 0.0f;
-    total12 += sum12; sum12 = 0.0f;
+    total_loss = total_loss + sum_loss;
+    total_grad_0 = total_grad_0 + sum_grad_0;
+    total_grad_1 = total_grad_1 + sum_grad_1;
+    total_grad_2 = total_grad_2 + sum_grad_2;
+    total_grad_3 = total_grad_3 + sum_grad_3;
+    total_grad_4 = total_grad_4 + sum_grad_4;
+    total_grad_5 = total_grad_5 + sum_grad_5;
+    total_grad_6 = total_grad_6 + sum_grad_6;
+    total_grad_7 = total_grad_7 + sum_grad_7;
+    total_grad_8 = total_grad_8 + sum_grad_8;
+    total_grad_9 = total_grad_9 + sum_grad_9;
+    total_grad_10 = total_grad_10 + sum_grad_10;
+    total_grad_11 = total_grad_11 + sum_grad_11;
   }
-  tile[local] = total0;
-  tile[256u + local] = total1;
-  tile[512u + local] = total2;
-  tile[768u + local] = total3;
-  tile[1024u + local] = total4;
-  tile[1280u + local] = total5;
-  tile[1536u + local] = total6;
-  tile[1792u + local] = total7;
-  tile[2048u + local] = total8;
-  tile[2304u + local] = total9;
-  tile[2560u + local] = total10;
-  tile[2816u + local] = total11;
-  tile[3072u + local] = total12;
-  add_tile(13u, 13u + group.x, groups.x, local);
-  if (group.x == 0u && local == 0u) {  // factors of the sums
-    let t95 = 4.0f * (a0 * t15);
-    let t96 = 4.0f * (a1 * t22);
-    let t97 = 4.0f * (a2 * t30);
-    let t98 = 4.0f * (a3 * t38);
+  tile[local] = total_loss;
+  tile[local + 256u] = total_grad_0;
+  tile[local + 512u] = total_grad_1;
+  tile[local + 768u] = total_grad_2;
+  tile[local + 1024u] = total_grad_3;
+  tile[local + 1280u] = total_grad_4;
+  tile[local + 1536u] = total_grad_5;
+  tile[local + 1792u] = total_grad_6;
+  tile[local + 2048u] = total_grad_7;
+  tile[local + 2304u] = total_grad_8;
+  tile[local + 2560u] = total_grad_9;
+  tile[local + 2816u] = total_grad_10;
+  tile[local + 3072u] = total_grad_11;
+  workgroupBarrier();
+  let t188 = (local & 15u) + local / 16u * 256u;
+  var t189: f32;
+  if (local < 208u) {
+    var c = 0.0f;
+    for (var k = 0u; k < 4u; k += 1u) {
+      let t190 = t188 + k * 64u;
+      let t191 = tile[t190];
+      let t192 = tile[t190 + 16u];
+      let t193 = tile[t190 + 32u];
+      let t194 = tile[t190 + 48u];
+      c = c + (t191 + t192 + (t193 + t194));
+    }
+    t189 = c;
+  } else {
+    t189 = 0.0f;
+  }
+  workgroupBarrier();
+  if (local < 208u) {
+    tile[local] = t189;
+  }
+  workgroupBarrier();
+  if (local < 13u) {
+    var c = 0.0f;
+    for (var k = 0u; k < 4u; k += 1u) {
+      let t195 = local * 16u + k * 4u;
+      let t196 = tile[t195];
+      let t197 = tile[t195 + 1u];
+      let t198 = tile[t195 + 2u];
+      let t199 = tile[t195 + 3u];
+      c = c + (t196 + t197 + (t198 + t199));
+    }
+    partials[group.x + 13u + local * groups.x] = c;
+  }
+  if (cell < 1u) {
+    let t200 = 4.0f * (t1 * a0);
+    let t201 = 4.0f * (t2 * a1);
+    let t202 = 4.0f * (t3 * a2);
+    let t203 = 4.0f * (t4 * a3);
     partials[0u] = 1.0f;
     partials[1u] = 2.0f;
-    partials[2u] = t95;
-    partials[3u] = t95;
+    partials[2u] = t200;
+    partials[3u] = t200;
     partials[4u] = 2.0f;
-    partials[5u] = t96;
-    partials[6u] = t96;
+    partials[5u] = t201;
+    partials[6u] = t201;
     partials[7u] = 2.0f;
-    partials[8u] = t97;
-    partials[9u] = t97;
+    partials[8u] = t202;
+    partials[9u] = t202;
     partials[10u] = 2.0f;
-    partials[11u] = t98;
-    partials[12u] = t98;
+    partials[11u] = t203;
+    partials[12u] = t203;
   }
 }

@@ -10,12 +10,13 @@ from flow import FLOWS, Flow
 from kernel.test_stage import reduction
 
 import symgrad as sg
-from symgrad.errors import DeviceError, InputError, UnsupportedError
+from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
+from symgrad.kernel.programs.group_rows import group_rows
 from symgrad.kernel.programs.rows import rows_program
-from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.row_tile import tiles
+from symgrad.kernel.target import InStep
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.reduce import emit_reduction
@@ -147,23 +148,48 @@ def test_loops_that_a_driver_would_end_are_refused_there() -> None:
             kernel.to("gpu")
 
 
-def test_loops_over_looked_up_lines_are_refused() -> None:
-    def loss(p: Any, r: Any) -> Any:
-        return sg.fori_loop(0, 9, lambda k, s: s * p[r.place] + r.x, 1.0)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("count", [1, 70, 3000])
+def test_loops_over_looked_up_lines(device: Any, count: int) -> None:
+    """Decay at a rate of the row's place, towards a level that all rows share."""
 
-    with pytest.raises(UnsupportedError, match="a sum over rows that look lines up"):
-        sg.fused_forward_backward(4, loss, columns=["place", "x"], device="cpu")
+    def loss(p: Any, r: Any) -> Any:
+        rate, start = p.rate[r.place], p.start[r.site]
+        end = sg.fori_loop(0, 20, lambda k, s: s + 0.1 * rate * (p.level - s), start)
+        return (end - r.y) ** 2
+
+    draw = np.random.default_rng(count)
+    table = {"place": draw.integers(0, 5, count), "site": draw.integers(0, 40, count),
+             "y": draw.uniform(size=count)}  # fmt: skip
+    p = {"rate": draw.uniform(0.5, 1.5, 5), "start": draw.uniform(size=40), "level": 0.3}
+    shapes = {"rate": (5,), "start": (40,), "level": ()}
+    kernel = sg.fused_forward_backward(shapes, loss, columns=list(table), device=device)
+    found, slopes = kernel.run(p, table)
+
+    rate, start = p["rate"][table["place"]], p["start"][table["site"]]
+    q = 1 - 0.1 * rate
+    end = p["level"] + (start - p["level"]) * q**20
+    wrong = end - table["y"]
+    by_rate = 2 * wrong * (start - p["level"]) * 20 * q**19 * -0.1
+    want = {"rate": np.bincount(table["place"], by_rate, 5),
+            "start": np.bincount(table["site"], 2 * wrong * q**20, 40),
+            "level": np.sum(2 * wrong * (1 - q**20))}  # fmt: skip
+    np.testing.assert_allclose(found, np.sum(wrong**2), rtol=1e-5)
+    for name, slope in want.items():
+        scale = np.abs(slope).max()
+        np.testing.assert_allclose(slopes[name], slope, rtol=1e-4, atol=2e-5 * scale)
 
 
 @pytest.mark.parametrize("count", [1, 9, 100])
 @pytest.mark.parametrize("block", [3, 8])
 def test_groups_in_the_interpreter(count: int, block: int) -> None:
     made = reduction(lambda p, r: euler(p, r, 5), 3, 3)
-    kernel = rows_program(made, InGroups(4, block=block, summing=Summing(rows=100)))
+    (tile,) = tiles(made)
+    kernel = group_rows(tile, 64, block)
     verify(kernel)
     p, rows, groups, results = np.array(PARAMETERS), table(count), 3, 4
     sums = np.full(results * (1 + groups), np.nan)
-    execute(kernel, {"rows": rows, "parameters": p, "sums": sums}, count, groups)
+    execute(kernel, {"rows": rows, "parameters": p, "partials": sums}, count, groups)
     found = sums[:results] * sums[results:].reshape(results, groups).sum(axis=1)
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-12)
 

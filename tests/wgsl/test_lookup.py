@@ -18,20 +18,21 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.expression import Expr
+from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.programs.lookup import Place
+from symgrad.kernel.slopes import quads
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm import sums as llvm
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import lookup_dispatch, reduce_dispatch, reduce_tile
+from symgrad.wgsl import lookup_dispatch, reduce_dispatch
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import ARRAYS, RUN, quads, runs_module
+from symgrad.wgsl.lookup import RUN, runs_module
 from symgrad.wgsl.lookup_dispatch import in_order, segments, sorted_order
-from symgrad.wgsl.reduce import emit_reduction
-from symgrad.wgsl.reduce_dispatch import WRITABLE, BoundSums, Sums
-from symgrad.wgsl.reduce_module import Summation
+from symgrad.wgsl.reduce import Summation, emit_reduction
+from symgrad.wgsl.reduce_dispatch import BoundSums, Sums
 
 BAL = os.environ.get("SYMGRAD_BAL")
 """A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""
@@ -152,7 +153,7 @@ def emitted(name: str, math: str = "accurate") -> tuple[Summation, ...]:
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
 def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
     for module in emitted(name, math):
-        gpu.pipeline(module.source, WRITABLE + ARRAYS)
+        gpu.pipeline(module.source, 2, module.readable)
 
 
 @needs_tint
@@ -173,7 +174,7 @@ def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
 
 
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_tile, "TILE", (3, 3))
+    monkeypatch.setattr(row_tile, "TILE", (3, 3))
     for name in ("a hundred columns", "several of one index"):
         made, lines = CASES[name]
         modules = emitted(name)

@@ -17,16 +17,17 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.expression import Expr
+from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.programs import group_products, group_rows
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce, reduce_dispatch, reduce_products, reduce_stages, reduce_tile
+from symgrad.wgsl import reduce, reduce_dispatch
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.emit import Style
-from symgrad.wgsl.reduce import emit_reduction
+from symgrad.wgsl.reduce import Summation, emit_reduction
 from symgrad.wgsl.reduce_dispatch import BoundSums, Sums, workgroups
-from symgrad.wgsl.reduce_module import Summation
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -124,7 +125,7 @@ CASES = {
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
 def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
     for module in emitted(hoisted(CASES[name]()), math):
-        gpu.pipeline(module.source, reduce_dispatch.WRITABLE)
+        gpu.pipeline(module.source, 1, module.readable)
 
 
 @needs_tint
@@ -140,7 +141,7 @@ def test_limits(name: str) -> None:
         tile = re.search(r"tile: array<(f32|vec4<f32>), (\d+)>", module.source)
         size = 4 if tile and tile[1] == "f32" else 16
         assert (int(tile[2]) if tile else 0) * size <= 16_384
-        assert len(module.results) <= reduce_products.MOST
+        assert len(module.results) <= group_products.MOST
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
@@ -178,9 +179,9 @@ def test_rows_are_read_in_vectors(columns: int, load: str) -> None:
 
 def test_what_needs_no_row_is_computed_before_the_loop() -> None:
     (module,) = emitted(hoisted(reduction(gaussians, 12)), "fast")
-    row, main = module.source.split("fn add_row")[1].split("@compute")
-    assert "/" not in re.sub(r"//[^\n]*", "", row.partition("\n}")[0])
-    assert main.partition("let stride")[0].count("= 1.0f / x") == 4
+    before, _, rest = module.source.partition("for (")
+    assert "/" not in re.sub(r"//[^\n]*", "", rest.partition("workgroupBarrier")[0])
+    assert before.count("= 1.0f / x") == 4
 
 
 NAMES = ["sum0 total0 row quad0 parameters at", "x y t0 s0 add_row main", "end loads p q fn größe"]
@@ -234,7 +235,7 @@ def test_mathematics(math: str, swapped: bool, gpu: Gpu) -> None:
 def test_any_number_of_columns(
     columns: int, repeated: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_tile, "REPEATED", repeated)
+    monkeypatch.setattr(row_tile, "REPEATED", repeated)
     made = hoisted(reduction(polynomial(columns), 6, columns))
     for count in (1, 2, 3, 5, 1001):
         agree(gpu, made, *data(count, columns))
@@ -255,9 +256,9 @@ def test_a_network(gpu: Gpu) -> None:
 def test_many_parameters_are_read_at_every_row(
     f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_stages, "KEPT", 0)
+    monkeypatch.setattr(group_rows, "KEPT", 0)
     made = hoisted(reduction(f))
-    assert "parameters[" in emitted(made)[0].source.split("fn add_row")[1].partition("\n}")[0]
+    assert "parameters[" in emitted(made)[0].source.partition("for (")[2].partition("Barrier")[0]
     agree(gpu, made, *data(333))
 
 
@@ -436,7 +437,7 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
 def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_tile, "TILE", (16, 512))
+    monkeypatch.setattr(row_tile, "TILE", (16, 512))
     monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
     agree(gpu, powers(70), *data(25_000, 2, 1))
 
@@ -455,7 +456,7 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
 
 @pytest.mark.parametrize("busy", [8, 512])
 @pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
-@pytest.mark.parametrize("most", reduce_tile.ROWS)
+@pytest.mark.parametrize("most", row_tile.ROWS)
 def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int, most: int) -> None:
     groups, each = workgroups(count, most, busy), reduce.WORKGROUP * most
     assert 1 <= groups <= 65_535

@@ -16,13 +16,14 @@ from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.products import NO_FACTOR
+from symgrad.kernel.programs import group_products
+from symgrad.kernel.programs.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce_dispatch, reduce_products
+from symgrad.wgsl import reduce_dispatch
 from symgrad.wgsl.device import Gpu
 from symgrad.wgsl.reduce import emit_reduction
-from symgrad.wgsl.reduce_dispatch import WRITABLE, Sums
-from symgrad.wgsl.reduce_products import QUADS, WIDTH, in_products
+from symgrad.wgsl.reduce_dispatch import Sums
 
 
 def network(p: Any, r: Any) -> Any:
@@ -80,7 +81,7 @@ def test_partial_sums_that_are_added_on_the_device(
 
 
 def test_blocks_of_rows_and_tiles_of_results(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_products, "MOST", 70)
+    monkeypatch.setattr(group_products, "MOST", 70)
     monkeypatch.setattr(gpu, "max_binding", 12 * 1024)
     assert len(in_products(MADE["network"]())) == 2
     agree(gpu, MADE["network"](), 3000)
@@ -156,5 +157,5 @@ def test_tint_takes_them() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_naga_takes_them_in_any_mode(gpu: Gpu, name: str) -> None:
     for module in emit_reduction(MADE[name](), functions("strict")):
-        gpu.pipeline(module.source, WRITABLE)
+        gpu.pipeline(module.source, 1, module.readable)
         assert all(len(line) < 1500 for line in module.source.splitlines())

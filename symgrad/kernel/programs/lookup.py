@@ -15,6 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT
 from symgrad.kernel.language import Kernel, Target, widen
 from symgrad.kernel.plan import Reduction
+from symgrad.kernel.slopes import indices_of, place_of
 
 BLOCK: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
@@ -190,7 +191,7 @@ class Lines:
 
     def __init__(self, k: Kernel, reduction: Reduction) -> None:
         self.k, self.reduction = k, reduction
-        self.count = max((lookup.index for lookup in reduction.lookups), default=-1) + 1
+        self.count = indices_of(reduction)
         numbered = range(len(reduction.lookups))
         self.index = k.buffer("index", "read", "u") if self.count else None
         self.tables = [k.buffer(f"table{n}", "read", padded=True) for n in numbered]
@@ -235,3 +236,46 @@ class Lines:
             for c in slopes:
                 place = k.offset(self._line(row, n), width, c)
                 k.store(self.added[n], place, k.add(widen, next(rest)), add=True)
+
+
+class GroupLines:
+    """The lines that rows name, and the slopes that they write, where invocations share no lines.
+
+    Buffers are ``indices``, the words by which rows name lines, column by column, padded; and
+    ``tables``, words, which are the places where the tables begin and then their numbers: small
+    words are no normal floats. Slopes are added to lines afterwards: see `runs_program`.
+    """
+
+    def __init__(self, k: Kernel, reduction: Reduction) -> None:
+        self.k, self.reduction = k, reduction
+        if reduction.lookups:
+            self.indices = k.buffer("indices", "read", "u")
+            self.tables = k.buffer("tables", "read", "u")
+            self.rows = padded(k, k.count)
+            k.names[self.rows] = "padded"
+
+    def write_to(self) -> None:
+        """Have the buffer ``slopes``, of quads that stand column by column, padded."""
+        if self.reduction.lookups:
+            self.slopes = self.k.buffer("slopes", "write", vector=QUAD)
+
+    def _place(self, column: int, row: int) -> int:
+        k = self.k
+        return k.add(ops.word_add, k.add(ops.word_mul, self.rows, k.word(column)), row)
+
+    def value(self, row: int, number: int) -> int:
+        """What a row looks up, as an input with this number among those of all lookups."""
+        k, (n, column) = self.k, place_of(self.reduction, number)
+        lookup = self.reduction.lookups[n]
+        index = k.load(self.indices, self._place(lookup.index, row))
+        first = k.add(ops.word_mul, index, k.word(lookup.width))
+        line = k.add(ops.word_add, k.load(self.tables, k.word(n)), first)
+        k.names[line] = f"line{n}"
+        return k.add(ops.bits_float, k.load(self.tables, k.shifted(line, column)))
+
+    def write(self, row: int, column: int, values: Sequence[int]) -> None:
+        """Write a quad of slopes of a row, which may be fewer numbers."""
+        k, zeros = self.k, [self.k.constant(0.0)] * (QUAD - len(values))
+        quad = self._place(column, row)
+        for n, value in enumerate([*values, *zeros]):
+            k.store(self.slopes, k.offset(quad, QUAD, n), value)

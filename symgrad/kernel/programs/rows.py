@@ -30,14 +30,10 @@ read factors from memory again takes longer than to add to results."""
 def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
     """The kernel in which each group sums what its share of ``count`` rows contributes.
 
-    Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``. Of a
-    group in step that is (groups, results), of float64. Elsewhere these are floats: the factors of
-    the results, which the sums are still to be multiplied with, and then (results, groups). Where
-    rows look lines up, those of `Lines` follow.
+    Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
+    (groups, results), of float64. Where rows look lines up, those of `Lines` follow.
     """
-    if target.in_step:
-        return _InMemory(reduction, target).kernel()
-    return _InValues(reduction, target).kernel()
+    return _InMemory(reduction, target).kernel()
 
 
 class _Sums:
@@ -150,39 +146,6 @@ class _Sums:
         inside, values = self.contributed(t, self.roots)
         new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
         return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
-
-
-class _InValues(_Sums):
-    """Few results: all sums are carried, and then added up over the group, whose parts differ."""
-
-    def kernel(self) -> Kernel:
-        """The whole program."""
-        k, target = self.k, self.target
-        zeros = [part for _ in self.roots for part in target.wide_zero(k)]
-        totals = target.grouped(self.stretches(zeros, self._stretch))
-        sums = target.sum_group(k, [target.narrow(k, total) for total in totals])
-        factors, one = self.factors(), k.word(1)
-
-        def store() -> None:
-            for c, total in enumerate(sums):
-                first = k.add(ops.word_mul, k.groups, k.word(c))
-                at = k.add(ops.word_add, k.group, k.add(ops.word_add, first, k.word(self.count)))
-                k.store(self.sums, at, total)
-
-        def store_factors() -> None:
-            for c, factor in enumerate(factors):
-                k.store(self.sums, k.word(c), factor)
-
-        k.when(k.add(ops.word_lt, k.local, one), store)
-        k.when(k.add(ops.word_lt, k.cell, one), store_factors)
-        return k
-
-    def _stretch(self, first: int, last: int, totals: Sequence[int]) -> Sequence[int]:
-        target = self.target
-        for c, parts in enumerate(target.grouped(totals)):
-            self.k.names.update(zip(parts, (f"total{c}", f"lost{c}"), strict=False))
-        pairs = zip(target.grouped(totals), self.carry(first, last), strict=True)
-        return [part for total, x in pairs for part in target.wide_add(self.k, total, x)]
 
 
 class _InMemory(_Sums):

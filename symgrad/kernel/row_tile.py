@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Final
 
 from symgrad.kernel.plan import Output, Reduction
-from symgrad.kernel.stage import stages
-from symgrad.wgsl.lookup import Quad, quads
+from symgrad.kernel.slopes import Quad, quads
+from symgrad.kernel.stage import Stages, stages
 
 ROWS: Final = 32, 128
 """Rows that an invocation adds up, at most: one by one, and in blocks."""
@@ -63,16 +63,21 @@ class Tile:
         written = quads(whole)
         self.written: dict[int, Quad] = {k: written[k] for k in self.slopes}
         self.roots = {k: roots[k] for k in self.results}
-        self.stored = [s.node for quad in self.written.values() for s in quad]
-        nodes = (*self.roots.values(), *self.stored)
+        stored = [s.node for quad in self.written.values() for s in quad]
+        outputs = (Output("tile", (*self.roots.values(), *stored)),)
         factors = whole.factors[self.results.start : self.results.stop]
-        self.reduction = replace(
-            whole, outputs=(Output("tile", nodes),), factors=factors, lookups=()
-        )
-        self.split = stages(self.reduction)
-        varying = {*self.split.each, *whole.row_inputs}
-        self.summed = [k for k in self.results if self.roots[k] in varying]
+        self.reduction = replace(whole, outputs=outputs, factors=factors, lookups=())
+
+    @cached_property
+    def split(self) -> Stages:
+        """What needs no row, and what is done at every one."""
+        return stages(self.reduction)
+
+    @cached_property
+    def summed(self) -> list[int]:
         """The numbers of the results that depend on the rows."""
+        varying = {*self.split.each, *self.whole.row_inputs}
+        return [k for k in self.results if self.roots[k] in varying]
 
     @cached_property
     def load(self) -> int:
@@ -86,7 +91,18 @@ class Tile:
     def rows(self) -> int:
         """Rows that are read at once: several, if they are narrow and there is little to do."""
         narrow = self.whole.columns in (1, 2) and len(self.split.each) <= REPEATED
-        return 4 // self.whole.columns if narrow and not self.whole.lookups else 1
+        alone = self.whole.lookups or self.whole.is_structured
+        return 4 // self.whole.columns if narrow and not alone else 1
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The names of all results, and then those of the quads of slopes: of the first of each."""
+        whole, count = self.whole, len(self.whole.summed)
+        looked = [slopes[0] for slopes in quads(whole)]
+        return [
+            *(_label(output, c) for output in whole.summed for c in range(len(output.nodes))),
+            *(_label(whole.outputs[count + slope.lookup], slope.column) for slope in looked),
+        ]
 
     @property
     def has_rows(self) -> bool:
@@ -101,12 +117,17 @@ class Tile:
     @property
     def flat(self) -> bool:
         """Whether a whole block stands there without a loop."""
-        return self.two_levels and not self.slopes and len(self.split.each) <= FLAT
+        little = len(self.split.each) <= FLAT and not self.whole.is_structured
+        return self.two_levels and not self.slopes and little
 
     @property
     def most(self) -> int:
         """Rows that an invocation may add up."""
         return ROWS[self.two_levels]
+
+
+def _label(output: Output, column: int) -> str:
+    return output.name if len(output.nodes) == 1 else f"{output.name}[{column}]"
 
 
 def _divided(cut: range, count: int) -> tuple[range, range]:
