@@ -162,7 +162,9 @@ class Memory(Values):
 
     def base(self, rows: Rows) -> str:
         """The address of the first row."""
-        first = self.write.value(f"zext i32 {self._start(rows.row, rows.scope)} to i64")
+        first = "%b"  # the cell as a wide word, from which LLVM makes addresses that only grow
+        if rows.row != self.kernel.cell:
+            first = self.write.value(f"zext i32 {self._start(rows.row, rows.scope)} to i64")
         return self.write.element(
             self.memory(rows.buffer), self.write.value(f"mul i64 {first}, {rows.stride}")
         )
