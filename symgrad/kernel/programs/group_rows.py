@@ -248,9 +248,8 @@ class _Sums(Rows):
 
         def whole() -> list[int]:
             sums = self._zeros()
-            if rows > 1:
-                for at in places:
-                    self._load(at)
+            for at in places:
+                self._load(at)
             for at in places:
                 for part in range(rows):
                     sums = self._added(at, partial(self.column, at, part), sums)
