@@ -208,7 +208,7 @@ def trace_request(request: Request) -> RowTrace:
     n, columns = request.n, request.columns
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
     options, weight = request.options, weight_column(request)
-    if options.roll and not made.gathers:
+    if options.roll:
         made = rolled_row(made, options.rounding)
     made.graph.keeping = options.keeping
     if any(g.column == weight for g in made.gathers):

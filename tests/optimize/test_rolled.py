@@ -120,3 +120,25 @@ def test_starts_and_fits_end_where_they_should() -> None:
     np.testing.assert_allclose(popt, [1.5, 0.6], rtol=1e-8)
     many = sg.fit_many(logistic, t, np.tile(seen, (5, 1)), p0=[1.0, 1.0], device="cpu")
     np.testing.assert_allclose(many.x, np.tile([1.5, 0.6], (5, 1)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_rows_that_look_lines_up_have_loops(device: str) -> None:
+    place = np.random.default_rng(3).integers(0, 3, 50)
+
+    def loss(p: Any, r: Any) -> Any:
+        return apart(p.rates[r.place], [r.a, r.b, r.c])
+
+    kernel = sg.fused_forward_backward(
+        {"rates": (3, 4)}, loss, columns=["place", "a", "b", "c"], device=device
+    )
+    rates = P * np.array([[1.0], [0.9], [1.1]])
+    data = np.column_stack([place, ROWS])
+    found, grad = kernel.bind(data).run({"rates": rates})
+    expected = np.zeros((3, 4))
+    for k, row in zip(place, ROWS, strict=True):
+        expected[k] += of_slopes(rates[k], row)
+    assert has_regions(kernel.expr[0].graph)
+    losses = [apart(rates[k], row) for k, row in zip(place, ROWS, strict=True)]
+    np.testing.assert_allclose(found, sum(losses), rtol=2e-5)
+    np.testing.assert_allclose(np.asarray(grad["rates"]), expected, rtol=1e-4, atol=1e-4)

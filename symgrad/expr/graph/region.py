@@ -322,10 +322,9 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     op, place = graph.nodes[first][0], _line_of(graph, first)
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
-        f"{what}: {name} cannot be part of it yet, as it can of kernels of points and of sums over "
-        "rows of data that look nothing up; Python's for, with roll=False, writes the turns "
-        "out, and sg.where "
-        "computes both sides" + (f"\n  at {place}" if place else "")
+        f"{what}: {name} cannot be part of it, as it can of kernels; Python's for, with "
+        "roll=False, writes the turns out, and sg.where computes both sides"
+        + (f"\n  at {place}" if place else "")
     )
 
 

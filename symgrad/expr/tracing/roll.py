@@ -58,6 +58,7 @@ def rolled_row(made: RowTrace, rounding: float) -> RowTrace:
     return replace(
         made, graph=graph, outputs=tuple(roots), columns=tuple(new[i] for i in made.columns),
         parameters={place: new[i] for place, i in made.parameters.items()},
+        gathers=tuple(replace(g, inputs=tuple(new[i] for i in g.inputs)) for g in made.gathers),
     )  # fmt: skip
 
 
