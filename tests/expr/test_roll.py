@@ -17,6 +17,7 @@ from symgrad.expr.graph.verify import verify
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
+from symgrad.targets import DeviceChoice
 
 ROUNDING = 2.0**-51
 
@@ -301,7 +302,7 @@ def test_what_has_no_turns_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_kernels_roll_unless_they_are_told_not_to(device: str) -> None:
+def test_kernels_roll_unless_they_are_told_not_to(device: DeviceChoice) -> None:
     names = ["a", "b", "x", "y"]
     kernel = sg.fused_forward_backward(
         4, runge_kutta, names=names, device=device, checkpoint="keep"

@@ -11,6 +11,7 @@ import symgrad as sg
 from symgrad.expr.graph.region import has_regions
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.problem import Problem
+from symgrad.targets import DeviceChoice
 
 STEPS = 200
 ROUNDING = 2.0**-51
@@ -123,7 +124,7 @@ def test_starts_and_fits_end_where_they_should() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_rows_that_look_lines_up_have_loops(device: str) -> None:
+def test_rows_that_look_lines_up_have_loops(device: DeviceChoice) -> None:
     place = np.random.default_rng(3).integers(0, 3, 50)
 
     def loss(p: Any, r: Any) -> Any:
