@@ -429,14 +429,14 @@ def test_many_calls_leak_nothing(squares: Program, way: str) -> None:
         else:
             squares.run(points[: 1 + step % 999])
 
-    for step in range(600):
-        call(step)
-    squares.gpu.wait()
-    before = resident()
-    for step in range(2000):
-        call(step)
-    squares.gpu.wait()
-    assert resident() - before < 4 << 20
+    def grown() -> int:
+        before = resident()
+        for step in range(1000):
+            call(step)
+        squares.gpu.wait()
+        return resident() - before
+
+    assert min(grown() for _ in range(4)) < 1 << 20  # drivers take memory once, a leak goes on
 
 
 def test_programs_that_are_gone_free_their_buffers(gpu: Gpu) -> None:
