@@ -8,7 +8,7 @@ from hypothesis import settings
 # Once as a package, before pytest takes its files one by one for their doctests: importlib mode
 # would load the first of them a second time, with classes of its own.
 import symgrad  # noqa: F401
-from symgrad.wgsl.device import list_gpus
+from symgrad.wgsl.device.gpus import list_gpus
 
 # A kernel takes the time that its compilation takes.
 settings.register_profile("symgrad", deadline=None, print_blob=True)

@@ -29,8 +29,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import symgrad as sg
 from symgrad.mathlib.define import Math
-from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.encoding import Step
+from symgrad.wgsl.device.gpus import open_gpu
+from symgrad.wgsl.memory.encoding import Step
 
 QUEUED = 20
 """Times that a kernel alone is queued."""

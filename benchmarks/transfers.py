@@ -25,7 +25,7 @@ from workloads import rosenbrock
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import symgrad as sg
-from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.device.gpus import open_gpu
 
 Call = Callable[[], Any]
 

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
-    from symgrad.wgsl.array import DeviceArray
+    from symgrad.wgsl.arrays.array import DeviceArray
 
 __version__ = "0.1.0"
 
@@ -256,7 +256,7 @@ _LATER = {
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
-    "symgrad.wgsl.array": "DeviceArray",
+    "symgrad.wgsl.arrays.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""
 

@@ -17,23 +17,23 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration, Reduction
 from symgrad.kernel.target import InGroups, InStep
-from symgrad.llvm import dispatch as llvm
-from symgrad.llvm import launch as llvm_launch
-from symgrad.llvm import loop as llvm_loop
-from symgrad.llvm import sums as llvm_sums
-from symgrad.llvm.device import host
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.dispatch import launch as llvm_launch
+from symgrad.llvm.dispatch import loop as llvm_loop
+from symgrad.llvm.dispatch import points as llvm
+from symgrad.llvm.dispatch import sums as llvm_sums
 from symgrad.mathlib.define import Math, functions
 from symgrad.pipeline import DTypeName, Options, Shaders
 from symgrad.targets import Device, DeviceChoice, choose
-from symgrad.wgsl import dispatch as wgsl
-from symgrad.wgsl import launch as wgsl_launch
-from symgrad.wgsl import loop as wgsl_loop
-from symgrad.wgsl import reduce_dispatch as wgsl_sums
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu, open_gpu, opened_gpu
-from symgrad.wgsl.dispatch import SCRATCH_BYTES
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.matrix import fits
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
+from symgrad.wgsl.dispatch import launch as wgsl_launch
+from symgrad.wgsl.dispatch import loop as wgsl_loop
+from symgrad.wgsl.dispatch import points as wgsl
+from symgrad.wgsl.dispatch import sums as wgsl_sums
+from symgrad.wgsl.dispatch.points import SCRATCH_BYTES
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.matrix import fits
 
 CACHED_PROGRAMS: Final = 64
 """Most compiled programs for the CPU that are cached."""

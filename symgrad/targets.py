@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.llvm.device import host
+from symgrad.llvm.device.cpu import host
 from symgrad.values.arrays import real_numbers
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.stored import DTYPES
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.arrays.stored import DTYPES
+from symgrad.wgsl.device.gpus import list_gpus, open_gpu
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.memory import Storage
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.memory.pool import Storage
 
 POISON: Final = 0x7FDEAD01
 """The bits of a NaN that no kernel computes."""

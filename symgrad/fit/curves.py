@@ -11,7 +11,7 @@ from symgrad.errors import InputError
 from symgrad.optimize.arguments import real
 from symgrad.optimize.evaluation import Weighted
 from symgrad.values.tables import NAN_POLICIES
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)

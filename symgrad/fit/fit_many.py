@@ -32,7 +32,7 @@ from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice
 from symgrad.values.tables import NanPolicy
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 ROWS_COMPARED: Final = 8
 """Rows at which the model is compared with its values for all x."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from symgrad.llvm import dense
+from symgrad.llvm.dispatch import dense
 from symgrad.optimize.point import TINY, Box, Frame, Point, offset
 
 Measure = Callable[[np.ndarray], Point]

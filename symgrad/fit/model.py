@@ -20,8 +20,8 @@ from symgrad.expr.handles.expression import lift
 from symgrad.front.deriving import gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared
-from symgrad.llvm.dense import Triangle
-from symgrad.llvm.sums import Sums
+from symgrad.llvm.dispatch.dense import Triangle
+from symgrad.llvm.dispatch.sums import Sums
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.point import Point

@@ -15,9 +15,9 @@ from symgrad.kernel.layout import Layout
 from symgrad.pipeline import Shaders
 from symgrad.targets import Device
 from symgrad.values.results import Nested, Result
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import open_gpu
+from symgrad.wgsl.dispatch.points import Program
 
 
 @dataclass(frozen=True)

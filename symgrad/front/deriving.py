@@ -27,7 +27,7 @@ from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, d
 from symgrad.targets import choose
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
-from symgrad.wgsl.names import unique
+from symgrad.wgsl.printing.names import unique
 
 Function = Callable[..., Any]
 

@@ -24,8 +24,8 @@ from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, staged
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.stored import FLOAT
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.arrays.stored import FLOAT
 
 
 @dataclass(frozen=True)

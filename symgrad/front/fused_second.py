@@ -47,7 +47,7 @@ from symgrad.targets import DeviceChoice
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Scalar, derivatives
 from symgrad.values.tables import ColumnNames, NanPolicy, Reduce
-from symgrad.wgsl.names import unique
+from symgrad.wgsl.printing.names import unique
 
 
 @overload

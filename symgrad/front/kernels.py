@@ -29,7 +29,7 @@ from symgrad.report.progress import Asked, staged
 from symgrad.report.show_kernel import html
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 class Kernel(Running):

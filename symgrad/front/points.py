@@ -16,7 +16,7 @@ from symgrad.expr.handles.tree import Tree
 from symgrad.values.arrays import real_numbers
 from symgrad.values.parameters import joined, rows_of
 from symgrad.values.results import Result
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Plan -> LLVM IR -> CPU."""
+"""Kernels as LLVM IR, and the CPU that runs them."""

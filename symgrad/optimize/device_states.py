@@ -26,14 +26,14 @@ from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Collected, Data, Ends, Task
 from symgrad.pipeline import VALUES, Options, build
-from symgrad.wgsl import loop as gpu
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.guard import lifted
-from symgrad.wgsl.printer import print_map
-from symgrad.wgsl.transfer import Download
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.device.guard import lifted
+from symgrad.wgsl.dispatch import loop as gpu
+from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.memory.transfer import Download
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.printer import print_map
 
 BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""

@@ -37,9 +37,9 @@ from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
-from symgrad.wgsl import loop as gpu
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.copying import by_threads
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.dispatch import loop as gpu
+from symgrad.wgsl.memory.copying import by_threads
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""

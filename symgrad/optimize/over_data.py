@@ -15,7 +15,7 @@ from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.values.tables import Columns, read
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Data
 from symgrad.targets import Device, choose, devices
 from symgrad.values.parameters import rows_of
-from symgrad.wgsl.dispatch import DeviceArray
+from symgrad.wgsl.dispatch.points import DeviceArray
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
-from symgrad.llvm import loop as cpu
+from symgrad.llvm.dispatch import loop as cpu
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (
@@ -28,7 +28,7 @@ from symgrad.optimize.problem import (
 )
 from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
-from symgrad.wgsl.copying import by_threads
+from symgrad.wgsl.memory.copying import by_threads
 
 GATHERED: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""

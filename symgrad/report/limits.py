@@ -15,7 +15,7 @@ from symgrad.backend import backend_of
 from symgrad.kernel.stats import flops
 from symgrad.pipeline import VALUES, DTypeName, Options, Shaders, build
 from symgrad.targets import Device
-from symgrad.wgsl.bandwidth import copying
+from symgrad.wgsl.device.bandwidth import copying
 
 LEAST_SECONDS: Final = 0.01
 """Seconds that a measurement takes at least."""

@@ -19,8 +19,8 @@ from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
 from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device
-from symgrad.wgsl.device import Gpu, opened_gpus
-from symgrad.wgsl.timing import GpuWatch
+from symgrad.wgsl.device.gpus import Gpu, opened_gpus
+from symgrad.wgsl.device.timing import GpuWatch
 
 REPEAT_SECONDS: Final = 0.1
 """Seconds for which calls are repeated to find the quickest, watched and not."""

@@ -34,11 +34,11 @@ from symgrad.rows.points import RowPoints
 from symgrad.rows.sums import LEAST_ORDER_PER_ROW, PartsKernel, finished, sums_kernel_of
 from symgrad.rows.table import Table
 from symgrad.values.results import scipy_sparse
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.joined import Line, Pattern, Rows
-from symgrad.wgsl.names import unique
-from symgrad.wgsl.transfer import WRITTEN
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import open_gpu
+from symgrad.wgsl.dispatch.joined import Line, Pattern, Rows
+from symgrad.wgsl.memory.transfer import WRITTEN
+from symgrad.wgsl.printing.names import unique
 
 ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""

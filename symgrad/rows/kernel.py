@@ -26,7 +26,7 @@ from symgrad.rows.program import RowProgram
 from symgrad.rows.table import Table, read_table, weight_of
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.values.tables import is_table, len_of
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""

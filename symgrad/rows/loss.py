@@ -29,7 +29,7 @@ from symgrad.pipeline import Clock, Options, require_options, simplified, size
 from symgrad.report.expressions import Expressions
 from symgrad.rows.penalty import Penalty
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
-from symgrad.wgsl.names import unique
+from symgrad.wgsl.printing.names import unique
 
 Function = Callable[..., Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.values.tables import Columns, whole
-from symgrad.wgsl.array import DeviceArray, stack
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.stored import FLOAT
+from symgrad.wgsl.arrays.array import DeviceArray, stack
+from symgrad.wgsl.arrays.stored import FLOAT
+from symgrad.wgsl.device.gpus import Gpu
 
 
 def is_there(rows: Any) -> bool:

@@ -18,8 +18,8 @@ from symgrad.mathlib.define import functions
 from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.parameters import Nest
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.reduce import emit_reduction
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.reduce import emit_reduction
 
 
 def _travelled(*_: Any) -> Any:

@@ -13,8 +13,8 @@ from symgrad.expr.handles.tree import Block
 from symgrad.rows.loss import Traced
 from symgrad.rows.on_device import is_there, read_there
 from symgrad.values.tables import read
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu
 
 
 @dataclass(frozen=True)

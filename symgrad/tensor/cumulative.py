@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.scans import associative_scan
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @functools.cache

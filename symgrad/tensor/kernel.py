@@ -21,9 +21,9 @@ from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.values.arrays import real_numbers
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.printer import print_kernel
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.printer import print_kernel
 
 Shape = tuple[int, ...]
 

@@ -18,7 +18,7 @@ from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.updates import Update
-from symgrad.wgsl.array import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 class UpdateState(NamedTuple):

@@ -1,1 +1,1 @@
-"""Plans as WGSL, and the GPU that runs it."""
+"""Kernels as WGSL, and the GPUs that run them."""

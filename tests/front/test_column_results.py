@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.wgsl.device import list_gpus
-from symgrad.wgsl.elementwise import Arithmetic
+from symgrad.wgsl.arrays.elementwise import Arithmetic
+from symgrad.wgsl.device.gpus import list_gpus
 
 if not list_gpus():
     pytest.skip("no GPU and no software Vulkan driver here", allow_module_level=True)

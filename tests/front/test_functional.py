@@ -14,7 +14,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.front import kernels
-from symgrad.wgsl.device import list_gpus
+from symgrad.wgsl.device.gpus import list_gpus
 
 
 def loss(p: Any, x: Any, scale: Any = 1.0, shift: Any = 0.0) -> Any:

@@ -13,10 +13,10 @@ from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device import compile_source
-from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.instruction import Shape
-from symgrad.llvm.printer import print_kernel
+from symgrad.llvm.device.cpu import compile_source
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.printer import print_kernel
 
 from .running import aligned
 

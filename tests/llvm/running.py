@@ -12,11 +12,11 @@ from symgrad.expr.graph.node import Graph
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device import compile_source
-from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.instruction import Shape
-from symgrad.llvm.printer import print_kernel
-from symgrad.llvm.source import Source
+from symgrad.llvm.device.cpu import compile_source
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.printer import print_kernel
+from symgrad.llvm.printing.source import Source
 
 
 def computation(graph: Graph, *outputs: Sequence[int]) -> Computation:

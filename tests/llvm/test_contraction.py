@@ -13,8 +13,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.meaning.evaluate import leaf
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import lone_products, uses_of
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing.instruction import lone_products, uses_of
 
 TABLE = (
     ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.reciprocal, ops.abs, ops.sqrt, ops.integer_pow,

@@ -11,7 +11,7 @@ from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.programs.dense import step_program, triangle_program
 from symgrad.kernel.target import InStep
 from symgrad.kernel.verify import verify
-from symgrad.llvm.dense import Triangle, step
+from symgrad.llvm.dispatch.dense import Triangle, step
 
 SHAPES = [(1, 1), (2, 3), (5, 5), (50, 3), (40, 12)]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symgrad.llvm import compiler, device
-from symgrad.llvm.source import Source
+from symgrad.llvm import compiler
+from symgrad.llvm.device import cpu as device
+from symgrad.llvm.printing.source import Source
 
 from .running import run
 from .test_emit import ONE, chain
@@ -175,7 +176,8 @@ def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
     """Each reads what it wrote, while the others write and prune."""
     program = """
 import sys
-from symgrad.llvm import compiler, device
+from symgrad.llvm import compiler
+from symgrad.llvm.device import cpu as device
 device.CACHE_BYTES = 3000
 keys = [f"{int(sys.argv[1]) * 100 + k:064x}" for k in range(40)]
 for key in keys:

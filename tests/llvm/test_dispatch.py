@@ -14,8 +14,9 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.llvm import dispatch, threads
-from symgrad.llvm.device import host
+from symgrad.llvm.device import threads
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.dispatch import points as dispatch
 
 
 def loss(v: Any) -> Any:

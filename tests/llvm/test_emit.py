@@ -18,13 +18,13 @@ from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm import arrangement, printer
-from symgrad.llvm.arrangement import Arrangement
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape
-from symgrad.llvm.masks import ControlFlow
-from symgrad.llvm.needs import Item
-from symgrad.llvm.values import Calls
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing import arrangement, printer
+from symgrad.llvm.printing.arrangement import Arrangement
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.masks import ControlFlow
+from symgrad.llvm.printing.needs import Item
+from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import inlined
 
 from .running import computation, emitted, run

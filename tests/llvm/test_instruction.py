@@ -10,9 +10,9 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.handles.expression import Expr
-from symgrad.llvm import arrangement
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape, constant, steps_of
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing import arrangement
+from symgrad.llvm.printing.instruction import Shape, constant, steps_of
 
 from .running import computation, emitted, run
 

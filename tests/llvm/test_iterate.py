@@ -24,10 +24,12 @@ from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration, Lookup
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm import arrangement, dispatch, masks, threads
-from symgrad.llvm import loop as running
-from symgrad.llvm.loop import Loop, run_from
-from symgrad.llvm.printer import print_kernel
+from symgrad.llvm.device import threads
+from symgrad.llvm.dispatch import loop as running
+from symgrad.llvm.dispatch import points as dispatch
+from symgrad.llvm.dispatch.loop import Loop, run_from
+from symgrad.llvm.printing import arrangement, masks
+from symgrad.llvm.printing.printer import print_kernel
 from symgrad.pipeline import DTypeName
 
 DTYPES = ["float32", "float64"]

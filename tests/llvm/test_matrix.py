@@ -9,8 +9,8 @@ import pytest
 from matrices import Waves
 
 import symgrad as sg
-from symgrad.llvm import loop as running
-from symgrad.llvm.loop import Loop
+from symgrad.llvm.dispatch import loop as running
+from symgrad.llvm.dispatch.loop import Loop
 from symgrad.pipeline import DTypeName
 
 STEPS = 3

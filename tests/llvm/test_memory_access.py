@@ -17,9 +17,9 @@ from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.statements import lane_sum
 from symgrad.kernel.target import InStep
-from symgrad.llvm.arrangement import UNROLLED
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing.arrangement import UNROLLED
+from symgrad.llvm.printing.instruction import Shape
 
 from .programs import run_kernel
 from .running import aligned, computation

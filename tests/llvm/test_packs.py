@@ -11,9 +11,9 @@ import pytest
 import symgrad as sg
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.dispatch import definitions_for
-from symgrad.llvm.instruction import Shape
-from symgrad.llvm.printer import print_kernel
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.printer import print_kernel
 
 LANES = 4
 

@@ -10,10 +10,10 @@ import pytest
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.target import InStep
-from symgrad.llvm import arrangement, masks
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape
-from symgrad.llvm.printer import LOOPED, NEAR, block_of, print_kernel
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing import arrangement, masks
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.printer import LOOPED, NEAR, block_of, print_kernel
 
 from .programs import Drawn, meaning, printed
 

@@ -15,8 +15,12 @@ import pytest
 
 import symgrad as sg
 from symgrad.kernel.plan import Computation
-from symgrad.llvm import arrangement, compiler, device, printer, recompile, sums
-from symgrad.llvm.recompile import Function, Job
+from symgrad.llvm import compiler
+from symgrad.llvm.device import cpu as device
+from symgrad.llvm.device import recompile
+from symgrad.llvm.device.recompile import Function, Job
+from symgrad.llvm.dispatch import sums
+from symgrad.llvm.printing import arrangement, printer
 
 from .running import emitted
 from .test_emit import ONE, chain
@@ -174,7 +178,7 @@ def test_the_process_of_a_function_that_is_gone_ends() -> None:
 
 ENDING = """
 import numpy as np, symgrad as sg
-from symgrad.llvm import arrangement, printer
+from symgrad.llvm.printing import arrangement, printer
 arrangement.LONG = arrangement.LONG_BATCH = 100
 printer.HOT = 0.0
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")

@@ -13,9 +13,10 @@ import symgrad as sg
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import arrangement, threads
-from symgrad.llvm import sums as cpu_sums
-from symgrad.llvm.sums import Sums
+from symgrad.llvm.device import threads
+from symgrad.llvm.dispatch import sums as cpu_sums
+from symgrad.llvm.dispatch.sums import Sums
+from symgrad.llvm.printing import arrangement
 
 
 def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,9 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation
-from symgrad.llvm.arrangement import UNROLLED
-from symgrad.llvm.device import host
-from symgrad.llvm.instruction import Shape
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.printing.arrangement import UNROLLED
+from symgrad.llvm.printing.instruction import Shape
 
 from .running import computation, run
 

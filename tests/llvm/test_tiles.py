@@ -16,9 +16,9 @@ from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.stage import hoisted, stages
-from symgrad.llvm import sums as cpu_sums
-from symgrad.llvm import threads
-from symgrad.llvm.sums import Sums
+from symgrad.llvm.device import threads
+from symgrad.llvm.dispatch import sums as cpu_sums
+from symgrad.llvm.dispatch.sums import Sums
 
 
 def network(p: Any, r: Any) -> Any:

@@ -12,15 +12,15 @@ from optimize.problems import DOUBLE, rosenbrock, rosenbrock_residuals
 
 import symgrad as sg
 from symgrad.expr.graph.reach import reachable
-from symgrad.llvm import loop
-from symgrad.llvm.loop import Loop
+from symgrad.llvm.dispatch import loop
+from symgrad.llvm.dispatch.loop import Loop
 from symgrad.mathlib.define import functions
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
 from symgrad.pipeline import DTypeName, Options
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.iterate import Form, emit_iteration
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.printing.iterate import Form, emit_iteration
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
 METHODS = [sg.Adam(0.02), sg.LBFGS(3), sg.LevenbergMarquardt()]

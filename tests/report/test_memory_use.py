@@ -13,7 +13,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError
-from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_asking_opens_no_gpu(gpu: Gpu) -> None:
     code = """
 import symgrad as sg
 print(sg.memory("gpu").in_use, sg.free_memory("gpu"))
-from symgrad.wgsl.device import opened_gpu
+from symgrad.wgsl.device.gpus import opened_gpu
 assert opened_gpu(0) is None
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

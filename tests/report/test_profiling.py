@@ -17,7 +17,7 @@ from symgrad.report import limits
 from symgrad.report.limits import Limits, limits_of
 from symgrad.report.profiling import MEANING, Profile
 from symgrad.targets import choose
-from symgrad.wgsl.device import open_gpu
+from symgrad.wgsl.device.gpus import open_gpu
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 POINTS = np.random.default_rng(1).normal(size=(300, 3)).astype(np.float32)
@@ -190,7 +190,7 @@ def test_kernels_are_timed_without_a_clock_too(
     device: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = sg.fused_forward(3, rosenbrock, device=device)
-    monkeypatch.setattr("symgrad.wgsl.timing.timestamps_of", lambda gpu: None)
+    monkeypatch.setattr("symgrad.wgsl.device.timing.timestamps_of", lambda gpu: None)
     found = kernel.profile(np.repeat(POINTS, 30, axis=0))
     assert not found.by_timestamps and found.total > 0.0
     assert "difference of waits" in str(found)

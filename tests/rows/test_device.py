@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.wgsl import reduce_dispatch
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.transfer import Download
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import list_gpus, open_gpu
+from symgrad.wgsl.dispatch import sums as reduce_dispatch
+from symgrad.wgsl.memory.transfer import Download
 
 if not list_gpus():
     pytest.skip("no GPU and no software Vulkan driver here", allow_module_level=True)

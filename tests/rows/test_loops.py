@@ -19,7 +19,7 @@ from symgrad.kernel.row_tile import tiles
 from symgrad.kernel.target import InStep
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
-from symgrad.wgsl.reduce import emit_reduction
+from symgrad.wgsl.printing.reduce import emit_reduction
 
 PARAMETERS = [0.5, 0.3, 1.2]
 

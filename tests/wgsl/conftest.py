@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.dispatch.points import Program
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.elementwise import IDENTITIES, Addressing, Call, _elementwise, _reduction
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.arrays.elementwise import IDENTITIES, Addressing, Call, _elementwise, _reduction
+from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
 
 pytestmark = pytest.mark.skipif(not list_gpus(), reason="no GPU and no software driver here")
 

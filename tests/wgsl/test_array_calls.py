@@ -11,8 +11,8 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError, InputTypeError
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import list_gpus, open_gpu
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import list_gpus, open_gpu
 
 pytestmark = pytest.mark.skipif(not list_gpus(), reason="no GPU and no software driver here")
 

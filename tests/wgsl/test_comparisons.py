@@ -13,7 +13,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.mathlib.define import Math
-from symgrad.wgsl.device import Gpu
+from symgrad.wgsl.device.gpus import Gpu
 
 EDGES: Final = np.array(
     [0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan, 1e-30, 3e38], np.float32

@@ -18,10 +18,10 @@ import pytest
 import symgrad as sg
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
-from symgrad.wgsl.adapters import LIMITS, choose, limits
-from symgrad.wgsl.device import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.gpu import IDLE_PIPELINES
-from symgrad.wgsl.memory import (
+from symgrad.wgsl.device.adapters import LIMITS, choose, limits
+from symgrad.wgsl.device.gpu import IDLE_PIPELINES
+from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.memory.pool import (
     IDLE_BYTES,
     KEEP_SECONDS,
     Pool,
@@ -115,7 +115,7 @@ def test_an_unknown_index_is_refused(gpu: Gpu, index: int) -> None:
 
 def test_a_machine_without_a_gpu_lists_none() -> None:
     code = """
-import symgrad.wgsl.device as device
+import symgrad.wgsl.device.gpus as device
 device.choose = lambda adapters: ()
 assert device.list_gpus() == ()
 try:
@@ -130,7 +130,7 @@ except device.DeviceError as error:
 def test_without_wgpu_there_is_no_gpu() -> None:
     code = """
 import sys; sys.modules["wgpu"] = None
-import symgrad.wgsl.device as device
+import symgrad.wgsl.device.gpus as device
 assert device.list_gpus() == ()
 try:
     device.open_gpu()
@@ -160,7 +160,7 @@ sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu").run([1.0, 2.0]
 sg.fit_many(fit, [0.0, 1.0, 2.0], [[3.0, 2.0, 1.0]], [1.0, 1.0], device="cpu")
 import sys
 assert "wgpu" not in sys.modules
-from symgrad.wgsl import device
+from symgrad.wgsl.device import gpus as device
 found, asked = device._enumerate, []
 device._enumerate = lambda: asked.append(1) or found()
 for _ in range(3):
@@ -173,7 +173,7 @@ print(len(asked))
 
 
 def test_importing_loads_no_wgpu() -> None:
-    done = python("import symgrad.wgsl.dispatch, sys; assert 'wgpu' not in sys.modules")
+    done = python("import symgrad.wgsl.dispatch.points, sys; assert 'wgpu' not in sys.modules")
     assert done.returncode == 0, done.stderr
 
 
@@ -281,9 +281,9 @@ LOST = """
 import numpy as np
 from symgrad.errors import DeviceLostError
 from symgrad.kernel.layout import Layout
-from symgrad.wgsl.device import open_gpu
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.device.gpus import open_gpu
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.dispatch.points import Program
 gpu = open_gpu()
 if not {source!r}: raise SystemExit
 program = Program(gpu, [{source!r}], Layout(1, (1,)))
@@ -425,7 +425,7 @@ def test_the_pool_stays_within_its_limit() -> None:
 
 
 def test_a_thread_lets_go_of_what_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symgrad.wgsl.memory.KEEP_SECONDS", 0.04)
+    monkeypatch.setattr("symgrad.wgsl.memory.pool.KEEP_SECONDS", 0.04)
     before = threading.active_count()
     pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
     for _ in range(2):
@@ -440,7 +440,7 @@ def test_a_thread_lets_go_of_what_is_idle(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_pool_that_is_gone_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symgrad.wgsl.memory.KEEP_SECONDS", 0.04)
+    monkeypatch.setattr("symgrad.wgsl.memory.pool.KEEP_SECONDS", 0.04)
     before = threading.active_count()
     pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
     pool.take(100)
@@ -503,9 +503,9 @@ import gc, os, sys
 import numpy as np
 from symgrad.errors import DeviceError
 from symgrad.kernel.layout import Layout
-from symgrad.wgsl.device import list_gpus, open_gpu
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.device.gpus import list_gpus, open_gpu
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.dispatch.points import Program
 gpu = open_gpu()
 program = Program(gpu, [{MODULE!r}], Layout(1, (1,)))
 points = np.zeros((5, 1), np.float32)
@@ -538,7 +538,7 @@ print(os.waitpid(child, 0)[1], program.run(points)[0].ravel())
 def test_a_child_may_use_gpus_if_its_parent_has_not_asked_for_any(gpu: Gpu, asked: bool) -> None:
     code = f"""
 import os, sys
-import symgrad.wgsl.device as device
+import symgrad.wgsl.device.gpus as device
 if {asked}: device.list_gpus()
 child = os.fork()
 try:

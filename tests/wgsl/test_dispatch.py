@@ -15,13 +15,14 @@ import pytest
 
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
-from symgrad.wgsl import dispatch, mapping
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu, native_wgpu
-from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
-from symgrad.wgsl.gpu import STORAGE
-from symgrad.wgsl.mapping import PollingMapper, WaitingMapper
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpu import STORAGE
+from symgrad.wgsl.device.gpus import Gpu, native_wgpu
+from symgrad.wgsl.dispatch import points as dispatch
+from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.memory import mapping
+from symgrad.wgsl.memory.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
+from symgrad.wgsl.memory.mapping import PollingMapper, WaitingMapper
 
 Poison = Callable[[Program, int], None]
 

@@ -17,7 +17,7 @@ from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, f
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.barriers import with_barriers
-from symgrad.wgsl.expression import PRIMARY, form_of, literal, render
+from symgrad.wgsl.printing.expression import PRIMARY, form_of, literal, render
 
 OPERATORS = (
     ops.add,

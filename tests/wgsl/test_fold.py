@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tint import check_with_tint, needs_tint
 
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.encoding import Step
-from symgrad.wgsl.fold import FOLD
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.memory.encoding import Step
+from symgrad.wgsl.printing.fold import FOLD
 
 
 def fold(gpu: Gpu, partials: np.ndarray, head: int = 3) -> np.ndarray:

@@ -16,9 +16,9 @@ from poison import is_poison
 
 import symgrad as sg
 from symgrad.mathlib.define import Math
-from symgrad.wgsl import stores
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import Program
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.printing import stores
 
 
 def deepest(source: str) -> int:

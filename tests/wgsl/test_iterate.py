@@ -22,12 +22,12 @@ from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems
-from symgrad.wgsl import iterate as emitting
-from symgrad.wgsl import loop as running
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.iterate import Form
-from symgrad.wgsl.loop import Loop, transpose
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import loop as running
+from symgrad.wgsl.dispatch.loop import Loop, transpose
+from symgrad.wgsl.printing import iterate as emitting
+from symgrad.wgsl.printing.iterate import Form
 
 INVOCATION, WORKGROUP = Form(False), Form(True)
 FORMS = pytest.mark.parametrize("form", [INVOCATION, WORKGROUP], ids=["invocation", "workgroup"])

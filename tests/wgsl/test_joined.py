@@ -11,10 +11,10 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.rows import each_row
-from symgrad.wgsl import joined
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.joined import Line, Pattern, Rows, emit_joined
-from symgrad.wgsl.transfer import Upload
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import joined
+from symgrad.wgsl.dispatch.joined import Line, Pattern, Rows, emit_joined
+from symgrad.wgsl.memory.transfer import Upload
 
 N = 1003
 RNG = np.random.default_rng(0)

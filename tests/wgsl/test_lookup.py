@@ -24,15 +24,16 @@ from symgrad.kernel.plan import Lookup, Output, Reduction
 from symgrad.kernel.programs.lookup import Place
 from symgrad.kernel.slopes import quads
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm import sums as llvm
+from symgrad.llvm.dispatch import sums as llvm
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import lookup_dispatch, reduce_dispatch
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.lookup import RUN, runs_module
-from symgrad.wgsl.lookup_dispatch import in_order, segments, sorted_order
-from symgrad.wgsl.reduce import Summation, emit_reduction
-from symgrad.wgsl.reduce_dispatch import BoundSums, Sums
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import slopes as lookup_dispatch
+from symgrad.wgsl.dispatch import sums as reduce_dispatch
+from symgrad.wgsl.dispatch.slopes import in_order, segments, sorted_order
+from symgrad.wgsl.dispatch.sums import BoundSums, Sums
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.lookup import RUN, runs_module
+from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 
 BAL = os.environ.get("SYMGRAD_BAL")
 """A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""

@@ -15,12 +15,12 @@ from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems
 from symgrad.kernel.programs.products import shares
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import loop as running
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.iterate import Form
-from symgrad.wgsl.loop import Loop
-from symgrad.wgsl.matrix import fits, lanes, turns, with_matrix
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import loop as running
+from symgrad.wgsl.dispatch.loop import Loop
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.iterate import Form
+from symgrad.wgsl.printing.matrix import fits, lanes, turns, with_matrix
 
 BOXES = [(-np.inf, np.inf), (0.3, 0.8)]
 LARGEST = 37

@@ -12,9 +12,9 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.plan import Computation, Output
 from symgrad.mathlib.define import functions
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.names import identifier, unique
-from symgrad.wgsl.printer import print_map
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.names import identifier, unique
+from symgrad.wgsl.printing.printer import print_map
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 RESERVED = [

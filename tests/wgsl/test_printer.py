@@ -26,12 +26,13 @@ from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.split import split
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import dispatch, printer
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.dispatch import Program
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.printer import Printed, print_kernel, print_map
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import points as dispatch
+from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.printing import printer
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.printer import Printed, print_kernel, print_map
 
 every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.wgsl import queue as module
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.encoding import Copy, Step
-from symgrad.wgsl.queue import GATHERED, PATIENCE, SOON, Queue
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.memory import queue as module
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.queue import GATHERED, PATIENCE, SOON, Queue
 
 
 class Told:

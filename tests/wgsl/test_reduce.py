@@ -23,11 +23,12 @@ from symgrad.kernel.plan import Computation, Output, Reduction
 from symgrad.kernel.programs import group_products, group_rows
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce, reduce_dispatch
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.emit import Style
-from symgrad.wgsl.reduce import Summation, emit_reduction
-from symgrad.wgsl.reduce_dispatch import BoundSums, Sums, workgroups
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import sums as reduce_dispatch
+from symgrad.wgsl.dispatch.sums import BoundSums, Sums, workgroups
+from symgrad.wgsl.printing import reduce
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -20,10 +20,10 @@ from symgrad.kernel.programs import group_products
 from symgrad.kernel.programs.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
-from symgrad.wgsl import reduce_dispatch
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.reduce import emit_reduction
-from symgrad.wgsl.reduce_dispatch import Sums
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import sums as reduce_dispatch
+from symgrad.wgsl.dispatch.sums import Sums
+from symgrad.wgsl.printing.reduce import emit_reduction
 
 
 def network(p: Any, r: Any) -> Any:

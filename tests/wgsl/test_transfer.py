@@ -13,13 +13,13 @@ import pytest
 from poison import POISON
 
 from symgrad.errors import DeviceMemoryError
-from symgrad.wgsl import transfer
-from symgrad.wgsl.array import DeviceArray
-from symgrad.wgsl.device import Gpu
-from symgrad.wgsl.encoding import PlainEncoder
-from symgrad.wgsl.mapping import WaitingMapper
-from symgrad.wgsl.queue import Queue
-from symgrad.wgsl.transfer import Part, Shelf, Slot, Transfers, divided
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.memory import transfer
+from symgrad.wgsl.memory.encoding import PlainEncoder
+from symgrad.wgsl.memory.mapping import WaitingMapper
+from symgrad.wgsl.memory.queue import Queue
+from symgrad.wgsl.memory.transfer import Part, Shelf, Slot, Transfers, divided
 
 SMALL = 1024
 """Bytes of a piece here."""
@@ -315,7 +315,7 @@ def test_a_full_device_gives_up_its_slots(
 FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
-from symgrad.wgsl import copying, transfer
+from symgrad.wgsl.memory import copying, transfer
 transfer.WRITTEN, transfer.SMALLEST, copying.SMALLEST = 0, 1 << 12, 1 << 12
 x = np.arange(1e5, dtype=np.float32)
 there = sg.device_array(x, "gpu")

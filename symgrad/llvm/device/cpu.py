@@ -1,0 +1,238 @@
+"""The CPU as LLVM sees it: vectors, compiler, and compiled code kept in memory and on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from symgrad.llvm import compiler
+from symgrad.llvm.printing.instruction import BITS, Shape
+from symgrad.llvm.printing.source import Source
+
+NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
+"""The names of files on disk: a key, and a mark where the file is not finished yet."""
+
+CACHE_BYTES: Final = 256 * 2**20
+"""The most that is kept on disk, beyond what was just written; what was used longest ago goes."""
+
+RECENT_SECONDS: Final = 60
+"""How long a file is kept after it was used, whatever its size."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The CPU of this machine."""
+
+    name: str
+    features: str
+    vector_bits: int
+    fused: bool
+    threads: int
+
+    def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
+        """What instructions work on here: single numbers or whole vectors; fused, if wanted."""
+        lanes = self.vector_bits // BITS[dtype] if batch else 1
+        return Shape(dtype, lanes, self.fused and fuse, "+avx512f" in self.features)
+
+
+@functools.cache
+def host() -> Host:
+    """This machine's CPU."""
+    llvm = compiler.llvm()
+    features = llvm.get_host_cpu_features()
+    on = {name for name, has in features.items() if has}
+    bits = 512 if "avx512f" in on else 256 if "avx" in on else 128
+    arm = llvm.get_process_triple().startswith(("aarch64", "arm64"))
+    return Host(llvm.get_host_cpu_name(), features.flatten(), bits, "fma" in on or arm, _threads())
+
+
+def _threads() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+class Code:
+    """Machine code in memory: ``address`` is that of its function ``run``."""
+
+    def __init__(self, compiled: bytes) -> None:
+        llvm, cpu = compiler.llvm(), host()
+        machine = compiler.target_machine(cpu.name, cpu.features)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(compiled))
+        engine.finalize_object()
+        self._engine = engine
+        self.address: int = engine.get_function_address("run")
+        assert self.address, "the module defines run"
+
+
+_lock = threading.RLock()
+_kept: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+
+
+def compile_source(source: Source) -> Code:
+    """The code of a module: from memory, from disk, or from the compiler."""
+    with _lock:  # so that no two threads compile the same
+        return find_code(source) or keep_code(source, _compiled(source))
+
+
+def find_code(source: Source) -> Code | None:
+    """The code of a module that is in memory or on disk."""
+    key = _key(source)
+    with _lock:
+        code = _kept.get(key)
+        compiled = _read(key) if code is None else None
+        if compiled is not None:
+            code = _kept[key] = Code(compiled)
+        return code
+
+
+def keep_code(source: Source, compiled: bytes) -> Code:
+    """The code of a module that has been compiled, from now on in memory and on disk."""
+    key = _key(source)
+    with _lock:
+        code = _kept.get(key)
+        if code is None:
+            _write(key, compiled)
+            code = _kept[key] = Code(compiled)
+        return code
+
+
+def _compiled(source: Source) -> bytes:
+    cpu = host()
+    return compiler.compiled(source.text, source.effort, cpu.name, cpu.features)
+
+
+# the disk -----------------------------------------------------------------------------------------
+
+
+def _key(source: Source) -> str:
+    llvm, cpu = compiler.llvm(), host()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    where = (version, llvm.get_process_triple(), cpu.name, cpu.features)
+    parts = (*where, str(source.effort), source.text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Where compiled code is kept: symgrad's own folder within that of SYMGRAD_CACHE.
+
+    By default that is the system's folder for such; with "" nothing is kept, and nothing where the
+    folder cannot be made. What else lies in these folders is left alone.
+    """
+    chosen = os.environ.get("SYMGRAD_CACHE")
+    if chosen == "":
+        return None
+    folder = (Path(chosen) if chosen else _system_cache()) / "symgrad" / "code"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def _system_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _read(key: str) -> bytes | None:
+    """What is kept under a key, if it is whole."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    path = folder / f"{key}.code"
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    compiled = compiler.unsealed(content)
+    if compiled is not None:
+        with contextlib.suppress(OSError):  # a disk that can only be read
+            os.utime(path)
+    return compiled
+
+
+def _write(key: str, compiled: bytes) -> None:
+    """Keep code under a key: whole or not at all, whoever else writes it at the same time."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    content = compiler.sealed(compiled)
+    with contextlib.suppress(OSError):
+        unfinished = _unfinished(folder, key, content)
+        try:
+            os.replace(unfinished, folder / f"{key}.code")
+        except OSError:
+            os.unlink(unfinished)
+        if _is_turn(key, len(content)):
+            _prune(folder)
+
+
+def _unfinished(folder: Path, key: str, content: bytes) -> str:
+    """A file with this content under a name that nobody reads."""
+    handle, path = tempfile.mkstemp(prefix=f"{key}.", suffix=".code", dir=folder)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+    except OSError:
+        os.unlink(path)
+        raise
+    return path
+
+
+def _is_turn(key: str, size: int) -> bool:
+    """Whether to prune after this write, which takes a look at every file.
+
+    Once in ``CACHE_BYTES / 16`` bytes that all processes together write, on average: keys are
+    hashes, so those below a number are drawn at random. A write thus looks at 16 files on average,
+    however many there are.
+    """
+    return int(key[:8], 16) * CACHE_BYTES < 16 * size << 32
+
+
+def _prune(folder: Path) -> None:
+    """Delete what was used longest ago of the files written here, where too much is kept.
+
+    What was used within ``RECENT_SECONDS`` stays, since another process may be about to read it.
+    """
+    with os.scandir(folder) as entries:
+        ours = [e for e in entries if NAME.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
+    files = sorted((s.st_mtime, s.st_size, e.path) for e in ours if (s := _state(e)))
+    total, now = sum(size for _, size, _ in files), time.time()
+    for used, size, path in files:
+        if total <= CACHE_BYTES or used > now - RECENT_SECONDS:
+            break
+        with contextlib.suppress(OSError):
+            if _is_written_here(path) and os.stat(path).st_mtime == used:
+                os.unlink(path)
+        total -= size
+
+
+def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """The size and the time of a file, or None where another process has deleted it."""
+    with contextlib.suppress(OSError):
+        return entry.stat(follow_symlinks=False)
+    return None
+
+
+def _is_written_here(path: str) -> bool:
+    """Whether a file begins as those of this cache do."""
+    with open(path, "rb") as file:
+        return file.read(len(compiler.HEADER)) == compiler.HEADER

@@ -1,0 +1,1 @@
+"""What runs compiled kernels on the CPU: points, sums over rows, iterations and launches."""

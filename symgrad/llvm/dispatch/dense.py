@@ -1,0 +1,103 @@
+"""Small dense least squares, compiled: loops of run-time sizes, once for a machine."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.programs.dense import step_program, triangle_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.pointers import address
+from symgrad.llvm.device.recompile import Function
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.printer import print_kernel
+
+KEPT: Final = 16
+"""Sizes for which a thread keeps memory to work in."""
+
+
+class Triangle:
+    """The triangle of weighted derivatives and residuals: see `triangle_program`.
+
+    Args:
+        y: data, (m,).
+        weights: what residuals are multiplied by, (m,).
+        n: parameters.
+
+    ``values`` (m,) and ``slopes`` (m, n) are filled before a call.
+    """
+
+    def __init__(self, y: np.ndarray, weights: np.ndarray, n: int) -> None:
+        m = len(y)
+        self.n = n
+        self.values, self.slopes = np.empty(m), np.empty((m, n))
+        self._found = np.empty(n * (n + 2) + 2)
+        memory = np.empty((n + 1) * m), np.empty(n)
+        given = np.array([m, n], np.uint32), self.values, self.slopes, *map(_double, (y, weights))
+        self._call = _bound(triangle_program, [*given, *memory, self._found])
+
+    def __call__(self) -> np.ndarray:
+        """T (n, n), z (n,), the lengths (n,), the cost and the norm of the inverse, in a row."""
+        self._call()
+        return self._found.copy()
+
+
+class _Step:
+    """Memory for steps of so many parameters: see `step_program`."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.point, self.scales, self.damping = np.empty(n * (n + 1)), np.empty(n), np.empty(1)
+        self.p, self.found = np.empty(n), np.empty(n + 2)
+        given = np.array([n], np.uint32), self.point, self.scales, self.damping, self.p
+        self.call = _bound(step_program, [*given, np.empty((n + 2) * (n + 1)), self.found])
+
+
+def step(
+    point: np.ndarray, scales: np.ndarray, damping: float, p: np.ndarray
+) -> tuple[np.ndarray, float, float]:
+    """The parameters after a damped step, what it promises, and how large it is, relative to them.
+
+    ``point`` has T (n, n) and z (n,) in a row. See `step_program`.
+    """
+    room = _room(len(p))
+    room.point[:], room.scales[:], room.damping[0], room.p[:] = point, scales, damping, p
+    room.call()
+    *moved, promised, size = room.found.tolist()
+    return np.array(moved), promised, size
+
+
+_local = threading.local()
+
+
+def _room(n: int) -> _Step:
+    """This thread's memory for steps of so many parameters."""
+    try:
+        return _local.rooms(n)
+    except AttributeError:
+        _local.rooms = functools.lru_cache(KEPT)(_Step)
+        return _local.rooms(n)
+
+
+def _double(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array, np.float64)
+
+
+def _bound(program: Callable[[Target], Kernel], arrays: Sequence[np.ndarray]) -> Any:
+    """A call of a program with these arrays, which it keeps alive."""
+    function = _compiled(program)
+    return partial(function.call, *map(address, arrays), function.room())
+
+
+@functools.cache
+def _compiled(program: Callable[[Target], Kernel]) -> Function:
+    kernel, shape = program(InStep(1)), host().shape("float64", False, False)
+    functions = definitions_for("accurate", shape.dtype)
+    return Function(lambda _: print_kernel(kernel, functions, shape))

@@ -1,0 +1,120 @@
+"""Runs launches on the CPU: their dispatches one after the other, groups of each on all cores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.cache import Once
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.launch import Dispatch, Launch
+from symgrad.kernel.memory import POOL
+from symgrad.kernel.statements import BOUND
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.pointers import NULL, address
+from symgrad.llvm.device.recompile import Function
+from symgrad.llvm.device.threads import share_out, worth
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.printer import print_kernel
+
+CACHED_FUNCTIONS: Final = 256
+"""Most compiled kernels that are cached."""
+
+
+class Compiled:
+    """A kernel of the language, for whole groups of invocations, in machine code."""
+
+    def __init__(self, kernel: Kernel, math: str, dtype: str) -> None:
+        vector = host().shape(dtype, True, math != "strict")
+        width = kernel.target.width
+        assert width % vector.lanes == 0, f"groups of {width} are no whole vectors"
+        shape = replace(vector, lanes=width)
+        self.kernel, self.width = kernel, width
+        bound = [b for b in kernel.buffers if b.space in BOUND]
+        self._tables = {b.name: np.array(b.data, dtype) for b in bound if b.data is not None}
+        self._names = [b.name for b in bound]
+        write = partial(print_kernel, kernel, definitions_for(math, dtype), shape, vector)
+        self.function = Function(write)
+        self._shared = any(b.atomic for b in bound)
+
+    def planned(self, dispatch: Dispatch) -> Planned:
+        """What runs a dispatch, on arrays by their names."""
+        groups, names = dispatch.number_of_groups, dict(dispatch.arrays)
+        words = dispatch.count, groups, *dispatch.words
+        weight = groups * self.width * dispatch.operations
+        threads = 1 if self._shared else worth(weight, self.width)
+        bound = [self._tables[b] if b in self._tables else names[b] for b in self._names]
+        return Planned(self.function, bound, words, groups * self.width, self.width, threads)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A dispatch with all that does not change from call to call."""
+
+    function: Function
+    bound: Sequence[str | np.ndarray]
+    """Names of arrays, and constants."""
+    words: tuple[int, ...]
+    cells: int
+    width: int
+    threads: int
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run it on these arrays."""
+        addresses = [_address(arrays[b] if isinstance(b, str) else b) for b in self.bound]
+        call, scratch, words = self.function.call, self.function.scratch, self.words
+
+        def some(first: int, end: int) -> None:
+            call(*addresses, scratch(), first, end, False, *words)
+
+        if self.threads == 1:
+            some(0, self.cells)
+        else:
+            share_out(some, self.cells, self.width, self.threads)
+
+
+_compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
+
+
+class Launched:
+    """A launch that is compiled for the CPU. Any number of threads may run it."""
+
+    def __init__(self, launch: Launch, math: str, dtype: str) -> None:
+        start = time.perf_counter()
+        launch.verify()
+        self.launch, self.dtype = launch, np.dtype(dtype)
+        self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
+        self._made = [(a.name, a.dtype(dtype), a.shape) for a in (*launch.outputs, *launch.scratch)]
+        self._outputs = [a.name for a in launch.outputs]
+        self._plan = [
+            self._kernel(d, math, dtype).planned(d) for d in launch.dispatches if d.number_of_groups
+        ]
+        self.seconds = time.perf_counter() - start
+        """How long it took to compile."""
+
+    @staticmethod
+    def _kernel(dispatch: Dispatch, math: str, dtype: str) -> Compiled:
+        key = dispatch.program, dispatch.target, math, dtype
+        return _compiled.get(key, lambda: Compiled(dispatch.kernel, math, dtype))
+
+    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """The outputs, as fresh arrays; inputs have the shapes that the launch says."""
+        arrays: dict[str, np.ndarray] = {}
+        for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
+            assert x.size == size, f"{name} has other than {size} numbers"
+            arrays[name] = np.ascontiguousarray(x, dtype)
+        for name, dtype, shape in self._made:
+            arrays[name] = POOL.empty(shape, dtype)
+        for planned in self._plan:
+            planned.run(arrays)
+        return [arrays[name] for name in self._outputs]
+
+
+def _address(array: np.ndarray) -> Any:
+    """Where an array stands, if it has numbers."""
+    return address(array) if array.size else NULL

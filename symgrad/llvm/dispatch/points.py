@@ -1,0 +1,214 @@
+"""A computation on the CPU: compiled for a point or for a batch when first needed, and run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr.graph.node import Op
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.memory import LARGE, POOL, is_aligned
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.target import InStep
+from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.pointers import NULL, address
+from symgrad.llvm.device.recompile import Function
+from symgrad.llvm.device.threads import share_out, weight_of, worth
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.printer import block_of, print_kernel
+from symgrad.llvm.printing.source import Source
+from symgrad.mathlib.define import Function as Definition
+from symgrad.mathlib.define import double, rounding_functions
+
+STREAMED: Final = 2**23
+"""Bytes of results from which they go past the cache."""
+
+
+def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
+    """The library's functions for a dtype.
+
+    The CPU has none of its own that work on vectors: "fast" is the same as "accurate" here.
+    """
+    if dtype == "float64":
+        return double()
+    return rounding_functions("accurate" if math == "fast" else math)
+
+
+class Program:
+    """Runs a computation on all cores. Any number of threads may use it."""
+
+    def __init__(self, computation: Computation, math: str, dtype: str) -> None:
+        self.computation, self.dtype = computation, np.dtype(dtype)
+        self.seconds = 0.0
+        """How long it took to compile what has been run so far."""
+        self._math = math
+        self._columns = [len(o.nodes) for o in computation.outputs]
+        self._nbytes = self.dtype.itemsize * sum(self._columns)
+        inputs = self.dtype.itemsize * len(computation.graph.names)
+        self._weight = weight_of(computation.graph) + inputs + self._nbytes
+        self._lock = threading.Lock()
+        self._compiled: dict[bool, Function] = {}
+
+    @cached_property
+    def _looped(self) -> Kernel | None:
+        """The program of a computation with loops or branches: of others it is made anew."""
+        return self._made() if self.computation.is_structured else None
+
+    def _made(self) -> Kernel:
+        return map_program(self.computation, InStep(self._vector(True).lanes))
+
+    @cached_property
+    def _tables(self) -> list[np.ndarray]:
+        """The constants that the program reads."""
+        buffers = self._looped.buffers if self._looped else ()
+        return [np.array(b.data, self.dtype) for b in buffers if b.data is not None]
+
+    def _vector(self, batch: bool) -> Shape:
+        return host().shape(str(self.dtype), batch, self._math != "strict")
+
+    @cached_property
+    def _block(self) -> Shape:
+        """The shape of the blocks that a batch is done in."""
+        vector = self._vector(True)
+        return vector if self._looped is None else block_of(self._looped, vector)
+
+    @property
+    def _lanes(self) -> int:
+        return self._block.lanes
+
+    def _writer(self, batch: bool) -> Callable[[bool], Source]:
+        vector = self._vector(True)
+        functions = definitions_for(self._math, str(self.dtype))
+        shape = self._block if batch else self._vector(False)
+
+        def write(thorough: bool) -> Source:
+            kernel = self._looped or self._made()
+            return print_kernel(kernel, functions, shape, vector, thorough)
+
+        return write
+
+    def function(self, batch: bool) -> Function:
+        """The compiled function for batches, or for single points."""
+        found = self._compiled.get(batch)
+        if found is None:
+            with self._lock:
+                start = time.perf_counter()
+                found = self._compiled[batch] = Function(self._writer(batch))
+                self.seconds += time.perf_counter() - start
+        return found
+
+    # one point -----------------------------------------------------------------------------------
+
+    def room(self) -> Room:
+        """A room for points, one after the other."""
+        x = np.empty(len(self.computation.graph.names), self.dtype)
+        outputs = [np.empty(columns, self.dtype) for columns in self._columns]
+        return Room(x, outputs, self.bind(x[None], outputs))
+
+    def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A call that computes these points (B, n) into these arrays (B, columns), every time.
+
+        All are C-contiguous, of the program's dtype, and share no memory.
+        """
+        if len(points) != 1:
+            return self._bind_batch(points, results)
+        function = self.function(False)
+        addresses = [address(a) for a in (points, *self._tables, *results)]
+        return partial(function.call, *addresses, function.room())
+
+    # a batch -------------------------------------------------------------------------------------
+
+    def run(self, points: np.ndarray) -> list[np.ndarray]:
+        """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
+        count, dtype = len(points), self.dtype
+        nbytes = count * self._nbytes
+        if nbytes < LARGE:
+            results = [np.empty((count, c), dtype) for c in self._columns]
+        else:
+            results = [POOL.empty((count, c), dtype, nbytes >= STREAMED) for c in self._columns]
+        self.bind(points, results)()
+        return results
+
+    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
+        """points (B, n) -> written to C-contiguous arrays (B, columns)."""
+        self._bind_batch(points, results)()
+
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, columns) what is computed of points that each thread makes itself.
+
+        ``fill`` gives those of some results, ``step`` at a time.
+        """
+        count = len(results[0])
+
+        def work(first: int, end: int) -> None:
+            for start in range(first * step, min(end * step, count), step):
+                some = slice(start, min(start + step, count))
+                self._bind_batch(fill(some), [r[some] for r in results], alone=True)()
+
+        threads = worth(count * self._weight, self._lanes)
+        share_out(work, -(-count // step), 1, threads)
+
+    def _bind_batch(
+        self, points: np.ndarray, results: Sequence[np.ndarray], alone: bool = False
+    ) -> Callable[[], None]:
+        count, lanes = len(points), self._lanes
+        if count < lanes:
+            return partial(self._run_few, points, results)
+        function = self.function(True)
+        addresses = [address(a) for a in (points, *self._tables, *results)]
+        call, whole = partial(function.call, *addresses), count - count % lanes
+        stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
+        threads = 1 if alone else worth(whole * self._weight, lanes)
+        if threads == 1 and whole == count and not function.workspace:
+            return partial(call, NULL, 0, count, stream, count, 0)
+        return partial(self._run_batch, call, function.scratch, count, threads, stream)
+
+    def _run_batch(
+        self, call: Callable[..., None], scratch: Callable[[], Any], count: int, threads: int,
+        stream: bool,
+    ) -> None:  # fmt: skip
+        """Compute whole vectors of points, some of them a second time at the end."""
+        lanes = self._lanes
+        whole = count - count % lanes
+
+        def work(first: int, end: int) -> None:
+            call(scratch(), first, end, stream, count, 0)
+
+        if threads == 1:
+            work(0, whole)
+        else:
+            share_out(work, whole, lanes, threads)
+        if whole < count:
+            call(scratch(), count - lanes, count, False, count, 0)
+
+    def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
+        """Fewer points than a vector has lanes, as a block of their own: the last one fills it."""
+        if not len(points):
+            return
+        block = np.empty((self._lanes, points.shape[1]), self.dtype)
+        block[: len(points)], block[len(points) :] = points, points[-1]
+        rooms = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
+        self.run_into(block, rooms)
+        for result, room in zip(results, rooms, strict=True):
+            result[...] = room[: len(points)]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a thread puts a point ``x`` (n,), and finds its results (columns,) after a ``call``.
+
+    Their addresses are known once.
+    """
+
+    x: np.ndarray
+    outputs: list[np.ndarray]
+    call: Callable[[], None]

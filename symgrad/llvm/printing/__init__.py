@@ -1,0 +1,1 @@
+"""Kernels as LLVM IR: where their values stand, loops, masks, and accesses of memory."""

@@ -1,0 +1,220 @@
+"""Kernel of the language -> LLVM IR: a function for one invocation, or for many, block by block."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from symgrad.expr.graph.node import Op, paused_gc
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import For, If, Statement, everything
+from symgrad.kernel.verify import verify
+from symgrad.llvm.compiler import SWEEPING
+from symgrad.llvm.printing.arrangement import Arrangement, Part
+from symgrad.llvm.printing.definitions import INLINED, closure, definitions
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.masks import ControlFlow
+from symgrad.llvm.printing.skeletons import store_block
+from symgrad.llvm.printing.source import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
+from symgrad.llvm.printing.values import Calls
+from symgrad.mathlib.define import Function
+
+NEAR: Final = 2**20
+"""Bytes that a block of several registers works in, at most: the cache has to hold it."""
+
+LOOPED: Final = 8_000
+"""Operations of a kernel with loops up to which it is not compiled in the quickest way: that takes
+half as long, and loops that take three times as long."""
+
+SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
+"""Registers that lie side by side in kernels of so many operations, at most: more of them take
+longer to compile, and need more registers for what is known."""
+
+SWEPT: Final = 64
+"""Turns from which it pays to do several of a loop over an array at once."""
+
+_BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
+
+
+def block_of(kernel: Kernel, vector: Shape) -> Shape:
+    """The shape of the blocks in which a kernel is best done, by the shape of a register.
+
+    A turn of a loop waits for the last one: while one register waits others have their turns.
+    """
+    if any(isinstance(item, For) for item in everything(kernel.main.items)):
+        for many, most in SIDE_BY_SIDE.items():
+            block = replace(vector, lanes=many * vector.lanes)
+            found = Arrangement(kernel, block)
+            fits = found.operations <= most and found.rooms.size <= NEAR
+            if fits and not found.in_memory:
+                return block
+    return vector
+
+
+@paused_gc()
+def print_kernel(
+    kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape | None = None,
+    thorough: bool = False, quick: bool = False,
+) -> Source:  # fmt: skip
+    """The module whose function ``run`` does a kernel, which is written for whole groups.
+
+    For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
+    workspace, first, end, stream, count, groups)`` does those from ``first`` to ``end``, whole
+    blocks of them. ``stream`` says that results are aligned to vectors and are to go past the
+    cache; there are ``count`` invocations to do, and so many ``groups``. The kernel's arguments
+    follow. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
+    a register, if a block has several, and the one in which calls of an invocation alone are done.
+    What is long is compiled ``thorough``-ly, or, with ``quick``, in the quickest way even if it
+    has loops.
+    """
+    verify(kernel)
+    return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
+
+
+class _Module:
+    def __init__(
+        self, kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape,
+        thorough: bool, quick: bool,
+    ) -> None:  # fmt: skip
+        self.quick = quick
+        self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
+        beside = vector if shape.lanes == 1 < vector.lanes else None
+        packed = functions if beside else frozenset[Op]()
+        self.arrangement = Arrangement(kernel, shape, thorough, packed)
+        self.calls = Calls(functions, shape, self.arrangement.scalar, beside=beside)
+        assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
+
+    def source(self) -> Source:
+        """The whole text."""
+        a = self.arrangement
+        lines = [*self._parts(), *(self._batch() if self.shape.lanes > 1 else self._point())]
+        text = [*self._definitions(), *lines]
+        return module(text, self._parameters, a.rooms.size, self._effort, self._hot)
+
+    @property
+    def _effort(self) -> int:
+        """The level of optimisation that compiles it in reasonable time.
+
+        The second makes vectors of short kernels 2 to 4 % faster, and takes 10 % longer. It is
+        never 0 where loops have little beside them.
+        """
+        a = self.arrangement
+        if len(a.parts) > 1:
+            looped = not (a.is_straight or self.quick) and a.operations <= LOOPED
+            return 1 if self.thorough or looped else 0
+        if a.operations > LONG_BATCH:
+            return 1
+        items = everything(self.kernel.main.items)
+        swept = self.shape.lanes == 1 and any(map(_sweeps, items))
+        return SWEEPING if swept else 2 if self.shape.lanes > 1 else 1
+
+    @property
+    def _hot(self) -> float:
+        """The seconds of running after which it pays to compile it thoroughly."""
+        operations = self.arrangement.operations
+        is_cut = len(self.arrangement.parts) > 1
+        quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
+        return HOT * operations if quick else math.inf
+
+    def _definitions(self) -> Iterator[str]:
+        """The library's functions, to be written where they are called if that is short."""
+        calls, total = self.calls, 0
+        for used in calls.used.values():
+            sizes = {op: len(calls.functions[op].graph) for op in closure(used, calls.functions)}
+            total += sum(size * used.get(op, 1) for op, size in sizes.items())
+        for shape, used in calls.used.items():
+            inline = total <= INLINED and shape != calls.beside
+            yield from definitions(used, calls.functions, shape, inline)
+
+    def _flow(self, first: int = 0) -> ControlFlow:
+        """What writes a function."""
+        names = (f"%{k}" for k in itertools.count(first))
+        vector = self.vector if self.shape.lanes > 1 else self.shape
+        return ControlFlow(self.arrangement, self.calls, names, vector)
+
+    @property
+    def _parameters(self) -> list[str]:
+        a = self.arrangement
+        buffers = [f"ptr %{a.names[b]}" for b in a.bound]
+        given = [f"i32 %{name}" for name in self.kernel.arguments.values()]
+        return [*buffers, "ptr %workspace", *(_BATCH if self.shape.lanes > 1 else ()), *given]
+
+    def _head(self) -> list[str]:
+        return [
+            f"define void @run({', '.join(self._parameters)}) #0 {{",
+            "entry:",
+            *self.arrangement.rooms.addresses(),
+        ]
+
+    # functions -----------------------------------------------------------------------------------
+
+    def _parts(self) -> Iterable[str]:
+        return itertools.chain.from_iterable(map(self._part, self.arrangement.parts))
+
+    def _part(self, part: Part) -> list[str]:
+        flow = self._flow()
+        if part.masked:
+            flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))
+        flow.items(part.items)
+        parameters = ", ".join(self.arrangement.handed)
+        head = f"define internal void @part{part.number}({parameters}) noinline #0 {{"
+        return [head, "entry:", *flow.write.lines, "  ret void", "}", ""]
+
+    def _point(self) -> list[str]:
+        """All of a kernel for the invocation 0 of 1."""
+        flow = self._flow()
+        flow.scope(self.kernel.main)
+        return [
+            *self._head(),
+            *flow.write.lines,
+            "  ret void",
+            "}",
+        ]
+
+    def _batch(self) -> list[str]:
+        flow = self._flow()
+        flow.block = "block"
+        for i in self.arrangement.copied:
+            if i in self.arrangement.lazy:
+                flow.copy(i)
+        flow.scope(self.kernel.main)
+        self._finish(flow)
+        return [
+            *self._head(),
+            "  %any = icmp slt i64 %first, %end",
+            "  br i1 %any, label %block, label %done",
+            "block:",
+            "  %b = phi i64 [ %first, %entry ], [ %b.next, %next ]",
+            "  %cell = trunc i64 %b to i32",
+            *flow.write.lines,
+            "next:",
+            f"  %b.next = add i64 %b, {self.shape.lanes}",
+            "  %more = icmp slt i64 %b.next, %end",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
+
+    def _finish(self, flow: ControlFlow) -> None:
+        """Store the rows of results."""
+        a = self.arrangement
+        for rows in a.room:
+            if rows in a.written:
+                flow.turned(rows, False)
+        rows = [r for r in self.arrangement.rows if r in flow.results]
+        if not rows:
+            flow.write.do("br label %next")
+            return
+        bases = [flow.base(r) for r in rows]
+        store_block(flow.write.of(self.vector), [flow.rows(r) for r in rows], bases)
+
+
+def _sweeps(item: int | Statement) -> bool:
+    """Whether an item is a loop over arrays that carries no number from turn to turn."""
+    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT:
+        return False
+    return not any(isinstance(inner, (For, If)) for inner in item.scope.items)

@@ -1,0 +1,190 @@
+"""Lines of tables that each lane names: read whole, and added to one lane after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import WORD
+from symgrad.kernel.language import widen
+from symgrad.kernel.statements import Buffer, Read, Scope, Store, scopes_of
+from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.memory_access import Memory
+from symgrad.llvm.printing.skeletons import tiles, transpose
+
+
+@dataclass(frozen=True)
+class Line:
+    """The lines of a table, so many numbers long, that the lanes are at."""
+
+    buffer: Buffer
+    number: int
+    width: int
+
+
+class Tables(Memory):
+    """Reads of lines, and adds to them.
+
+    Of a line that is read all columns are read: a vector of it at a time, also beyond its end. What
+    is added to several columns of a line goes there at once. Two lanes may name the same line.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._lines: dict[Line, Sequence[str]] = {}
+        self._together: dict[Store, tuple[Store, ...]] = {}
+        if self.lanes > 1 and any(b.atomic for b in self.kernel.buffers):
+            self._join(self.kernel.main)
+
+    def _line_at(self, buffer: Buffer, index: int) -> tuple[Line, int] | None:
+        """The line in which an index stands, and its column, if lanes are at lines anywhere."""
+        steps = self.arrangement.indices
+        if not buffer.padded or not self.varies(index) or steps.step(index) is not None:
+            return None
+        first, column = self.kernel.columns.get(index, (index, 0))
+        op, *args = self.graph.nodes[first]
+        for number, width in (args, args[::-1]) if op is ops.word_mul else ():
+            kind, *size = self.graph.nodes[width]
+            if kind is WORD and steps.step(number) is None:
+                return Line(buffer, number, size[0]), column
+        return Line(buffer, first, 1), column
+
+    # reads ---------------------------------------------------------------------------------------
+
+    def read(self, i: int) -> str:
+        """The number, or the numbers, that a node reads."""
+        op, *args = self.graph.nodes[i]
+        anywhere = isinstance(op, Read) and self.lanes > 1 and not self.mask
+        found = self._line_at(op.buffer, args[0]) if anywhere else None
+        if found is None:
+            return super().read(i)
+        line, column = found
+        if line not in self._lines:
+            self._lines[line] = self._columns_of(line)
+            self._passing.append((self._lines, line))
+        return self._lines[line][column]
+
+    def _columns_of(self, line: Line) -> Sequence[str]:
+        """A vector for each column of the lanes' lines."""
+        write, lanes, found = self.write, self.lanes, list[str]()
+        table, starts = self.memory(line.buffer), self._offsets(line)
+        for start, new in tiles(line.width, lanes):
+            rows = [write.load(write.element(table, at), start, False) for at in starts]
+            columns = transpose(write, rows)
+            found += columns[new - start : min(lanes, line.width - start)]
+        return found
+
+    def _offsets(self, line: Line) -> Sequence[str]:
+        """Where the line of each lane begins, counted in numbers.
+
+        To find that anew is quicker than to keep it.
+        """
+        write = self.write
+        numbers = [write.value(f"zext i32 {n} to i64") for n in self._words_of(line.number)]
+        return [write.value(f"mul i64 {n}, {line.width}") for n in numbers]
+
+    def _words_of(self, i: int) -> Iterator[str]:
+        """The word of each lane."""
+        op, *args = self.graph.nodes[i]
+        step = self.arrangement.indices.step(args[0]) if isinstance(op, Read) else None
+        if step is None or not isinstance(op, Read):
+            words = f"{self.type('u', True)} {self.operand(i)}"
+            for lane in range(self.lanes):
+                yield self.write.value(f"extractelement {words}, i64 {lane}")
+            return
+        first = self._at(self.memory(op.buffer), "i32", self.first(args[0]))
+        for lane in range(self.lanes):
+            at = self.write.value(f"getelementptr i32, ptr {first}, i64 {lane * step}")
+            yield self.write.value(f"load i32, ptr {at}")
+
+    # adds ----------------------------------------------------------------------------------------
+
+    def _join(self, scope: Scope) -> None:
+        """Find what is added to one line, by statements that follow each other."""
+        run: list[Store] = []
+        for item in scope.items:
+            if isinstance(item, int):
+                continue
+            is_add = isinstance(item, Store) and item.buffer.atomic and item.add
+            if run and not (is_add and self._goes_with(run[-1], item)):
+                self._together[run[-1]] = tuple(run)
+                run = []
+            if isinstance(item, Store) and is_add:
+                run.append(item)
+            for inner in scopes_of(item):
+                self._join(inner)
+        if run:
+            self._together[run[-1]] = tuple(run)
+
+    def _goes_with(self, a: Store, b: Any) -> bool:
+        lines = [self._line_at(s.buffer, s.index) for s in (a, b)]
+        first, second = lines
+        same = first is not None and second is not None and first[0] == second[0]
+        return same and self.arrangement.part_of(a) == self.arrangement.part_of(b)
+
+    def store(self, s: Store) -> None:
+        """Write a statement that stores."""
+        if not s.buffer.atomic or self.lanes == 1:
+            super().store(s)
+        elif s in self._together:
+            self._add(self._together[s])
+
+    def _add(self, stores: Sequence[Store]) -> None:
+        """Add to the columns of one line, by runs of columns that follow each other."""
+        found = [self._line_at(s.buffer, s.index) for s in stores]
+        places = [place for place in found if place is not None]
+        assert len(places) == len(stores), "what several lanes add to is a table"
+        line, values = places[0][0], [self._added(s.value) for s in stores]
+        columns = [column for _, column in places]
+        start = 0
+        for k in range(1, len(columns) + 1):
+            if k == len(columns) or columns[k] != columns[k - 1] + 1:
+                self._add_columns(line, columns[start], values[start:k])
+                start = k
+
+    def _added(self, i: int) -> str:
+        """A float that is added, 0 where its lane does not go on."""
+        op, *args = self.graph.nodes[i]
+        assert op is widen, "floats are added to tables of wide ones"
+        value = self.operand(args[0], True)
+        if self.mask is None:
+            return value
+        return self.chosen(self.mask, self.shape.float, value, self.shape.number(0.0))
+
+    def _add_columns(self, line: Line, first: int, values: Sequence[str]) -> None:
+        """Add to neighbouring columns, in vectors that may reach beyond: they add zeros there."""
+        write, lanes, starts = self.write, self.lanes, self._offsets(line)
+        for k in range(0, len(values), lanes):
+            part = list(values[k : k + lanes])
+            sizes = _sizes(len(part), self.shape)
+            part += [self.shape.number(0.0)] * (sum(sizes) - len(part))
+            rows = transpose(write, part + ["poison"] * (lanes - len(part)))
+            for start, row in zip(starts, rows, strict=True):
+                at = write.value(f"add i64 {start}, {first + k}")
+                self._add_row(self.memory(line.buffer), at, row, sizes)
+
+    def _add_row(self, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
+        """Add the numbers of a vector to those of a table, in pieces."""
+        write, kind, taken = self.write, self.shape.float, 0
+        cast = "bitcast" if self.shape.dtype == "float64" else "fpext"
+        for size in sizes:
+            wide = f"<{size} x double>"
+            mask = ", ".join(f"i32 {k}" for k in range(taken, taken + size))
+            mask = f"<{size} x i32> <{mask}>"
+            part = write.value(f"shufflevector {kind} {row}, {kind} poison, {mask}")
+            more = write.value(f"{cast} <{size} x {write.scalar}> {part} to {wide}")
+            here = write.value(f"add i64 {at}, {taken}")
+            address = write.value(f"getelementptr double, ptr {table}, i64 {here}")
+            old = write.value(f"load {wide}, ptr {address}, align 8")
+            new = write.value(f"fadd {wide} {old}, {more}")
+            write.do(f"store {wide} {new}, ptr {address}, align 8")
+            taken += size
+
+
+def _sizes(width: int, shape: Shape) -> list[int]:
+    """The vectors of float64 that hold so many numbers, the last one no wider than it has to be."""
+    most = shape.lanes * shape.itemsize // 8
+    whole, rest = divmod(width, most)
+    return [most] * whole + ([1 << (rest - 1).bit_length()] if rest else [])

@@ -1,0 +1,1 @@
+"""Arrays that live on a GPU: views, arithmetic and reductions of them."""

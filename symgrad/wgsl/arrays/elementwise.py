@@ -1,0 +1,390 @@
+"""Elementwise arithmetic, copies and reductions of arrays on a GPU, by small kernels that are kept.
+
+The arithmetic is the library's own: what a NumPy ufunc makes of expressions is traced, and emitted
+as every kernel is, so that ``x * y`` of arrays has the bits of ``x * y`` in a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.cache import Once
+from symgrad.errors import TraceError
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.tracing.trace import trace
+from symgrad.kernel.binding import bind
+from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, bound, c_strides, collapsed, pieces
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.memory.encoding import Step
+from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.printing.definitions import Library
+from symgrad.wgsl.printing.emit import Style, Writer
+from symgrad.wgsl.printing.expression import PRIMARY
+
+GROUP: Final = 256
+"""Invocations of a workgroup."""
+
+ELEMENTS: Final = 4
+"""Elements that an invocation computes at least, where there are many."""
+
+SERIAL: Final = 64
+"""Elements that an invocation reduces one after another, which bounds the rounding errors."""
+
+KEPT_PLANS: Final = 256
+"""Dispatches that are kept: for a function, shapes and places in buffers."""
+
+MATH: Final = "accurate"
+
+IDENTITIES: Final[dict[np.ufunc, float]] = {
+    np.add: 0.0, np.multiply: 1.0, np.maximum: -math.inf, np.minimum: math.inf,
+}  # fmt: skip
+"""The ufuncs that arrays are reduced by, and what they begin with."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A ufunc of some arguments, of which some are constants: (position, value) each."""
+
+    ufunc: np.ufunc
+    constants: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def variables(self) -> int:
+        """The number of arguments that are none."""
+        return self.ufunc.nin - len(self.constants)
+
+    def __call__(self, variables: Sequence[Any]) -> Any:
+        """The ufunc of expressions."""
+        rest, given = iter(variables), dict(self.constants)
+        return self.ufunc(*(given[k] if k in given else next(rest) for k in range(self.ufunc.nin)))
+
+
+@lru_cache(KEPT_PLANS)
+def definition(call: Call) -> tuple[str, ...]:
+    """The lines of a WGSL function ``apply(a0, ..)``, after those that it calls.
+
+    Raises:
+        TraceError: if the ufunc is not defined for expressions, or has a truth value.
+    """
+    try:
+        traced = trace(call, call.variables)
+    except TypeError as error:  # also of Python's: expressions have no such operator
+        raise TraceError(f"{call.ufunc.__name__} is not defined for expressions") from error
+    if traced.structure.kind is not None:
+        raise TraceError(f"{call.ufunc.__name__} has a truth value as its result")
+    graph, roots = simplify(traced.graph, traced.outputs, True, inlined(MATH))
+    graph, (root,) = lower(graph, roots, MATH, "float32")
+    order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
+    library = Library(functions(MATH))
+    writer = Writer(graph, bind(graph, order, [root]), library.names, Style(comments=False))
+    names = [f"a{k}" for k in range(call.variables)]
+    writer.texts |= {i: (name, PRIMARY) for i, name in zip(inputs_of(graph), names, strict=True)}
+    lines = [line for i in order if (line := writer.write(i))]
+    arguments = ", ".join(f"{name}: f32" for name in names)
+    return (
+        *library.definitions(writer.used),
+        f"fn apply({arguments}) -> f32 {{", *lines, f"  return {writer.text(root)};", "}", "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Addressing:
+    """How kernels find the elements of views of one shape: numbers of a block, by their places."""
+
+    lengths: int
+    """The number of axes."""
+    dense: tuple[bool, ...]
+    """Which of the views are contiguous."""
+    first: int = 1
+    """The place of the first number."""
+
+    @property
+    def end(self) -> int:
+        """The place after the last number."""
+        strided = self.lengths * sum(not d for d in self.dense)
+        return self.first + self.lengths + len(self.dense) + strided
+
+    def numbers(self, views: Sequence[View]) -> list[int]:
+        """What stands in the block from ``first`` on: lengths, and for each view its place."""
+        found = list(views[0].shape)
+        for view, dense in zip(views, self.dense, strict=True):
+            found += [view.first, *(() if dense else view.strides)]
+        return found
+
+    def lines(self, index: str, tag: str) -> Iterator[str]:
+        """Statements that take an index in C order apart: one number for every axis."""
+        if all(self.dense):
+            return
+        rest = index
+        for axis in reversed(range(self.lengths)):
+            length = f"block[{self.first + axis}]"
+            last = axis == 0
+            yield f"    let {tag}{axis} = {rest}{'' if last else f' % {length}'};"
+            if not last:
+                yield f"    let {tag}_rest{axis} = {rest} / {length};"
+                rest = f"{tag}_rest{axis}"
+
+    def place(self, number: int, index: str, tag: str) -> str:
+        """Where a view has the element."""
+        at = self.first + self.lengths
+        for dense in self.dense[:number]:
+            at += 1 if dense else 1 + self.lengths
+        if self.dense[number]:
+            return f"block[{at}] + {index}"
+        steps = (f"{tag}{a} * block[{at + 1 + a}]" for a in range(self.lengths))
+        return " + ".join([f"block[{at}]", *steps])
+
+
+def _preamble(kinds: Sequence[str], kind: str, title: str) -> Iterator[str]:
+    yield f"// {title}"
+    yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
+    yield ""
+    yield "@group(0) @binding(0) var<uniform> params: Params;"
+    yield "@group(0) @binding(1) var<storage, read> block: array<u32>;  // sizes, places, numbers"
+    for k, each in enumerate(kinds):
+        yield f"@group(0) @binding({k + 2}) var<storage, read> x{k}: array<{each}>;"
+    yield f"@group(0) @binding({len(kinds) + 2}) var<storage, read_write> y: array<{kind}>;"
+    yield ""
+
+
+def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) -> str:
+    """The source of an elementwise kernel; without a call it copies bits."""
+    kind, count = ("f32" if call else "u32"), sum(arrays)
+    title = f"{call.ufunc.__name__}, elementwise" if call else "a copy of what stands apart"
+    values, array, number = [], 0, at.end
+    for is_array in arrays:
+        if is_array:
+            values.append(f"x{array}[{at.place(array, 'i', 'k')}]")
+            array += 1
+        else:
+            values.append(f"bitcast<f32>(block[{number}])")
+            number += 1
+    value = f"apply({', '.join(values)})" if call else values[0]
+    lines = [
+        *_preamble([kind] * count, kind, title),
+        *(definition(call) if call else ()),
+        f"@compute @workgroup_size({GROUP})",
+        "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
+        "        @builtin(num_workgroups) groups: vec3<u32>) {",
+        f"  for (var i = id.x; i < block[0]; i += groups.x * {GROUP}u) {{",
+        *at.lines("i", "k"),
+        f"    y[{at.place(count, 'i', 'k')}] = {value};",
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: bool) -> str:
+    """The source of a reduction: of each output by one invocation, or part by part by workgroups.
+
+    The block: outputs, addresses, then the length that is reduced, that of a part, the number of
+    parts, the identity and where y begins.
+    """
+    body = _by_groups if by_groups else _by_invocations
+    lines = [
+        *_preamble(["f32"], "f32", f"{call.ufunc.__name__}.reduce"),
+        *definition(call),
+        *body(kept, reduced),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by_invocations(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """An invocation reduces all elements of an output."""
+    length, _, _, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    yield f"@compute @workgroup_size({GROUP})"
+    yield "fn main(@builtin(global_invocation_id) id: vec3<u32>,"
+    yield "        @builtin(num_workgroups) groups: vec3<u32>) {"
+    yield f"  for (var o = id.x; o < block[0]; o += groups.x * {GROUP}u) {{"
+    yield from kept.lines("o", "k")
+    yield f"    var sum = bitcast<f32>({identity});"
+    yield f"    for (var j = 0u; j < {length}; j++) {{"
+    yield from _step(kept, reduced)
+    yield "    }"
+    yield f"    y[{y} + o] = sum;"
+    yield "  }"
+    yield "}"
+
+
+def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """A workgroup reduces a part of the elements of an output."""
+    length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    yield f"var<workgroup> tile: array<f32, {GROUP}>;"
+    yield ""
+    yield f"@compute @workgroup_size({GROUP})"
+    yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
+    yield "        @builtin(num_workgroups) groups: vec3<u32>,"
+    yield "        @builtin(local_invocation_index) local: u32) {"
+    yield "  let number = group.y * groups.x + group.x;"
+    yield f"  let o = number / {parts};"
+    yield "  if (o >= block[0]) { return; }"
+    yield from kept.lines("o", "k")
+    yield f"  let first = number % {parts} * {part};"
+    yield f"  let end = min(first + {part}, {length});"
+    yield f"  var sum = bitcast<f32>({identity});"
+    yield f"  for (var j = first + local; j < end; j += {GROUP}u) {{"
+    yield from _step(kept, reduced)
+    yield "  }"
+    yield "  tile[local] = sum;"
+    yield f"  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{"
+    yield "    workgroupBarrier();"
+    yield "    if (local < half) { tile[local] = apply(tile[local], tile[local + half]); }"
+    yield "  }"
+    yield f"  if (local == 0u) {{ y[{y} + number] = tile[0]; }}"
+    yield "}"
+
+
+def _step(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+    """Add element j to the sum of output o."""
+    yield from reduced.lines("j", "r")
+    place = f"{kept.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
+    yield f"      sum = apply(sum, x0[{place}]);"
+
+
+@dataclass
+class Planned:
+    """A dispatch but for its buffers: ``windows`` are first byte and bytes of what it binds."""
+
+    pipeline: Any
+    block: Storage
+    numbers: np.ndarray
+    """What stands in the block."""
+    windows: tuple[tuple[int, int], ...]
+    across: int
+    down: int
+
+
+class Arithmetic:
+    """The small kernels of a GPU. Several threads may use it; they take turns."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._lock = threading.Lock()
+        self._plans: Once[Any, list[Planned]] = Once(KEPT_PLANS)
+
+    def compute(self, call: Call | None, arguments: Sequence[View | float], y: View) -> None:
+        """Write the call of these arguments, of y's shape or numbers, to y; None copies bits."""
+        arrays = tuple(isinstance(a, View) for a in arguments)
+        views = [*(a for a in arguments if isinstance(a, View)), y]
+        key = call, arrays, tuple([v.places for v in views])
+        plans = self._plans.get(key, lambda: self._planned(call, arrays, views))
+        numbers = np.array([a for a in arguments if not isinstance(a, View)], np.float32)
+        self._start(plans, [v.buffer for v in views], numbers.view(np.uint32))
+
+    def _planned(
+        self, call: Call | None, arrays: tuple[bool, ...], views: list[View]
+    ) -> list[Planned]:
+        """The dispatches of an elementwise kernel, as many as bindings make necessary."""
+        plans: list[Planned] = []
+        for part in pieces(views, self._most):
+            moved, windows = zip(*map(bound, collapsed(part)), strict=True)
+            at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
+            count = math.prod(moved[0].shape)
+            block = [count, *at.numbers(moved), *[0] * arrays.count(False)]
+            groups = min(-(-count // (GROUP * ELEMENTS)), MAX_WORKGROUPS)
+            plans.append(self._plan(_elementwise(call, arrays, at), block, windows, groups))
+        return plans
+
+    @property
+    def _most(self) -> int:
+        """Elements that a binding has room for, wherever in its first bytes they begin."""
+        return (self._gpu.max_binding - ALIGNMENT) // BYTES
+
+    def _plan(
+        self, source: str, block: list[int], windows: Any, across: int, down: int = 1
+    ) -> Planned:
+        numbers = np.array([n & 0xFFFFFFFF for n in block], np.uint32)
+        storage = self._gpu.storage(numbers.nbytes)
+        with self._gpu.guard:
+            self._gpu.write(storage.buffer, 0, numbers)
+        pipeline = self._gpu.pipeline(source, 1, len(windows))  # the block, and all but the last
+        return Planned(pipeline, storage, numbers, windows, across, down)
+
+    def _start(
+        self, plans: list[Planned], buffers: Sequence[Any], numbers: np.ndarray | None = None
+    ) -> None:
+        """Start dispatches with these buffers, and these numbers at the end of the block."""
+        gpu = self._gpu
+        with self._lock, gpu.guard:
+            gpu.check()
+            for p in plans:
+                if numbers is not None and numbers.size:
+                    last = p.numbers[-numbers.size :]
+                    if not np.array_equal(last, numbers):
+                        last[...] = numbers
+                        gpu.write(p.block.buffer, 0, p.numbers)
+                ranges = [(b, *w) for b, w in zip(buffers, p.windows, strict=True)]
+                block = (p.block.buffer, 0, p.numbers.nbytes)
+                bindings = gpu.bind(1, [block, *ranges], len(ranges))
+                gpu.submit_unwaited([Step(p.pipeline, bindings, p.across, p.down)])
+
+    def reduce(self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View) -> None:
+        """Reduce some axes of x; y is contiguous and has the others."""
+        kept = [a for a in range(len(x.shape)) if a not in axes]
+        low, high = x.window
+        if high - low > self._most:
+            self._reduce_halves(ufunc, x, axes, kept, y)
+            return
+        length = math.prod(x.shape[a] for a in axes)
+        part = SERIAL * GROUP
+        parts = max(1, -(-length // part)) if length > SERIAL else 1
+        target = y
+        if parts > 1:
+            between = self._gpu.storage(BYTES * parts * math.prod(y.shape))
+            shape = (math.prod(y.shape), parts)
+            target = View(between.buffer, 0, shape, c_strides(shape))
+        key = ufunc, x.places, tuple(axes), target.first
+        sizes = length, part, parts
+        plans = self._plans.get(key, lambda: [self._reducing(ufunc, x, axes, target, sizes)])
+        self._start(plans, [x.buffer, target.buffer])
+        if parts > 1:
+            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,))
+            self.reduce(ufunc, target, [1], flat)
+
+    def _reducing(
+        self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View, sizes: tuple[int, int, int]
+    ) -> Planned:
+        """The dispatch that reduces the axes, or parts of them, of these sizes."""
+        by_groups = sizes[0] > SERIAL
+        (x, read), (y, written) = bound(x), bound(y)
+        (outer,) = collapsed([x.transposed([a for a in range(len(x.shape)) if a not in axes])])
+        (inner,) = collapsed([replace(x.transposed(axes), first=0)])
+        at = Addressing(len(outer.shape), (outer.is_contiguous,))
+        below = Addressing(len(inner.shape), (inner.is_contiguous,), at.end)
+        outputs = math.prod(outer.shape)
+        identity = int(np.float32(IDENTITIES[ufunc]).view(np.uint32))
+        block = [outputs, *at.numbers([outer]), *below.numbers([inner]), *sizes, identity, y.first]
+        groups = outputs * sizes[2] if by_groups else -(-outputs // GROUP)
+        across = min(groups, MAX_WORKGROUPS)
+        down = -(-groups // across) if by_groups else 1
+        source = _reduction(Call(ufunc), at, below, by_groups)
+        return self._plan(source, block, (read, written), across, down)
+
+    def _reduce_halves(
+        self, ufunc: np.ufunc, x: View, axes: Sequence[int], kept: Sequence[int], y: View
+    ) -> None:
+        """A reduction of more than a binding holds, in halves."""
+        axis = next(a for a in (*kept, *axes) if x.shape[a] > 1)
+        middle = x.shape[axis] // 2
+        halves = [x.part(axis, 0, middle), x.part(axis, middle, x.shape[axis])]
+        if axis in kept:
+            place = kept.index(axis)
+            self.reduce(ufunc, halves[0], axes, y.part(place, 0, middle))
+            self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
+            return
+        rooms = [self._gpu.storage(BYTES * math.prod(y.shape)) for _ in halves]
+        views = [View(room.buffer, 0, y.shape, c_strides(y.shape)) for room in rooms]
+        for half, view in zip(halves, views, strict=True):
+            self.reduce(ufunc, half, axes, view)
+        self.compute(Call(ufunc), views, y)

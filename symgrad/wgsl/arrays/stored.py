@@ -1,0 +1,281 @@
+"""Arrays in the memory of a GPU: what they are, how they go to the host, and views of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn, Self, cast
+
+import numpy as np
+
+from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.memory import POOL
+from symgrad.wgsl.arrays.elementwise import Arithmetic
+from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
+from symgrad.wgsl.device.gpus import Gpu, GpuInfo, Range
+from symgrad.wgsl.memory.encoding import Copy
+from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.transfer import Part, Upload
+
+FLOAT: Final = np.dtype(np.float32)
+
+DTYPES: Final = (FLOAT, np.dtype(np.int32), np.dtype(np.uint32))
+"""What elements may be; kernels compute in the first, the others are for indices."""
+
+
+class StoredArray:
+    """Elements in a buffer, in C order, with a shape. They are not changed, so views share them."""
+
+    __slots__ = ("__weakref__", "_dtype", "_first", "_shape", "_storage", "gpu")
+
+    def __init__(
+        self, gpu: Gpu, shape: tuple[int, ...], storage: Storage | None,
+        dtype: np.dtype[Any] = FLOAT, first: int = 0,
+    ) -> None:  # fmt: skip
+        """Wraps a buffer (None if there are no elements) that has them from byte ``first`` on."""
+        self.gpu = gpu
+        self._shape = shape
+        self._dtype = dtype
+        self._storage = storage
+        self._first = first
+
+    @classmethod
+    def from_numpy(cls, gpu: Gpu, array: np.ndarray, dtype: np.dtype[Any] = FLOAT) -> Self:
+        """A copy of ``array`` on the GPU, which may be changed when this returns."""
+        gpu.check()
+        with gpu.guard, gpu.transfers.upload() as up:
+            return cls.sent(gpu, array, up, dtype)
+
+    @classmethod
+    def sent(cls, gpu: Gpu, array: np.ndarray, up: Upload, dtype: np.dtype[Any] = FLOAT) -> Self:
+        """A copy that is on its way, for what is submitted after `Upload.flush`."""
+        result = cls.empty(gpu, array.shape, dtype)
+        if result._storage is not None:
+            up.put(array, result._storage.buffer, dtype=dtype)
+        return result
+
+    @classmethod
+    def empty(cls, gpu: Gpu, shape: tuple[int, ...], dtype: np.dtype[Any] = FLOAT) -> Self:
+        """An array with anything in it, for a kernel to fill."""
+        gpu.check()
+        nbytes = BYTES * math.prod(shape)
+        return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None, dtype)
+
+    # what it is -----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes; `reshape` gives others."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What the elements are."""
+        return self._dtype
+
+    @property
+    def device(self) -> GpuInfo:
+        """The GPU that holds the array."""
+        return self.gpu.info
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return BYTES * self.size
+
+    def rows(self, start: int, count: int) -> Range:
+        """Where some rows, elements of the first axis, stand in a buffer, to be bound."""
+        assert self._storage, "an array without elements has no buffer"
+        if self.dtype != FLOAT:
+            raise InputTypeError(f"kernels compute with float32, and this array is {self.dtype}")
+        width = BYTES * math.prod(self.shape[1:])
+        return self._storage.buffer, self._first + start * width, count * width
+
+    @property
+    def place(self) -> Range | None:
+        """Where all elements stand in a buffer, to be bound, if there are any."""
+        storage = self._storage
+        return storage and (storage.buffer, self._first, BYTES * math.prod(self._shape))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other arrays have elements in the same memory."""
+        return self._storage is not None and sys.getrefcount(self._storage) > 2
+
+    def shares_memory(self, other: StoredArray) -> bool:
+        """Whether another array has elements in the same buffer."""
+        return self._storage is not None and self._storage is other._storage
+
+    @property
+    def view(self) -> View:
+        """The elements as small kernels see them."""
+        assert self._storage, "an array without elements has no buffer"
+        return self._view
+
+    @property
+    def _view(self) -> View:
+        buffer = self._storage and self._storage.buffer
+        return View(buffer, self._first // BYTES, self.shape, c_strides(self.shape))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise InputTypeError("an array without axes has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        name, device = type(self).__name__, str(self.device)
+        return f"{name}(shape={self.shape}, dtype={self.dtype}, device={device!r})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError("an array on a GPU cannot be pickled: use its .numpy()")
+
+    # to the host ----------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray:
+        """A copy on the host, fresh and writable; waits until the array is computed."""
+        return self.astype(self.dtype)
+
+    def astype(self, dtype: Any) -> np.ndarray:
+        """A copy on the host with elements of this dtype; waits until the array is computed."""
+        result = POOL.empty(self.shape, np.dtype(dtype), aligned=False)
+        if self._storage is not None:
+            self.gpu.download(self._storage, result, self._first, self.dtype)
+        return result
+
+    def into(self, target: np.ndarray) -> Part:
+        """What `Download.get` fills an array of this shape from, with elements of its dtype."""
+        buffer = self._storage and self._storage.buffer
+        return Part(target, buffer, self._first, self.dtype)
+
+    def item(self) -> float | int:
+        """The only element, as a number."""
+        if self.size != 1:
+            raise InputError(f"an array of shape {self.shape} is no single number")
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as numbers, in lists for every axis."""
+        return self.numpy().tolist()
+
+    def wait(self) -> Self:
+        """The array itself, once it is computed, with all that was queued before it."""
+        self.gpu.check()
+        with self.gpu.guard:
+            self.gpu.wait()
+        return self
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(cast(int, self.item()))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise InputError("an array on a GPU cannot be a NumPy array without a copy")
+        return self.astype(dtype or self.dtype)
+
+    # shapes ---------------------------------------------------------------------------------------
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """The same elements in another shape, of which one length may be -1; nothing is copied."""
+        given = shape[0] if len(shape) == 1 and hasattr(shape[0], "__len__") else shape
+        lengths = wanted = tuple(map(operator.index, cast(Sequence[int], given)))
+        if -1 in wanted:
+            known = math.prod(length for length in wanted if length != -1)
+            rest = self.size // known if known else 0
+            lengths = tuple(rest if length == -1 else length for length in wanted)
+        if math.prod(lengths) != self.size or wanted.count(-1) > 1 or min(lengths, default=0) < 0:
+            raise InputError(f"an array of shape {self.shape} has no shape {wanted}")
+        return type(self)(self.gpu, lengths, self._storage, self.dtype, self._first)
+
+    def broadcast(self, shape: int | Sequence[int]) -> Self:
+        """The array in a larger shape, as `numpy.broadcast_to` has it; a copy unless it is its."""
+        wanted = tuple(np.atleast_1d(np.array(shape, int)).tolist())
+        more = len(wanted) - self.ndim
+        if more < 0 or any(n not in (1, m) for n, m in zip(self.shape, wanted[more:], strict=True)):
+            raise InputError(f"an array of shape {self.shape} does not broadcast to {wanted}")
+        return self if wanted == self.shape else self._seen(self._view.broadcast(wanted))
+
+    def ravel(self) -> Self:
+        """The same elements with one axis; nothing is copied."""
+        return self.reshape(-1)
+
+    def copy(self) -> Self:
+        """The same elements in memory of their own."""
+        return self._gathered(self.view) if self._storage else self
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.copy()
+
+    @property
+    def T(self) -> Self:
+        """The axes in reverse order."""
+        return self.transpose()
+
+    def transpose(self, *axes: int | Sequence[int] | None) -> Self:
+        """The axes in another order, by default the reverse."""
+        given = np.array(axes if axes not in ((), (None,)) else range(self.ndim)[::-1], int)
+        order = checked_axes(given.ravel().tolist(), self.ndim)
+        if sorted(order) != list(range(self.ndim)):
+            raise InputError(f"axes {axes} are no order of the {self.ndim} of this array")
+        return self._seen(self._view.transposed(order))
+
+    def __getitem__(self, key: Any) -> Self:
+        return self._seen(self._view.indexed(key))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise InputTypeError(
+            "an array on a device cannot be changed: make a new one, by arithmetic, by "
+            "np.concatenate of slices, or by the out= of a kernel"
+        )
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[k] for k in range(len(self)))
+
+    def _seen(self, view: View) -> Self:
+        """The elements of a view of this array: in place where kernels can bind them there."""
+        if not math.prod(view.shape):
+            return type(self)(self.gpu, view.shape, None, self.dtype)
+        first = BYTES * view.first
+        if view.is_contiguous and first % ALIGNMENT == 0:
+            return type(self)(self.gpu, view.shape, self._storage, self.dtype, first)
+        return self._gathered(view)
+
+    def _gathered(self, view: View) -> Self:
+        """A contiguous copy of a view of this array."""
+        result = self.empty(self.gpu, view.shape, self.dtype)
+        if view.is_contiguous:
+            copy = Copy(view.buffer, BYTES * view.first, result.view.buffer, 0, result.nbytes)
+            with self.gpu.guard:
+                self.gpu.submit([], [copy])
+        else:
+            self.gpu.tool(Arithmetic).compute(None, [view], result.view)
+        return result

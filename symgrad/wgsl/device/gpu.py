@@ -1,0 +1,326 @@
+"""A GPU that has been opened: its queue, compiled pipelines, and memory.
+
+Errors of wgpu leave here as ``DeviceError``, ``DeviceMemoryError`` or ``DeviceLostError``. An
+invalid submit would abort the process, so sizes and states are checked before, and no buffer is
+ever destroyed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.cache import Once
+from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from symgrad.kernel import watch
+from symgrad.wgsl.device.adapters import GpuInfo, limits
+from symgrad.wgsl.device.guard import Guard
+from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
+from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
+from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
+from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
+from symgrad.wgsl.memory.queue import Queue
+from symgrad.wgsl.memory.transfer import Part, Transfers
+
+Range = tuple[Any, int, int]
+"""What is bound of a buffer: the buffer, the first byte, and how many."""
+
+STORAGE = "STORAGE|COPY_SRC|COPY_DST"
+
+MAX_IN_FLIGHT = 128
+"""Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
+
+KEPT_BINDINGS = 1024
+"""Bind groups that are kept; when there are more, it starts anew."""
+
+IDLE_PIPELINES = 32
+"""Pipelines that are kept though no kernel may have them: in llvmpipe one takes half a MiB."""
+
+FORKED = (
+    "this process was forked from one that used a GPU, which does not survive a fork: start it "
+    'with multiprocessing.get_context("spawn")'
+)
+
+
+def _memory_of_machine() -> int | None:
+    """The bytes of the host's memory, where the system tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+class Gpu:
+    """An opened device with its queue, compiled pipelines and freed buffers.
+
+    Invariants:
+
+    1. It works only in the process that opened it (``pid``), and until it is ``lost``.
+    2. A pipeline is compiled once per source and number of writable bindings, and lives as long as
+       a kernel has it, or as it is among the last ``IDLE_PIPELINES``.
+    3. Every wgpu object that outlives a call is in ``kept``: see ``_after_fork``.
+    4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
+       kernel at most ``max_arrays`` of them beside the uniform block.
+    """
+
+    def __init__(self, info: GpuInfo, adapter: Any, native: Any) -> None:
+        self.info = info
+        self._native = native
+        self.pid = os.getpid()
+        self.lost = False
+        self.guard = Guard(self.translated)
+        wanted = limits(adapter)
+        self.max_binding = wanted["max-storage-buffer-binding-size"]
+        self.max_buffer = rounded_down(wanted["max-buffer-size"])
+        self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
+        with self.guard:
+            self._device = adapter.request_device_sync(
+                required_features=[FEATURE] if FEATURE in adapter.features else [],
+                required_limits=wanted,
+            )
+        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
+        self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
+        self._pipelines: Once[tuple[bytes, int, int], Any] = Once(IDLE_PIPELINES)
+        self._live: weakref.WeakValueDictionary[tuple[bytes, int, int], Any] = (
+            weakref.WeakValueDictionary()
+        )
+        self._tools: Once[Callable[[Gpu], Any], Any] = Once(16)
+        self._params: Once[tuple[int, ...], Any] = Once(256)
+        self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        self._forget_bindings()
+        self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
+        if info.kind == "software":
+            self.pool.limit = _memory_of_machine()
+        self.mapper = choose_mapper(self._device, native)
+        self.queue = Queue(choose_encoder(self._device, native))
+        self._in_flight = 0
+        self.transfers = Transfers(self.buffer, self.queue, self.mapper)
+
+    def __repr__(self) -> str:
+        return f"<Gpu {self.info.index}: {self.info}{', lost' * self.lost}>"
+
+    def check(self) -> None:
+        """Raise if this Gpu cannot be used: in a forked child, or when the device is lost."""
+        if self.pid != os.getpid():
+            raise DeviceError(FORKED)
+        if self.lost:
+            raise DeviceLostError(f"{self.info.name} was lost: compile the kernel again")
+
+    def translated(self, error: Exception) -> DeviceError:
+        """Our exception for one of wgpu's, which are told apart by their messages."""
+        text = str(error).strip()
+        found = text.lower()
+        if "device is lost" in found or "device lost" in found:
+            self.lost = True
+            return DeviceLostError(f"{self.info.name} was lost: compile the kernel again\n{text}")
+        if "enough memory" in found or "out of memory" in found or "outofmemory" in found:
+            return DeviceMemoryError(f"{self.info.name} is full: run fewer points\n{text}")
+        if "createshadermodule" in found or "createcomputepipeline" in found:
+            text = f"a kernel of symgrad, which is symgrad's fault; please report it\n{text}"
+        return DeviceError(f"{self.info.name} refused {text}")
+
+    # Compiling
+
+    def pipeline(self, source: str, writable: int, readable: int = 1) -> Any:
+        """The compiled WGSL module, whose bindings from 1 on are storage buffers.
+
+        The first ``readable`` are only read, the other ``writable`` may be written.
+        """
+        self.check()
+        key = hashlib.sha256(source.encode()).digest(), readable, writable
+        return self._pipelines.get(key, lambda: self._live_or_compiled(key, source))
+
+    def _live_or_compiled(self, key: tuple[bytes, int, int], source: str) -> Any:
+        """The pipeline that some kernel still has, or a new one."""
+        found = self._live.get(key)
+        if found is None:
+            found = self._live[key] = self._compile(source, key[1:])
+        return found
+
+    def _compile(self, source: str, counts: tuple[int, int]) -> Any:
+        """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
+        layout = self._layout(counts)[1]
+        with self.guard, watch.stage("compile"):
+            module = self._device.create_shader_module(code=source)
+            stage = {"module": module, "entry_point": "main"}
+            return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
+
+    def _layout(self, counts: tuple[int, int]) -> tuple[Any, Any]:
+        """Bind group layout and pipeline layout of a kernel that reads and writes so many."""
+        return self._layouts.get(counts, lambda: self._make_layout(*counts))
+
+    def _make_layout(self, readable: int, writable: int) -> tuple[Any, Any]:
+        kinds = ["uniform"] + ["read-only-storage"] * readable + ["storage"] * writable
+        entries = [
+            {"binding": binding, "visibility": "COMPUTE", "buffer": {"type": kind}}
+            for binding, kind in enumerate(kinds)
+        ]
+        with self.guard:
+            group = self._keep(self._device.create_bind_group_layout(entries=entries))
+            pipeline = self._device.create_pipeline_layout(bind_group_layouts=[group])
+            return group, self._keep(pipeline)
+
+    def tool(self, make: Callable[[Gpu], Any]) -> Any:
+        """What ``make`` makes of this GPU, made once and kept as long as the GPU."""
+        return self._tools.get(make, lambda: make(self))
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes all that is submitted."""
+        return self.queue.encoder
+
+    def timestamps(self) -> Timestamps | None:
+        """The device's clock for what it computes, or None where it or this wgpu has none."""
+        encoder = self.encoder
+        if FEATURE not in self._device.features or not isinstance(encoder, NativeEncoder):
+            return None
+        with self.guard:
+            return Timestamps(self._device, self._native, encoder, self.buffer, self.mapper)
+
+    # Memory
+
+    def buffer(self, nbytes: int, usage: str) -> Any:
+        """A new buffer; if the device is full, all that is idle is let go first."""
+        try:
+            return self._create_buffer(nbytes, usage)
+        except DeviceMemoryError:
+            self._require_size(nbytes)
+        self.free()
+        return self._create_buffer(nbytes, usage)
+
+    def _create_buffer(self, nbytes: int, usage: str) -> Any:
+        self._require_size(nbytes)
+        with self.guard:
+            return self._keep(self._device.create_buffer(size=nbytes, usage=usage))
+
+    def _require_size(self, nbytes: int) -> None:
+        """Refuse what no buffer holds."""
+        if nbytes > self.max_buffer:
+            raise DeviceMemoryError(
+                f"{self.info.name} has no array of {nbytes:,} bytes (at most {self.max_buffer:,}): "
+                "run fewer points at a time"
+            )
+
+    def storage(self, nbytes: int) -> Storage:
+        """A storage buffer of at least ``nbytes`` with anything in it, recycled where possible.
+
+        If the device is full, all that is idle is let go first.
+        """
+        try:
+            return Storage(self.pool, nbytes)
+        except DeviceMemoryError:
+            self._require_size(nbytes)
+        self.free()
+        return Storage(self.pool, nbytes)
+
+    def hold(self, holder: Holder) -> None:
+        """Note who keeps memory between calls, to ask for it when the device is full."""
+        self._holders[id(holder)] = holder
+
+    def free(self) -> int:
+        """Let go of memory that no call uses and no array is in: how many bytes these were."""
+        for reference in self._holders.valuerefs():
+            holder = reference()
+            if holder is not None:
+                holder.let_go()
+        freed = self.transfers.nbytes + self.pool.clear()
+        self.transfers.let_go()
+        self.wait()
+        return freed
+
+    def staging(self) -> Staging:
+        """A way back to the host, of its own."""
+        return Staging(lambda nbytes: self.buffer(nbytes, STAGING), self.mapper)
+
+    def upload(
+        self, storage: Storage, array: np.ndarray, dtype: np.dtype[Any] | None = None
+    ) -> None:
+        """Copy an array, as numbers of a dtype, to the start of a storage buffer.
+
+        They are under way when this returns, and the array may be changed.
+        """
+        self.check()
+        with self.guard, self.transfers.upload() as up:
+            up.put(array, storage.buffer, dtype=dtype)
+
+    def download(
+        self, storage: Storage, array: np.ndarray, first: int = 0,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Fill an array with the numbers of a dtype in a storage buffer, from byte ``first`` on."""
+        self.check()
+        with self.guard, self.transfers.download() as down:
+            down.get(Part(array, storage.buffer, first, dtype or array.dtype))
+
+    # Work
+
+    def bind(
+        self, count: int, arrays: Sequence[Range], readable: int = 1, arguments: Sequence[int] = ()
+    ) -> Any:
+        """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
+
+        The first ``readable`` arrays are only read; the block ends with the kernel's ``arguments``.
+        It is kept, since the pool hands out the same buffers again and again.
+        """
+        numbers = count, *arguments
+        key = numbers, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
+        found = self._bindings.get(key)
+        if found is None:
+            if len(self._bindings) >= KEPT_BINDINGS:
+                self._forget_bindings()
+            found = self._bindings[key] = self._make_bindings(numbers, arrays, readable)
+        return found
+
+    def _make_bindings(
+        self, numbers: tuple[int, ...], arrays: Sequence[Range], readable: int
+    ) -> Any:
+        params = self._params.get(numbers, lambda: self._make_params(*numbers))
+        ranges = [(params, 0, 12 + 4 * len(numbers)), *arrays]
+        entries = [
+            {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
+            for binding, (buffer, start, nbytes) in enumerate(ranges)
+        ]
+        layout = self._layout((readable, len(arrays) - readable))[0]
+        return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
+
+    def _forget_bindings(self) -> None:
+        """Start anew, because a bind group keeps its buffers, and their ids may come again."""
+        self._bindings: dict[tuple[Any, ...], Any] = {}
+
+    def _make_params(self, count: int, *arguments: int) -> Any:
+        """The uniform block (count, zero, infinity, nan), and a kernel's arguments."""
+        block = np.array([count, 0, 0x7F800000, 0x7FC00000, *arguments], np.uint32)
+        buffer = self.buffer(block.nbytes, "UNIFORM|COPY_DST")
+        self.write(buffer, 0, block)
+        return buffer
+
+    def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
+        """Write bytes to a buffer, ahead of the next submit."""
+        self.queue.write(buffer, start, data)
+
+    def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
+        """Start the steps, and then the copies."""
+        self.queue.submit(steps, copies)
+
+    def submit_unwaited(self, steps: Sequence[Step]) -> None:
+        """``submit``, soon, for a caller that waits for nothing: now and then it is waited."""
+        self.queue.add(steps)
+        self._in_flight += 1
+        if self._in_flight >= MAX_IN_FLIGHT:
+            self._in_flight = 0
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the device has done everything."""
+        self.queue.flush()
+        self.mapper.wait()
+
+    def _keep(self, item: Any) -> Any:
+        """Note a wgpu object that outlives the call (invariant 3)."""
+        self.kept.add(item)
+        return item

@@ -1,0 +1,1 @@
+"""What runs compiled kernels on a GPU: points, sums over rows, iterations and launches."""

@@ -1,0 +1,413 @@
+"""Runs an iteration on a GPU: as few dispatches as the device stands, the states staying there.
+
+A dispatch is short enough for a watchdog, and its loops for drivers that end them silently after
+65,535 turns. So it does some of the steps, and the next as many more as the time that it took
+allows; the device tells after each how many problems are still active, and none ends the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError
+from symgrad.expr.graph.reach import reachable
+from symgrad.kernel import watch
+from symgrad.kernel.layout import grid_of
+from symgrad.kernel.plan import Computation, Iteration
+from symgrad.kernel.problems import Problems, problems_of
+from symgrad.kernel.programs.transpose import TILE, transpose_program
+from symgrad.kernel.stats import operations
+from symgrad.kernel.target import InGroups
+from symgrad.mathlib.define import functions
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.points import require_turns
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.iterate import (
+    BLOCK,
+    PROGRESS,
+    TOTALS,
+    WORKGROUP,
+    Form,
+    emit_iteration,
+    turns_of,
+)
+from symgrad.wgsl.printing.matrix import lanes, turns, with_matrix
+from symgrad.wgsl.printing.printer import Printed, print_kernel
+
+TURNS: Final = 60_000
+"""Turns of all loops of an invocation in one dispatch, at most."""
+
+SERIAL: Final = 50_000_000
+"""Operations of an invocation in one dispatch, about and at most."""
+
+SECONDS: Final = 0.1
+"""How long a dispatch should take, at most; watchdogs wait for two seconds or more."""
+
+GROWTH: Final = 4
+"""By how much the number of steps may grow from a dispatch to the next."""
+
+CAREFUL: Final = 5e8
+"""Operations of the first dispatch, when nothing is known of the device's speed."""
+
+MANY_ROWS: Final = 64
+"""Rows from which a workgroup may be worth while for a problem."""
+
+FEW_PROBLEMS: Final = 8_192
+"""Problems up to which it is: beyond, an invocation for each keeps the device busy."""
+
+GRID: Final = 32_768
+"""Workgroups in a row of the grid."""
+
+TURNED: Final = 1 << 20
+"""Problems of an invocation each whose arrays are turned in one dispatch, at most."""
+
+TRANSPOSING: Final = 256
+"""Invocations of a workgroup that turns a tile."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Problems from ``start`` on whose arrays fit in bindings, and their data on the device."""
+
+    start: int
+    count: int
+    own: Range
+    keep: Storage | DeviceArray | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data that stay on the device: ``loop.bind`` makes them, any number of runs use them."""
+
+    sizes: Problems
+    form: Form
+    shared: DeviceArray
+    chunks: tuple[Chunk, ...]
+
+
+class Loop:
+    """Does the steps of an iteration on a GPU. Several threads may use it; they take turns.
+
+    Raises:
+        InputError: the iteration is too long for a kernel.
+        DeviceError: the GPU refuses the kernel, which is a defect of symgrad.
+    """
+
+    def __init__(self, gpu: Gpu, iteration: Iteration, math: str = "accurate") -> None:
+        self.gpu, self.iteration = gpu, iteration
+        self.seconds = 0.0
+        """How long it took to compile what has been run so far."""
+        self._math = math
+        self._update, self._row = _weights(iteration)
+        self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
+        self._looped, self._looped_row = _turns_of_loops(iteration)
+        self._sources: dict[Form, Printed] = {}
+        self._pipelines: dict[Form, Any] = {}
+        self._lock = threading.Lock()
+        self._progress = gpu.storage(4 * PROGRESS)
+        self._room: Storage | None = None
+        self._staging = gpu.staging()
+        self._speed = CAREFUL / SECONDS
+        self.source(Form(False))
+        require_turns(gpu, self._turns(Form(False), 0))
+
+    def source(self, form: Form) -> str:
+        """The WGSL of a form."""
+        return self._made(form).modules[0]
+
+    def _made(self, form: Form) -> Printed:
+        """The source of a form."""
+        given = self.iteration, functions(self._math)
+        if form not in self._sources:
+            with watch.stage("emit"):
+                style = Style(self._math)
+                self._sources[form] = (
+                    with_matrix(*given, style)
+                    if self.iteration.matrix
+                    else emit_iteration(*given, form, style)
+                )
+        return self._sources[form]
+
+    # data -----------------------------------------------------------------------------------------
+
+    def bind(
+        self, count: int, shared: np.ndarray | DeviceArray | None = None,
+        own: np.ndarray | DeviceArray | None = None,
+    ) -> Data:  # fmt: skip
+        """The data of ``count`` problems, on the device."""
+        it = self.iteration
+        sizes = problems_of(it, (count, it.state), shared, own)
+        form = self.form(sizes)
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            kept = self._stored(shared)
+            chunks = tuple(self._chunks(sizes, form, own))
+        return Data(sizes, form, kept, chunks)
+
+    def form(self, sizes: Problems) -> Form:
+        """What suits problems of these sizes."""
+        if self.iteration.matrix:
+            return Form(True)
+        few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= TOTALS
+        return Form(few or self._turns(Form(False), sizes.rows) > TURNS)
+
+    def _stored(self, array: np.ndarray | DeviceArray | None) -> DeviceArray:
+        """Shared data on the device; something to bind if there are none."""
+        if array is None or not array.size:
+            return DeviceArray.empty(self.gpu, (1, 1))
+        if 4 * array.size > self.gpu.max_binding:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for shared data of {4 * array.size:,}: use device="cpu"'
+            )
+        there = isinstance(array, DeviceArray)
+        return array if there else DeviceArray.from_numpy(self.gpu, array)
+
+    def _chunks(
+        self, sizes: Problems, form: Form, own: np.ndarray | DeviceArray | None
+    ) -> Iterator[Chunk]:
+        width = 4 * sizes.rows * self.iteration.own
+        step = self._chunk(width, form)
+        for start in range(0, sizes.count, step):
+            count = min(step, sizes.count - start)
+            if own is None or not width:
+                dummy = self.gpu.storage(4)
+                yield Chunk(start, count, (dummy.buffer, 0, 4), dummy)
+            elif isinstance(own, DeviceArray):
+                yield self._on_device(start, count, own.rows(start, count), form)
+            else:
+                part = DeviceArray.from_numpy(self.gpu, own[start : start + count])
+                chunk = self._on_device(start, count, part.rows(0, count), form)
+                yield Chunk(start, count, chunk.own, chunk.keep or part)
+
+    def _chunk(self, width: int, form: Form) -> int:
+        """Problems whose arrays fit in bindings, and that one grid takes."""
+        widest = max(width, 4 * self.iteration.state)
+        fit = self.gpu.max_binding // widest // WORKGROUP * WORKGROUP
+        if not fit:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
+            )
+        grid = max(GRID // WORKGROUP * WORKGROUP, WORKGROUP)
+        return min(fit, TURNED if form.by_columns else grid)
+
+    def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
+        """A chunk whose data are on the device as rows of problems."""
+        if not form.by_columns:
+            return Chunk(start, count, own, None)
+        turned = self.gpu.storage(own[2])
+        self._turn(own, (turned.buffer, 0, own[2]), count)
+        return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
+
+    def _turn(self, source: Range, target: Range, count: int) -> None:
+        """Write the columns of an array of so many rows one after another, as rows."""
+        columns = source[2] // 4 // count
+        bindings = self.gpu.bind(count, [source, target], 1, (columns,))
+        grid = grid_of(-(-count // TILE) * -(-columns // TILE))
+        self.gpu.submit_unwaited([Step(self.gpu.pipeline(transpose(), 1), bindings, *grid)])
+
+    # running --------------------------------------------------------------------------------------
+
+    def run(
+        self, state: Any, steps: int, shared: np.ndarray | DeviceArray | None = None,
+        own: np.ndarray | DeviceArray | None = None,
+    ) -> Any:  # fmt: skip
+        """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps.
+
+        The state may be an array on the host or on the device; the result is of the same kind.
+
+        Raises:
+            InputError: for arrays of other shapes. DeviceError: what is too large for the GPU.
+        """
+        problems_of(self.iteration, state.shape, shared, own)
+        return self.run_bound(state, steps, self.bind(state.shape[0], shared, own))
+
+    def run_bound(self, state: Any, steps: int, data: Data) -> Any:
+        """``run`` with data that are on the device already."""
+        if state.shape != (data.sizes.count, self.iteration.state):
+            raise InputError(
+                f"a state of shape {state.shape}: expected "
+                f"({data.sizes.count}, {self.iteration.state})"
+            )
+        there = isinstance(state, DeviceArray)
+        states = self.placed(state if there else DeviceArray.from_numpy(self.gpu, state), data)
+        self.advance(states, steps, data)
+        result = self.in_rows(states, data)
+        return result if there else result.numpy()
+
+    def placed(self, rows: DeviceArray, data: Data) -> DeviceArray:
+        """A copy of states (S, state) as `advance` takes them: those of a chunk by columns."""
+        result = DeviceArray.empty(self.gpu, rows.shape)
+        with self.gpu.guard:
+            for source, target, count in _ranges(rows, result, data):
+                if data.form.by_columns:
+                    self._turn(source, target, count)
+                else:
+                    self.gpu.submit([], [Copy(*source[:2], *target)])
+        return result
+
+    def in_rows(self, states: DeviceArray, data: Data) -> DeviceArray:
+        """States that were advanced, (S, state)."""
+        if not data.form.by_columns:
+            return states
+        result = DeviceArray.empty(self.gpu, states.shape)
+        with self.gpu.guard:
+            for source, target, _ in _ranges(states, result, data):
+                self._turn(source, target, self.iteration.state)
+        return result
+
+    def advance(self, state: DeviceArray, steps: int, data: Data) -> None:
+        """Do steps of states that nobody else has: they are changed, if not yet on return.
+
+        They are `placed`.
+        """
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            for chunk in data.chunks:
+                self._advance(state.rows(chunk.start, chunk.count), steps, data, chunk)
+
+    def _advance(self, states: Range, steps: int, data: Data, chunk: Chunk) -> None:
+        """Dispatches, until all steps are done or no problem is active.
+
+        A single one that does all of them is not waited for.
+        """
+        rows, form = data.sizes.rows, data.form
+        weight = self._weight(rows)
+        most = self._most(form, rows)
+        now = max(1, int(SECONDS * self._speed / (weight * chunk.count)))
+        while steps > 0:
+            now = min(now, most, steps, 2**32 // chunk.count)
+            if now == steps:
+                self.gpu.submit_unwaited([self._step(states, steps, data, chunk)])
+                return
+            took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
+            steps -= _even(now, steps)
+            if not active:
+                return
+            self._speed = max(self._speed, done * weight / took)
+            now = max(1, min(GROWTH * now, int(now * SECONDS / took)))
+
+    def _weight(self, rows: int) -> int:
+        """About the operations of a step of one problem."""
+        return self._update + rows * self._row
+
+    def _turns(self, form: Form, rows: int) -> int:
+        """The turns of all loops that an invocation makes in a step."""
+        if self.iteration.matrix and self.iteration.rows:
+            return turns(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
+        mine = -(-rows // WORKGROUP) if form.workgroup else rows
+        sums = WORKGROUP // 4 if form.workgroup and rows else 0
+        looped = self._looped + mine * self._looped_row
+        return 1 + mine + -(-mine // BLOCK) + sums + looped
+
+    def _most(self, form: Form, rows: int) -> int:
+        """The most steps of a dispatch."""
+        turns = self._turns(form, rows)
+        if turns > TURNS:
+            raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
+        mine = -(-rows // WORKGROUP) if form.workgroup else rows
+        return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
+
+    def _step(self, states: Range, steps: int, data: Data, chunk: Chunk) -> Step:
+        """The dispatch of some steps."""
+        gpu = self.gpu
+        shared = data.shared.rows(0, len(data.shared))
+        progress = (self._progress.buffer, 0, 4 * PROGRESS)
+        arrays = [chunk.own, shared, states, progress, *self._scratch(data.form, chunk.count)]
+        bindings = gpu.bind(chunk.count, arrays, 2, (steps, data.sizes.rows))
+        groups = -(-chunk.count // data.form.lanes)
+        return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+
+    def _scratch(self, form: Form, count: int) -> list[Range]:
+        """Memory for the arrays of loops, if it is needed."""
+        slots = self._made(form).slots
+        if not slots:
+            return []
+        nbytes = 4 * slots * -(-count // WORKGROUP) * WORKGROUP * (WORKGROUP // form.lanes)
+        if self._room is None or self._room.nbytes < nbytes:
+            self._room = self.gpu.storage(nbytes)
+        return [(self._room.buffer, 0, nbytes)]
+
+    def _dispatch(
+        self, states: Range, steps: int, data: Data, chunk: Chunk
+    ) -> tuple[float, int, int]:
+        """Do some steps: the seconds it took, the steps of all problems, and those active."""
+        nbytes = 4 * PROGRESS
+        self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS, np.uint32))
+        step = self._step(states, steps, data, chunk)
+        target = self._staging.claim(nbytes)
+        start = time.perf_counter()
+        self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
+        found = np.empty(PROGRESS, np.float32)
+        self._staging.read(nbytes, [(0, found)])
+        done, active = found.view(np.uint32).tolist()
+        return time.perf_counter() - start, done, active
+
+    def _pipeline(self, form: Form) -> Any:
+        """The compiled kernel of a form."""
+        if form not in self._pipelines:
+            start = time.perf_counter()
+            made = self._made(form)
+            self._pipelines[form] = self.gpu.pipeline(made.modules[0], 2 + bool(made.slots), 2)
+            self.seconds += time.perf_counter() - start
+        return self._pipelines[form]
+
+
+@functools.cache
+def transpose() -> str:
+    """The WGSL that turns the arrays of problems: see `transpose_program`."""
+    kernel = transpose_program(InGroups(TRANSPOSING, grid=True))
+    return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
+
+
+def _turns_of_loops(iteration: Iteration) -> tuple[int, int]:
+    """The turns of loops in a step, and at each row."""
+    update, rows = (
+        turns_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
+        for part in (iteration.update, iteration.rows)
+    )
+    return update, rows
+
+
+def _ranges(
+    source: DeviceArray, target: DeviceArray, data: Data
+) -> Iterator[tuple[Range, Range, int]]:
+    """Where the states of each chunk are in two arrays, and how many."""
+    for chunk in data.chunks:
+        part = chunk.start, chunk.count
+        yield source.rows(*part), target.rows(*part), chunk.count
+
+
+def _even(now: int, steps: int) -> int:
+    """The steps of a dispatch, so that the last one is no short one."""
+    return -(-steps // -(-steps // now))
+
+
+def _weights(iteration: Iteration) -> tuple[int, int]:
+    """About the operations of a step, and of each row."""
+    rows = _weight(iteration.rows) if iteration.rows else 0
+    if iteration.matrix is None:
+        return _weight(iteration.update), rows
+    n = iteration.matrix.n
+    solves = sum(call.kind == "solve" for call in iteration.matrix.calls)
+    return lanes(n) * _weight(iteration.update) + solves * n**3 // 3, rows + n * n
+
+
+def _weight(computation: Computation) -> int:
+    """About the operations of a computation."""
+    graph = computation.graph
+    roots = [i for o in computation.outputs for i in o.nodes]
+    if computation.is_structured:
+        return 1 + operations(graph, roots)
+    return 1 + sum(graph.nodes[i][0].cost for i in reachable(graph, roots))

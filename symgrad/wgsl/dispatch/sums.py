@@ -1,0 +1,389 @@
+"""Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
+
+A call costs one write, one submit and one wait; the partial sums of all workgroups come back
+together and are added in float64. Very many are added on the device before, with their rounding
+errors. Rows that no binding can hold are cut into blocks. Where rows look up lines
+of tables, the tables go up with every call, and what is added to them comes back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import DeviceError, DeviceMemoryError, InputError
+from symgrad.expr.graph.node import Op
+from symgrad.kernel import watch
+from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.memory import POOL
+from symgrad.kernel.plan import Reduction
+from symgrad.kernel.programs.lookup import Place
+from symgrad.kernel.row_tile import BLOCK
+from symgrad.kernel.slopes import indices_of, quads
+from symgrad.mathlib.define import Function
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.part import Part
+from symgrad.wgsl.dispatch.points import HOST_BYTES, require_turns
+from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import in_pieces
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.lookup import READ, runs_module
+from symgrad.wgsl.printing.reduce import WORKGROUP, Summation, emit_reduction
+
+PADDING = 16
+"""Bytes that bindings are whole multiples of: those of a vec4<f32>."""
+
+TOGETHER = 64
+"""Rows that blocks are whole multiples of, so that all are in whole loads."""
+
+BUSY = 512
+"""Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
+
+BUSY_SOFTWARE = 8
+"""The same for a driver in software, for which a workgroup's tree costs as much as many rows."""
+
+ARRAYS = 3, 6
+"""Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
+lookups the indices, the tables and the slopes."""
+
+SLOPE_BYTES = 1 << 29
+"""Memory for the slopes of rows, which are added up before the next rows' are written."""
+
+FOLDED = 1 << 14
+"""Partial sums of a dispatch beyond which they are added on the device, not on the host."""
+
+
+def workgroups(count: int, most: int, busy: int, width: int = WORKGROUP) -> int:
+    """How many add up this many rows, of which each of ``width`` invocations may have so many."""
+    needed = -(-count // (width * most))
+    useful = -(-count // (width * BLOCK))
+    return max(needed, min(busy, useful), 1)
+
+
+class Sums:
+    """A compiled reduction. Any number of threads may use it; they take turns.
+
+    Args:
+        gpu: where it runs.
+        reduction: what is summed.
+        functions: the library's functions, for the choice of mathematics.
+        style: what the source says beside the code.
+
+    Raises:
+        DeviceError: the GPU binds too few arrays, cannot hold a row, or refuses a module, which
+            is a defect of symgrad (the message is naga's).
+    """
+
+    def __init__(
+        self, gpu: Gpu, reduction: Reduction, functions: Mapping[Op, Function],
+        style: Style | None = None,
+    ) -> None:  # fmt: skip
+        start = time.perf_counter()
+        self.gpu, self.reduction = gpu, reduction
+        with watch.stage("emit"):
+            self.modules = emit_reduction(reduction, functions, style)
+        self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
+        rows = (self.most_groups(m) * m.width * m.most for m in self.modules)
+        self.block = min(_checked_block(gpu, reduction), *rows)
+        require_turns(gpu, max(m.turns for m in self.modules))
+        self.pipelines = [self._pipeline(m) for m in self.modules]
+        self._lock = threading.Lock()
+        self._streams: dict[int, BoundSums] = {}
+        gpu.hold(self)
+        self.seconds = time.perf_counter() - start
+
+    def _pipeline(self, module: Summation) -> Any:
+        """A compiled module, which binds the rows and then as much as all do."""
+        writable = _arrays(self.reduction) - module.readable + (module.slots > 0)
+        return self.gpu.pipeline(module.source, writable, module.readable)
+
+    def most_groups(self, module: Summation) -> int:
+        """The workgroups that a dispatch may have: no more than their scratch memory has room."""
+        if not module.slots:
+            return MAX_WORKGROUPS
+        return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // module.scratch(1)))
+
+    @cached_property
+    def results(self) -> int:
+        """The number of sums."""
+        return sum(len(o.nodes) for o in self.reduction.summed)
+
+    def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """parameters (n,), rows (N, columns), float32 in C order -> sums (results,) in float64.
+
+        The rows go through a part of the device's memory in blocks.
+        """
+        self.require(rows)
+        self.require_parameters(parameters)
+        found = np.zeros(self.results)
+        step = max(HOST_BYTES // _row_bytes(self.reduction) // TOGETHER * TOGETHER, TOGETHER)
+
+        def add(start: int, end: int) -> None:
+            sums = self._stream(end - start).replaced(rows[start:end]).run(parameters)
+            np.add(found, sums, out=found)
+
+        with self._lock, np.errstate(invalid="ignore"):
+            in_pieces(len(rows), min(step, self.block), TOGETHER, add)
+        return found
+
+    def run_with_tables(
+        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray,
+        tables: Sequence[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+        """The sums, and for each lookup what was added to its table's lines, all in float64.
+
+        indices (N, count) are integers that name lines of the tables (lines, width), float32.
+        """
+        return self.bind(rows, indices).run_with_tables(parameters, tables)
+
+    def bind(self, rows: np.ndarray | DeviceArray, indices: np.ndarray | None = None) -> BoundSums:
+        """Sums over these rows (N, columns), float32 in C order, which are copied to the device.
+
+        Those that are there already are taken as they are.
+
+        So are the indices (N, count) of the lines that they look up, and the order of these. There
+        the rows are in the order of the index with most slopes.
+        """
+        self.require(rows)
+        count = indices_of(self.reduction)
+        if count and (indices is None or indices.shape != (len(rows), count)):
+            raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
+        if isinstance(rows, DeviceArray):
+            return self._room(len(rows), indices, rows)
+        if indices is not None:
+            rows, indices = in_order(self.reduction, rows, indices)
+        return self._room(len(rows), indices).replaced(rows)
+
+    def _room(self, count: int, indices: np.ndarray | None, *rows: DeviceArray) -> BoundSums:
+        """Room for rows; if there is too little, slopes of fewer of them are kept at a time."""
+        while True:
+            try:
+                return BoundSums(self, count, indices, *rows)
+            except DeviceMemoryError:
+                block = min(self.block, count) // 2 // TOGETHER * TOGETHER
+                if not self.reduction.lookups or not block:
+                    raise
+                self.block = block
+
+    def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
+        """What adds up runs of so many quads of slopes, compiled once for the device."""
+        return self.gpu.pipeline(runs_module(count, place), 1, READ)
+
+    def require(self, rows: np.ndarray | DeviceArray) -> None:
+        """Refuse rows of another width."""
+        if rows.ndim != 2 or rows.shape[1] != self.reduction.columns:
+            raise InputError(f"rows of shape {rows.shape}: expected (N, {self.reduction.columns})")
+        if isinstance(rows, DeviceArray):
+            assert rows.dtype == np.float32 and rows.gpu is self.gpu, "not float32 on this GPU"
+        else:
+            assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
+
+    def require_parameters(self, parameters: np.ndarray) -> None:
+        """Refuse another number of parameters."""
+        n = self.reduction.parameters
+        if parameters.shape != (n,):
+            raise InputError(f"parameters of shape {parameters.shape}: expected ({n},)")
+
+    def _stream(self, count: int) -> BoundSums:
+        """Room for this many rows on the device, the last two sizes kept."""
+        found = self._streams.pop(count, None)
+        if found is None:
+            while len(self._streams) > 1:
+                self._streams.pop(next(iter(self._streams)))
+            try:
+                found = BoundSums(self, count)
+            except DeviceMemoryError:
+                self._streams.clear()
+                raise
+        self._streams[count] = found
+        return found
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept between calls, unless one is under way."""
+        if self._lock.acquire(blocking=False):
+            self._streams.clear()
+            self._lock.release()
+
+
+class BoundSums:
+    """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
+
+    def __init__(
+        self, sums: Sums, count: int, indices: np.ndarray | None = None,
+        rows: DeviceArray | None = None,
+    ) -> None:  # fmt: skip
+        """Makes room for ``count`` rows, which `replaced` fills, unless they are there."""
+        self.sums, self.count = sums, count
+        gpu, width = sums.gpu, _row_bytes(sums.reduction)
+        gpu.check()
+        self._lock = threading.Lock()
+        self._there = rows if rows is not None and rows.size else None
+        counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
+        rooms = counts if self._there is None else []
+        self._storages = [gpu.storage(_padded(n * width)) for n in rooms]
+        self._blocks = list(zip(counts, self._places(counts), strict=True))
+        self._parameters = gpu.storage(self._parameter_bytes)
+        self._padded = np.zeros(self._parameter_bytes // 4, np.float32)
+        self._parts = list(self._planned())
+        end = max((part.end for part in self._parts), default=0)
+        self._lookups: Lookups | None = None
+        if sums.reduction.lookups and indices is not None:
+            self._lookups = Lookups(
+                gpu, sums.reduction, indices, counts, end, sums.pipeline_of_runs
+            )
+            end = self._lookups.end
+        self._nbytes = 4 * end
+        self._results = gpu.storage(self._nbytes)
+        self._staging = gpu.staging()
+        self._steps: list[Step] = []
+
+    @property
+    def _parameter_bytes(self) -> int:
+        return _padded(4 * self.sums.reduction.parameters)
+
+    def _places(self, counts: Sequence[int]) -> Iterator[Range]:
+        """Where the rows of each block are: in whole vectors, of which the last may go beyond."""
+        width = _row_bytes(self.sums.reduction)
+        for block, count in enumerate(counts):
+            if self._there is None:
+                buffer, first = self._storages[block].buffer, 0
+            else:
+                buffer, first, _ = self._there.rows(block * self.sums.block, count)
+            yield buffer, first, _padded(count * width)
+
+    def _planned(self) -> Iterator[Part]:
+        """Every module over every block of rows."""
+        first = 0
+        for block, (count, rows) in enumerate(self._blocks):
+            for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
+                made = self._part(module, pipeline, rows, block, count, first)
+                first = made.end
+                yield made
+
+    def _part(
+        self, module: Summation, pipeline: Any, rows: Range, block: int, count: int, first: int
+    ) -> Part:
+        """A module over a block of so many rows."""
+        busy = module.summed or module.slopes
+        most = min(self.sums.busy, self.sums.most_groups(module))
+        groups = workgroups(count, module.most, most, module.width) if busy else 1
+        partials = None
+        if groups > 1 and groups * module.columns > FOLDED:
+            partials = self.sums.gpu.storage(4 * module.size(groups))
+        scratch = None
+        if module.slots:
+            scratch = self.sums.gpu.storage(module.scratch(groups))
+        return Part(module, pipeline, rows, block, count, groups, first, partials, scratch)
+
+    def replaced(self, rows: np.ndarray) -> BoundSums:
+        """The same, after rows (count, columns) have been copied to the device."""
+        assert len(rows) == self.count, "there is room for another number of rows"
+        start = 0
+        for (count, _), storage in zip(self._blocks, self._storages, strict=True):
+            self.sums.gpu.upload(storage, rows[start : start + count])
+            start += count
+        return self
+
+    def run(self, parameters: np.ndarray) -> np.ndarray:
+        """parameters (n,), float32 -> sums (results,) in float64."""
+        return self.run_with_tables(parameters, ())[0]
+
+    def run_with_tables(
+        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        self.sums.require_parameters(parameters)
+        words = table_words(self.sums.reduction, tables)
+        found = np.zeros(self.sums.results)
+        if not self.count:
+            return found, [np.zeros(t.shape) for t in tables]
+        gpu = self.sums.gpu
+        gpu.check()
+        with self._lock, gpu.guard, np.errstate(invalid="ignore", over="ignore"):
+            numbers = self._computed(parameters, words)
+            for part in self._parts:
+                part.add_to(found, numbers, gpu)
+            return found, self._lookups.lines(tables, numbers) if self._lookups else []
+
+    def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """All that the dispatches write: one submit, one wait."""
+        gpu = self.sums.gpu
+        numbers = POOL.empty((self._nbytes // 4,), np.dtype(np.float32), aligned=False)
+        self._padded[: len(parameters)] = parameters
+        gpu.write(self._parameters.buffer, 0, self._padded)
+        moved = self._lookups.load(words) if self._lookups else False
+        if moved or not self._steps:
+            self._steps = list(self._planned_steps())
+        target = self._staging.claim(self._nbytes)
+        gpu.submit(self._steps, self._copies(target))
+        self._staging.read(self._nbytes, [(0, numbers)])
+        return numbers
+
+    def _copies(self, target: Any) -> list[Copy]:
+        """The results, and what stands before partial sums that were added up."""
+        return [Copy(self._results.buffer, 0, target, 0, self._nbytes)] + [
+            Copy(
+                part.partials.buffer, 0, target, 4 * (part.first + part.pairs), 4 * part.module.head
+            )
+            for part in self._parts
+            if part.partials
+        ]
+
+    def _planned_steps(self) -> Iterator[Step]:
+        """Block by block what is computed at its rows, and then what is added to lines."""
+        for block, group in itertools.groupby(self._parts, lambda part: part.block):
+            for part in group:
+                yield Step(part.pipeline, self._bound(part), part.groups)
+                yield from part.folded(self.sums.gpu, self._results)
+            if self._lookups:
+                yield from self._lookups.steps(block, self._results)
+
+    def _bound(self, part: Part) -> Any:
+        """The arrays of a part's dispatch."""
+        looked, block = self._lookups, part.block
+        arrays = [part.source, (self._parameters.buffer, 0, self._parameter_bytes)]
+        arrays += looked.read(block) if looked else []
+        arrays.append(part.target(self._results))
+        arrays += [looked.slopes(block)] if looked else []
+        if part.scratch:
+            arrays.append((part.scratch.buffer, 0, part.scratch.buffer.size))
+        return self.sums.gpu.bind(part.rows, arrays, part.module.readable)
+
+
+def _row_bytes(reduction: Reduction) -> int:
+    return 4 * max(reduction.columns, 1)
+
+
+def _padded(nbytes: int) -> int:
+    return max(-(-nbytes // PADDING) * PADDING, PADDING)
+
+
+def _arrays(reduction: Reduction) -> int:
+    """Bindings besides the uniform block, and scratch memory."""
+    return ARRAYS[bool(reduction.lookups)]
+
+
+def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
+    """The rows that one dispatch takes, or a DeviceError if it takes none."""
+    needed = _arrays(reduction)
+    if gpu.max_arrays < needed:
+        raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
+    widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))
+    fit = gpu.max_binding // widest // TOGETHER * TOGETHER
+    if not fit:
+        raise DeviceError(
+            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for {TOGETHER} "
+            f"rows of {widest // 4:,} numbers"
+        )
+    if not reduction.lookups:
+        return fit
+    scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
+    return min(fit, max(scratch, TOGETHER))

@@ -1,0 +1,1 @@
+"""The storage buffers of a device, and how bytes and work go to it and come back."""

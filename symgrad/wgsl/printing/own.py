@@ -1,0 +1,117 @@
+"""Where the arrays of an invocation's own stand: in variables, or in scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.kernel.statements import Buffer
+from symgrad.wgsl.printing.expression import PRODUCT, TYPES, Text, wrapped
+
+PRIVATE: Final = 64
+"""Numbers that an invocation has in variables, all arrays together. Compilers give an index that is
+known at run time only a chain of choices: 256 take llvmpipe 5 s, and run no faster than memory."""
+
+_LOADED: Final = {
+    "u32": {"f": "bitcast<f32>({0})", "b": "({0} != 0u)", "i": "bitcast<i32>({0})"},
+    "f32": {"b": "{0} != 0.0f"},
+}
+_STORED: Final = {
+    "u32": {"f": "bitcast<u32>({0})", "b": "select(0u, 1u, {0})", "i": "bitcast<u32>({0})"},
+    "f32": {"b": "f32({0})"},
+}
+"""Values as memory of words, or of floats, has them: these would not keep the bits of words."""
+
+
+def loaded_as(element: str, kind: str) -> str:
+    """The form of a value of a kind that memory of these elements has."""
+    return _LOADED[element].get(kind, "{0}")
+
+
+def stored_as(element: str, kind: str) -> str:
+    """The form of what memory of these elements has of a value."""
+    return _STORED[element].get(kind, "{0}")
+
+
+@dataclass(frozen=True)
+class Own:
+    """The arrays of an invocation's own, and what WGSL calls these and all other buffers.
+
+    Scratch memory is ``scratch[slot][invocation]``, so that neighbours read neighbours; its
+    elements are floats if all that it holds are, and words otherwise.
+    """
+
+    names: Mapping[Buffer, str]
+    private: tuple[Buffer, ...]
+    starts: dict[Buffer, int]
+    """The first slots of those in scratch memory."""
+
+    @classmethod
+    def placed(cls, names: Mapping[Buffer, str], outlast: bool = False) -> Own:
+        """The small ones in variables, unless they outlast a dispatch."""
+        own = [b for b in names if b.space == "own"]
+        private: list[Buffer] = []
+        for b in sorted(own, key=lambda b: b.size):
+            if not outlast and b.size + sum(p.size for p in private) <= PRIVATE:
+                private.append(b)
+        starts: dict[Buffer, int] = {}
+        slots = 0
+        for b in own:
+            if b not in private:
+                starts[b], slots = slots, slots + b.size
+        return cls(names, tuple(b for b in own if b in private), starts)
+
+    @property
+    def slots(self) -> int:
+        """The numbers of an invocation in scratch memory."""
+        return sum(b.size for b in self.starts)
+
+    @property
+    def element(self) -> str:
+        """The type of what stands in scratch memory."""
+        return "f32" if all(b.kind == "f" for b in self.starts) else "u32"
+
+    def constants(self, used: Collection[Buffer]) -> Iterator[str]:
+        """The lines that say where in scratch memory the arrays in use stand."""
+        for b, start in self.starts.items():
+            if b in used:
+                numbers = f"{b.size:,} numbers" if b.size > 1 else "1 number"
+                yield f"const {self.names[b]} = {start}u;  // {numbers} of scratch"
+
+    def variables(self) -> Iterator[str]:
+        """The lines that declare the other arrays."""
+        for b in self.private:
+            yield f"var {self.names[b]}: array<{TYPES[b.kind]}, {b.size}>;"
+
+    def place(self, b: Buffer, index: Text, component: str = "") -> str:
+        """What is at an index of an array, or of any other buffer, to be assigned to.
+
+        Of vectors it is all of one, or a ``component``.
+        """
+        name = self.names[b]
+        if b not in self.starts:
+            return f"{name}[{index[0]}]{component}"
+        slot = name if index[0] == "0u" else f"({name} + {wrapped(index, PRODUCT)})"
+        return f"scratch[{slot} * stride + cell]"
+
+    def loaded(self, b: Buffer, index: Text, component: str = "", *, agreed: bool = False) -> str:
+        """The number at an index; the same for all of a group, if it is ``agreed``."""
+        place = self.place(b, index, component)
+        if b.atomic:
+            return f"atomicLoad(&{place})"
+        if agreed:
+            return f"workgroupUniformLoad(&{place})"
+        return loaded_as(self.element, b.kind).format(place) if b in self.starts else place
+
+    def stored(self, b: Buffer, value: str) -> str:
+        """A number as the array has it."""
+        return stored_as(self.element, b.kind).format(value) if b in self.starts else value
+
+    def filled(self, b: Buffer) -> str:
+        """The line that makes all numbers of an array 0."""
+        if b not in self.starts:
+            return f"{self.names[b]} = array<{TYPES[b.kind]}, {b.size}>();"
+        zero = "0.0f" if self.element == "f32" else "0u"
+        place = self.place(b, ("z", PRODUCT))
+        return f"for (var z = 0u; z < {b.size}u; z += 1u) {{ {place} = {zero}; }}"

@@ -1,0 +1,166 @@
+"""A straight kernel that is cut where it is long: into shaders, and these into functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from symgrad.expr.graph.node import INPUT, Graph, Op
+from symgrad.kernel.layout import WORKGROUP
+from symgrad.kernel.schedule import Column, Piece, Plan
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.expression import TYPES
+from symgrad.wgsl.printing.own import Own, loaded_as, stored_as
+from symgrad.wgsl.printing.statements import Body
+from symgrad.wgsl.printing.vectors import COMPONENTS
+
+_STRIDE: Final = [
+    "// the length of a row of scratch: the points, rounded up to whole workgroups",
+    "fn stride() -> u32 { return "
+    f"(params.count + {WORKGROUP - 1}u) / {WORKGROUP}u * {WORKGROUP}u; }}",
+    "",
+]
+
+
+class PieceBody(Body):
+    """The statements of one shader of a plan.
+
+    What one of its functions makes and another needs is a private variable; what another shader
+    needs goes through scratch memory, four values at a time.
+    """
+
+    def __init__(
+        self, plan: Plan, piece: Piece, own: Own, calls: Mapping[Op, str], style: Style
+    ) -> None:
+        self.plan, self.piece = plan, piece
+        super().__init__(plan.kernel, own, calls, style, uses=plan.uses)
+        self._taken.update(f"part_{k}" for k in range(len(piece.parts)))
+        self._taken.update(f"s{row}" for row in piece.fetches)
+        self._fetched = {i: r for r in piece.fetches for i in plan.scratch[r]}
+        self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
+        self._shared = self._nodes_of_several_parts()
+        self.functions += _STRIDE if plan.scratch else []
+        self._element = "f32" if plan.kinds <= {"f", "b"} else "u32"
+        """What a row of scratch memory is a vector of."""
+
+    def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
+        """The columns that this shader stores."""
+        return self.piece.stores
+
+    @property
+    def scratch(self) -> str:
+        """The type of what scratch memory consists of, or "" if there is none."""
+        return f"vec4<{self._element}>" if self.plan.scratch else ""
+
+    def _nodes_of_several_parts(self) -> set[int]:
+        """What one function makes and another, or the end of the shader, needs."""
+        if len(self.piece.parts) < 2:
+            return set()
+        rows = self.plan.scratch
+        shared = {i for r in self.piece.spills for i in rows[r]}
+        shared.update(s.node for s in self.piece.stores)
+        shared.update(i for r in self.piece.fetches for i in rows[r])
+        first: dict[int, int] = {}
+        for k, part in enumerate(self._lists):
+            named = [i for i in part if i in self.bound or self.graph.nodes[i][0] is INPUT]
+            shared.update([i for i in named if first.setdefault(i, k) != k])
+        return shared
+
+    # lines ---------------------------------------------------------------------------------------
+
+    def lines(self) -> Iterator[str]:
+        """The statements of the shader; ``functions`` are what it calls."""
+        items, given = self.kernel.main.items, ["cell"]
+        for s in self.uses.read:
+            yield from self._part(cast(Sequence[int], items[: items.index(s)]))
+            given.insert(0, self.text(s.row))
+        for k, part in enumerate(self._lists):
+            if len(self._lists) == 1:
+                yield from self._part(part)
+                continue
+            parameters = ", ".join(f"{name}: u32" for name in given)
+            lines = "\n".join(self._part(part))
+            self.functions += [f"fn part_{k}({parameters}) {{", lines, "}", ""]
+            yield f"  part_{k}({', '.join(given)});"
+        yield from self._spills()
+        yield from self.stores.lines()
+
+    def _part(self, nodes: Iterable[int]) -> Iterator[str]:
+        """The lines of one function."""
+        for i in nodes:
+            if i in self.texts:
+                continue
+            if i in self._fetched:
+                yield from self._fetch(self._fetched[i])
+            elif i in self.uses.columns:
+                yield from self._read((i,))
+            elif line := self.write(i):
+                yield line
+
+    def declare(self, i: int, name: str = "") -> str:
+        """The left side of a statement; what several functions need is a variable of them all."""
+        left = super().declare(i, name)
+        if i not in self._shared:
+            return left
+        variable = self.texts[i][0]
+        self.private.append(f"var<private> {variable}: {TYPES[self.graph.type(i)]};")
+        return variable
+
+    def _fetch(self, row: int) -> Iterator[str]:
+        yield f"  let s{row} = scratch[{row}u * stride() + cell];"
+        for i, component in zip(self.plan.scratch[row], COMPONENTS, strict=False):
+            value = loaded_as(self._element, self.graph.type(i)).format(f"s{row}.{component}")
+            yield f"  {self.declare(i)} = {value};"
+
+    def _spills(self) -> Iterator[str]:
+        element, zero = self._element, "0u" if self._element == "u32" else "0.0f"
+        for row in self.piece.spills:
+            nodes = self.plan.scratch[row]
+            values = [stored_as(element, self.graph.type(i)).format(self.text(i)) for i in nodes]
+            packed = ", ".join(values + [zero] * (4 - len(values)))
+            yield f"  scratch[{row}u * stride() + cell] = vec4<{element}>({packed});"
+
+
+def place_of(plan: Plan, number: int) -> Iterator[str]:
+    """Which of several shaders one is."""
+    if len(plan.pieces) > 1:
+        crossing = sum(map(len, plan.scratch))
+        yield (
+            f"// kernel {number + 1} of {len(plan.pieces)}: one shader of this length compiles "
+            "slowly, so the graph"
+        )
+        yield (
+            f"// is cut where few values are alive; {crossing:,} values cross through scratch "
+            "memory"
+        )
+
+
+def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) -> list[int]:
+    """The nodes of some statements: the bound ones, what is folded into them, what they load."""
+    found = set(part)
+    stack = list(found)
+    nodes = graph.nodes
+    loads: list[int] = []
+    for i in stack:
+        if nodes[i][0].arity:
+            for a in nodes[i][1:]:
+                if a in found:
+                    continue
+                if a not in bound and nodes[a][0].arity:
+                    found.add(a)
+                    stack.append(a)
+                elif a in bound or nodes[a][0] is INPUT:
+                    loads.append(a)
+    return _loads_first(sorted(found), graph, set(loads))
+
+
+def _loads_first(order: Sequence[int], graph: Graph, outside: set[int]) -> list[int]:
+    """The nodes in order, each value from outside just before the first that needs it."""
+    result: list[int] = []
+    for i in order:
+        for a in graph.nodes[i][1:]:
+            if a in outside:
+                outside.discard(a)
+                result.append(a)
+        result.append(i)
+    return result

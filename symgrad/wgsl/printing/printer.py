@@ -1,0 +1,223 @@
+"""Kernel -> WGSL: one invocation a cell, as a person would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.expr.graph.node import Op
+from symgrad.kernel.accesses import accesses
+from symgrad.kernel.cut import Limits
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.kernel.plan import Computation
+from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.schedule import Plan, schedule
+from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.statements import BOUND, Buffer
+from symgrad.kernel.target import InGroups
+from symgrad.kernel.uses import Uses
+from symgrad.kernel.verify import verify
+from symgrad.mathlib.define import Function
+from symgrad.wgsl.printing.definitions import Library
+from symgrad.wgsl.printing.emit import Style
+from symgrad.wgsl.printing.expression import TYPES
+from symgrad.wgsl.printing.header import header
+from symgrad.wgsl.printing.names import identifier, is_reserved
+from symgrad.wgsl.printing.own import Own
+from symgrad.wgsl.printing.pieces import PieceBody, place_of
+from symgrad.wgsl.printing.statements import OURS, STAGED, Body
+
+STAGED_TURNS: Final = 64
+"""Turns of all loops up to which results go through a tile: what turns more often takes so long
+that it does not matter how they are stored."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The source of a kernel: modules with the entry point "main", to be run in this order.
+
+    Each has the uniform block as binding 0, then the buffers that are read, those that are written,
+    and, if there are any ``slots``, scratch memory: so many numbers for each invocation of whole
+    workgroups. ``tables`` are the constants of buffers that are read, behind the points.
+    """
+
+    modules: tuple[str, ...]
+    slots: int
+    turns: int
+    """How often an invocation turns in all loops of a module together, at most."""
+    tables: tuple[tuple[float, ...], ...] = ()
+    width: int = WORKGROUP
+    """The invocations of a workgroup."""
+
+    def layout(self, computation: Computation) -> Layout:
+        """The arrays, if it is of a computation at every point."""
+        counts = tuple(len(o.nodes) for o in computation.outputs)
+        return Layout(len(computation.graph.names), counts, -(-self.slots // 4), self.width)
+
+
+def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
+    """What stands in which shader of a computation without loops at every point of a batch."""
+    return schedule(map_program(computation, InGroups(computation.workgroup)), limits)
+
+
+def print_map(
+    computation: Computation, functions: Mapping[Op, Function], style: Style,
+    plan: Plan | None = None,
+) -> Printed:  # fmt: skip
+    """The WGSL of a computation at every point of a batch; see `Layout` for its buffers.
+
+    If there are no loops, ``plan`` says what stands in which module.
+    """
+    if computation.is_structured:
+        kernel = map_program(computation, InGroups(computation.workgroup))
+        return print_kernel(kernel, functions, style, [*header(computation, style)])
+    plan = plan or plan_map(computation)
+    head = header(computation, style, len(plan.kernel.computed))
+    return print_plan(plan, functions, style, [*head])
+
+
+def print_plan(
+    plan: Plan, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
+) -> Printed:
+    """The WGSL of a straight kernel, a module for each of its pieces; ``head`` begins each."""
+    kernel, library = plan.kernel, Library(functions)
+    verify(kernel)
+    if plan.scratch:  # its rows are of whole workgroups of the least size
+        kernel.target = InGroups(WORKGROUP)
+    own = Own.placed(_names_of_buffers([kernel]))
+    sources: list[str] = []
+    for k, piece in enumerate(plan.pieces):
+        if len(plan.pieces) == 1 and len(piece.parts) < 2:
+            body = Body(kernel, own, library.names, style, uses=plan.uses)
+        else:
+            body = PieceBody(plan, piece, own, library.names, style)
+        sources.append(_module(body, library, [*head, *place_of(plan, k)]))
+    return Printed(tuple(sources), 4 * len(plan.scratch), 0, width=kernel.target.width)
+
+
+def print_kernel(
+    kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
+) -> Printed:
+    """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
+    verify(kernel)
+    found = split(kernel)
+    kernels = list(dict.fromkeys(found.kernels))
+    names = _names_of_buffers(kernels)
+    own, library = Own.placed(names, outlast=len(kernels) > 1), Library(functions)
+    sources: dict[Kernel, str] = {}
+    for k in kernels:
+        body = Body(k, own, library.names, style, found.turns <= STAGED_TURNS)
+        sources[k] = _module(body, library, [*head, *_place_of(k, found)])
+    tables = tuple(b.data for b in kernel.buffers if b.data is not None)
+    modules, width = tuple(sources[k] for k in found.kernels), kernel.target.width
+    return Printed(modules, own.slots, found.turns, tables, width)
+
+
+def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
+    """Which of several kernels one is."""
+    count, times = len(found.kernels), found.kernels.count(kernel)
+    if count > 1:
+        first = found.kernels.index(kernel) + 1
+        which = f"kernel {first}" if times == 1 else f"kernels {first} to {first + times - 1}"
+        yield f"// {which} of {count}: none turns its loops more than {TURNS:,} times"
+
+
+_CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
+"""What ends the name of a buffer that a value has as well, by spaces."""
+
+
+def _names_of_buffers(kernels: Sequence[Kernel]) -> dict[Buffer, str]:
+    """Names that WGSL takes, and that no value has, for the buffers that some kernels share."""
+    values = {name for k in kernels for name in k.names.values()}
+    shared = any(b.space == "group" for b in kernels[0].buffers)
+    taken = {identifier(name, is_reserved) for name in values} | (OURS if shared else STAGED)
+    found: dict[Buffer, str] = {}
+    for b in kernels[0].buffers:
+        name = identifier(b.name, is_reserved)
+        while name in taken:
+            name = f"{name}_{_CLASH[b.space]}"
+        taken.add(name)
+        found[b] = name
+    return found
+
+
+def _module(body: Body, library: Library, head: Sequence[str]) -> str:
+    statements = list(body.lines())
+    lines = [
+        *head,
+        *[""] * bool(head),
+        *_declarations(body.kernel, body.own, body.scratch),
+        *body.stores.declaration(),
+        *body.private,
+        "",
+        *library.definitions(body.used),
+        *body.functions,
+        *_signature(body.kernel, body.uses),
+        *_cell(body),
+        *(f"  {line}" for line in body.own.variables()),
+        *statements,
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _declarations(kernel: Kernel, own: Own, scratch: str) -> Iterator[str]:
+    """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
+    more = "".join(f", {name}: u32" for name in kernel.arguments.values())
+    yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
+    yield ""
+    yield "@group(0) @binding(0) var<uniform> params: Params;"
+    bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
+    for n, b in enumerate(bound, 1):
+        access, declared = b.space.replace("write", "read_write"), _array(b, own)
+        yield f"@group(0) @binding({n}) var<storage, {access}> {declared};"
+    if scratch:
+        n = len(bound) + 1
+        yield f"@group(0) @binding({n}) var<storage, read_write> scratch: array<{scratch}>;"
+    for b in kernel.buffers:
+        if b.space == "group":
+            yield f"var<workgroup> {_array(b, own)};"
+    if own.slots:
+        yield ""
+        yield from own.constants({b for _, i in kernel.items() for b, _ in accesses(kernel, i)})
+
+
+def _array(b: Buffer, own: Own) -> str:
+    """The name of a buffer and its type."""
+    kind, size = TYPES[b.kind], b.size
+    if b.vector > 1:
+        kind, size = f"vec{b.vector}<{kind}>", b.size // b.vector
+    if b.atomic:
+        kind = f"atomic<{kind}>"
+    if b.row:
+        kind, size = f"array<{kind}, {b.row}>", size // b.row
+    return f"{own.names[b]}: array<{kind}{f', {size}' if b.space == 'group' else ''}>"
+
+
+def _signature(kernel: Kernel, uses: Uses) -> Iterator[str]:
+    yield f"@compute @workgroup_size({kernel.target.width})"
+    asked = kernel.groups in uses.counts or kernel.target.grid
+    groups = "@builtin(num_workgroups) groups: vec3<u32>, " * asked
+    yield (
+        f"fn main(@builtin(workgroup_id) group: vec3<u32>, {groups}"
+        "@builtin(local_invocation_index) local: u32) {"
+    )
+
+
+def _cell(body: Body) -> Iterator[str]:
+    kernel, width, group = body.kernel, body.kernel.target.width, "group.x"
+    if kernel.target.grid:
+        yield "  let group_number = group.y * groups.x + group.x;"
+        group = "group_number"
+    if body.stores.rounds:
+        yield f"  let first = {group} * {width}u;"
+        yield "  let cell = first + local;"
+    elif kernel.cell in body.uses.counts or body.own.slots or body.stores.stores or body.functions:
+        yield f"  let cell = {group} * {width}u + local;"
+    if body.own.slots:
+        stride = f"(params.count + {width - 1}u) / {width}u * {width}u"
+        if kernel.groups in body.uses.counts:
+            stride = f"groups.x * {width}u"
+        yield f"  let stride = {stride};"
