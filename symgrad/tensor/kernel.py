@@ -272,15 +272,17 @@ class TensorKernel:
             )
         return self._last
 
-    def profile(self, *arrays: Any) -> Profile:
-        """Where the time of ``run``, or of ``vjp`` if there is a cotangent, goes: see `Profile`.
+    def profile(self, *arrays: Any, vjp: bool = False, **options: Any) -> Profile:
+        """Where the time of ``run`` goes, or of ``vjp`` if that is asked for: see `Profile`.
+
+        It takes what that call takes, and ``options`` go to it.
 
         Raises:
-            InputError, InputTypeError: as ``run`` does.
+            InputError, InputTypeError: as that call does.
         """
-        call = self.run if len(arrays) == len(self.arguments) else self.vjp
-        call(*arrays)
-        return profile_kernel(lambda: call(*arrays), self, 1)
+        call = partial(self.vjp if vjp else self.run, *arrays, **options)
+        call()
+        return profile_kernel(call, self, 1)
 
     def to(self, device: targets.DeviceChoice) -> Self:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
