@@ -11,10 +11,11 @@ from typing import Final
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
 from symgrad.kernel.programs.accumulate import Accumulate, Chunk, Input, Recipe
-from symgrad.kernel.programs.parts import Joined, SumOfParts
+from symgrad.kernel.programs.parts import Joined
 from symgrad.kernel.target import InGroups
 from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.recipes import Recipes
+from symgrad.tensor.sums import sums_of
 
 GROUPS: Final = 1_056
 """Groups that are enough to keep large devices busy, each with a part."""
@@ -188,9 +189,8 @@ class Planes:
 
     def _apart(self, n: int, name: str) -> Dispatch:
         """What makes a plane an array."""
-        words = ("inner", self._size), ("parts", 1), ("start", n * self._size)
-        arrays = ("x", f"{self.scan.tag}_results"), ("sums", name)
-        return each_of(SumOfParts(), self.scan.traits, arrays, self._size, words)
+        source, size = f"{self.scan.tag}_results", self._size
+        return sums_of(source, 1, size, 1, name, self.scan.traits, n * size)
 
 
 def bindable(scan: Accumulated) -> Accumulated | Planes:

@@ -12,7 +12,7 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.parts import Joined, SumOfParts
+from symgrad.kernel.programs.parts import Joined
 from symgrad.kernel.programs.selective import Split
 from symgrad.kernel.programs.selective_backward import Backward
 from symgrad.kernel.programs.selective_forward import Forward
@@ -21,6 +21,7 @@ from symgrad.pipeline import Options
 from symgrad.tensor.discretize import Discretization, recurrence
 from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.kernel import Runner, Shape, launched
+from symgrad.tensor.sums import sums_of
 
 GROUP: Final = 64
 """Invocations of a group that share memory."""
@@ -191,7 +192,6 @@ class _Call:
     def _summed(self, name: str, source: str, start: int, parts: int) -> Dispatch:
         """A gradient, from its parts: sums for each sequence are apart."""
         sizes = {f"d{a.name}": a.size for a in self.inputs}
-        outer = max(self.batch, 1) if name in ("dB", "dC") else 1
-        words = ("inner", sizes[name] // outer), ("parts", parts), ("start", start)
-        arrays = ("x", source), ("sums", name)
-        return each_of(SumOfParts(), self.traits, arrays, sizes[name], words)
+        outer = max(self.batch, 1) if parts and name in ("dB", "dC") else 1
+        n, each = sizes[name] // outer, max(parts, 1)
+        return sums_of(source, outer * parts, n, each, name, self.traits, start)

@@ -1,4 +1,4 @@
-"""Sums of columns, as dispatches: what gradients of biases and of other shared arrays are."""
+"""Sums of parts and of columns, as dispatches: gradients of what is shared are such sums."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
-from symgrad.kernel.programs.epilogue import ColumnsProgram
+from symgrad.kernel.programs.parts import SumOfParts
 from symgrad.tensor.dispatches import each_of
 
 CHUNK: Final = 64
 """Rows up to which the sums of columns are made in one go."""
 
 
-def sums_of(table: str, rows: int, n: int, each: int, out: str, traits: Target) -> Dispatch:
-    """The sums of every so many rows of n numbers: chunks, the last of which may be shorter."""
-    numbers = ("n", n), ("rows", rows), ("each", each)
-    arrays, chunks = (("table", table), ("sums", out)), max(1, -(-rows // each))
+def sums_of(
+    table: str, rows: int, n: int, each: int, out: str, traits: Target, start: int = 0
+) -> Dispatch:
+    """The sums of every so many rows of n numbers: chunks, the last of which may be shorter.
+
+    The first row begins at number ``start`` of the table.
+    """
+    numbers = ("n", n), ("rows", rows), ("each", each), ("start", start)
+    arrays, chunks = (("x", table), ("sums", out)), max(1, -(-rows // each))
     if traits.in_step:
         count = chunks * -(-n // traits.width) * traits.width
-        return Dispatch(ColumnsProgram(), traits, arrays, count, 0, numbers)
-    return each_of(ColumnsProgram(), traits, arrays, chunks * n, numbers)
+        return Dispatch(SumOfParts(), traits, arrays, count, 0, numbers)
+    return each_of(SumOfParts(), traits, arrays, chunks * n, numbers)
 
 
 def column_sums(

@@ -45,29 +45,61 @@ class Joined:
 
 @dataclass(frozen=True)
 class SumOfParts:
-    """The program of sums over the middle axis of (outer, ``parts``, ``inner``) numbers.
+    """The program of sums over the middle axis of (outer, ``each``, ``n``) numbers.
 
-    They begin in ``x`` at the argument ``start``; ``count`` is that of the sums.
+    They begin in ``x`` at the argument ``start``, and are ``rows`` rows of n: the last sum may have
+    fewer parts. An invocation has one sum; a group in step has neighbours of one outer index, so
+    that it reads them together.
     """
 
     def __call__(self, target: Target) -> Kernel:
         """The program for a target."""
         k = Kernel(target, "sum_of_parts")
         x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
-        start, parts, inner = (Word(k, k.argument(name)) for name in ("start", "parts", "inner"))
-        point = Word(k, target.point(k))
-        outer = point // inner
-        first = start + outer * parts * inner + (point - outer * inner)
+        start, rows, each, n = (
+            Word(k, k.argument(name)) for name in ("start", "rows", "each", "n")
+        )  # fmt: skip
 
-        def add(turn: int, carries: Sequence[int]) -> Sequence[int]:
-            (sum_,) = carries
-            for p in (Word(k, turn) * TOGETHER + i for i in range(TOGETHER)):
-                value = k.load(x, (first + p.at_most(parts - 1) * inner).id)
-                known = k.add(ops.where, p.below(parts), value, k.constant(0.0))
-                sum_ = k.add(ops.add, sum_, known)
-            return [sum_]
+        def put(outer: Word, column: Word) -> None:
+            first = outer * each
+            total = _sum(k, x, start + first * n + column, n, each.at_most(rows - first))
+            k.store(sums, (outer * n + column).id, total)
 
-        turns = parts.up(TOGETHER).id
-        (total,), _ = k.loop(k.word(0), turns, [k.constant(0.0)], add)
-        k.when(Word(k, k.cell).below(Word(k, k.count)), lambda: k.store(sums, k.cell, total))
+        cell = Word(k, k.cell)
+        if not target.in_step:
+            k.when(cell.below(Word(k, k.count)), lambda: put(cell // n, cell % n))
+            return k
+        group, width = Word(k, k.group), target.width
+        blocks = n.up(width)
+        outer, first = group // blocks, group % blocks * width
+        column = first + Word(k, k.local)
+
+        def whole() -> Sequence[int]:
+            put(outer, column)
+            return ()
+
+        def rest() -> Sequence[int]:
+            k.when(column.below(n), lambda: put(outer, column))
+            return ()
+
+        k.choose(n.below(first + width), rest, whole)
         return k
+
+
+def _sum(k: Kernel, x: Buffer, start: Word, n: Word, parts: Word) -> int:
+    """The sum of so many numbers, n apart; groups that are not in step read some at once."""
+    together = 1 if k.target.in_step else TOGETHER
+
+    def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
+        (total,) = sums
+        for i in range(together):
+            part = Word(k, turn) * together + i
+            at = part.at_most(parts - 1) if together > 1 else part
+            value = k.load(x, (start + at * n).id)
+            if together > 1:
+                value = k.add(ops.where, part.below(parts), value, k.constant(0.0))
+            total = k.add(ops.add, total, value)
+        return [total]
+
+    (total,), _ = k.loop(k.word(0), parts.up(together).id, [k.constant(0.0)], add)
+    return total
