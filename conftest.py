@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import settings
 
@@ -15,10 +17,22 @@ settings.register_profile("symgrad", deadline=None, print_blob=True)
 settings.load_profile("symgrad")
 
 
+FRAMEWORKS = "torch", "jax"
+"""Packages of examples that run where they are installed."""
+
+
+def missing(source: str) -> str | None:
+    """Why an example cannot run here, if it cannot."""
+    if 'device="gpu"' in source and not list_gpus():
+        return "no GPU and no software driver here"
+    absent = [name for name in FRAMEWORKS if f"import {name}" in source and not find_spec(name)]
+    return f"needs {' and '.join(absent)}" if absent else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the examples of docstrings that need a GPU where there is none."""
+    """Skip the examples of docstrings and pages that need what is not there."""
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.dtest is not None:
-            asks = any('device="gpu"' in example.source for example in item.dtest.examples)
-            if asks and not list_gpus():
-                item.add_marker(pytest.mark.skip(reason="no GPU and no software driver here"))
+            reasons = (missing(example.source) for example in item.dtest.examples)
+            if reason := next(filter(None, reasons), None):
+                item.add_marker(pytest.mark.skip(reason=reason))

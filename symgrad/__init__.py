@@ -37,6 +37,7 @@ from symgrad.expr.handles.variables import symbols, var
 from symgrad.expr.meaning.show import dot, latex, text
 
 if TYPE_CHECKING:
+    from symgrad.bridges.from_jax import from_jax
     from symgrad.checks.check import Report, check
     from symgrad.expr.calls import random
     from symgrad.expr.calls.sympy_bridge import from_sympy, to_sympy
@@ -171,6 +172,7 @@ __all__ = [
     "fori_loop",
     "forward_backward",
     "free_memory",
+    "from_jax",
     "from_sympy",
     "fused_forward",
     "fused_forward_backward",
@@ -217,6 +219,7 @@ __all__ += functions.__all__
 
 _LATER = {
     "symgrad.report.audit": "Audit Suspect",
+    "symgrad.bridges.from_jax": "from_jax",
     "symgrad.rows.bound": "BoundKernel",
     "symgrad.checks.check": "Report check",
     "symgrad.rows.kernel": "DataKernel",

@@ -18,7 +18,7 @@ import symgrad
 ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < expr < mathlib values < kernel < wgsl llvm < pipeline targets < backend
-    < report < optimize < rows tensor < front < fit < checks demo < symgrad __main__
+    < report < optimize < bridges < rows tensor < front < fit < checks demo < symgrad __main__
 """
 WITHIN_ROOMS = {
     "expr": """
@@ -39,7 +39,7 @@ FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_
 """The floors of symgrad's rooms, and of the rooms within some of them."""
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
-OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas"}
+OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas", "torch", "jax"}
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
 DRIVER_MODULES = ("wgsl.device.gpus", "llvm.compiler")
 

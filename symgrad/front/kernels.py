@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.backend import backend_of
+from symgrad.bridges.jax import as_jax
+from symgrad.bridges.pytorch import as_torch
+from symgrad.bridges.rows import Loss, PointLoss, RowFunction
 from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.handles.tree import Tree
@@ -165,6 +168,62 @@ class Kernel(Running):
         if self.outputs != ("loss", "grad"):
             raise InputError("as_scipy needs a kernel of sg.fused_forward_backward")
         return as_scipy(self)
+
+    def as_torch(self) -> Callable[[Any], Any]:
+        """The loss, or the values of `fused_forward`, as a function of PyTorch's tensors.
+
+        It takes a tensor (..., n), or tensors nested as the variables are, of any floating dtype
+        and on any device, and gives tensors like it. Autograd goes through it in reverse and
+        forward mode, any number of times, and so does ``torch.func``: ``grad``, ``jvp``, ``vmap``,
+        ``hessian``. ``torch.compile`` calls it as it is. What is on the host and of the kernel's
+        dtype is read and returned without copies; tensors on other devices go through the host.
+
+        Raises:
+            InputError: for other kernels. SymgradError: where PyTorch is missing.
+
+        Example:
+            >>> import symgrad as sg
+            >>> import torch
+            >>> loss = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu").as_torch()
+            >>> x = torch.tensor([[2.0, 3.0]], requires_grad=True)
+            >>> loss(x).sum().backward(); x.grad
+            tensor([[3., 2.]])
+        """
+        return as_torch(*self._differentiable("as_torch"))
+
+    def as_jax(self) -> Callable[[Any], Any]:
+        """The loss, or the values of `fused_forward`, as a function of JAX's arrays.
+
+        It takes an array (..., n), or arrays nested as the variables are, and may stand in
+        functions under ``jit``, ``vmap`` and ``grad``, any number of times in reverse mode; JAX
+        calls the kernel on the host.
+
+        Raises:
+            InputError: for other kernels. SymgradError: where JAX is missing.
+
+        Example:
+            >>> import symgrad as sg
+            >>> import jax
+            >>> loss = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu").as_jax()
+            >>> jax.jit(jax.grad(loss))(jax.numpy.array([2.0, 3.0]))
+            Array([3., 2.], dtype=float32)
+        """
+        return as_jax(*self._differentiable("as_jax"))
+
+    def _differentiable(self, verb: str) -> tuple[Loss | RowFunction, Tree, Result]:
+        """What other frameworks differentiate, how it is nested, and what it gives."""
+        found, kinds = self._expressions, {("loss", "grad"): 1, ("values",): 0}
+        if self.outputs not in kinds:
+            raise InputError(f"{verb} needs a kernel of fused_forward_backward or fused_forward")
+        roots = found.groups[kinds[self.outputs]]
+        function = RowFunction(found.graph, roots, self._options, self.device)
+        if self.outputs == ("values",):
+            return function, self.tree, self._results[0]
+        return PointLoss(self._columns, function), self.tree, self._results[0]
+
+    def _columns(self, points: np.ndarray) -> Sequence[np.ndarray]:
+        """The results at points (B, n), by columns."""
+        return (self._program or self._compiled()).run(points)
 
     def in_a_row(self, x: Any, name: str = "x") -> np.ndarray:
         """Nested variables, or a gradient, as one array (..., n_inputs); errors call it by name."""

@@ -7,8 +7,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from symgrad.bridges.jax import as_jax
+from symgrad.bridges.pytorch import as_torch
+from symgrad.bridges.rows import DataLoss
 from symgrad.errors import InputError, PickleError
+from symgrad.expr.handles.tree import Tree
 from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.values.results import Scalar
 
 
 class BoundKernel:
@@ -62,11 +67,39 @@ class BoundKernel:
             >>> scipy.optimize.minimize(fun, [0.0, 0.0], jac=True).x.round(3).tolist()
             [1.0, 2.0]
         """
-        if self.kernel.outputs[:2] != ("loss", "grad") or self.kernel.request.reduce is None:
-            raise InputError("as_scipy needs a loss, summed over rows, and its gradient")
+        run = self._loss("as_scipy")
 
         def fun(x: Any) -> tuple[float, np.ndarray]:
-            loss, gradient, *_ = self.run(np.asarray(x, float))
-            return loss, self.kernel.in_a_row(gradient).astype(float)
+            return run(np.asarray(x, float))
 
         return fun
+
+    def as_torch(self) -> Callable[[Any], Any]:
+        """The loss as a function of PyTorch's tensors of parameters: see `Kernel.as_torch`.
+
+        Its gradient is not differentiated again: a kernel of `fused_hvp` has what that would give.
+        """
+        return as_torch(*self._differentiable("as_torch"))
+
+    def as_jax(self) -> Callable[[Any], Any]:
+        """The loss as a function of JAX's arrays of parameters: see `Kernel.as_jax`.
+
+        Its gradient is not differentiated again: a kernel of `fused_hvp` has what that would give.
+        """
+        return as_jax(*self._differentiable("as_jax"))
+
+    def _differentiable(self, verb: str) -> tuple[DataLoss, Tree, Scalar]:
+        """What other frameworks differentiate, how it is nested, and what it gives."""
+        run, tree = self._loss(verb), self.kernel.tree
+        return DataLoss(run, tree.size, self.kernel.dtype), tree, Scalar()
+
+    def _loss(self, verb: str) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """What gives the loss and its gradient in a row, in float64, for parameters in a row."""
+        if self.kernel.outputs[:2] != ("loss", "grad") or self.kernel.request.reduce is None:
+            raise InputError(f"{verb} needs a loss, summed over rows, and its gradient")
+
+        def run(x: np.ndarray) -> tuple[float, np.ndarray]:
+            loss, gradient, *_ = self.run(x)
+            return loss, self.kernel.in_a_row(gradient).astype(float)
+
+        return run

@@ -108,11 +108,13 @@ Read = Callable[[Any, str], Any]
 
 
 def rows_of(
-    tree: Tree, values: Any, name: str, batched: bool = True, read: Read = real_numbers
-) -> Any:
+    tree: Tree, values: Any, name: str, batched: bool = True, read: Read = real_numbers,
+    xp: Any = np,
+) -> Any:  # fmt: skip
     """Values nested as a tree, or already in a row, as an array (..., size) of any real dtype.
 
-    What stands before the shapes of the arrays is the batch; batches broadcast.
+    What stands before the shapes of the arrays is the batch; batches broadcast. ``xp`` has NumPy's
+    functions for arrays of the kind that ``read`` gives.
 
     Raises:
         InputError: for names or shapes that are not those of the tree, and for a batch where there
@@ -121,7 +123,7 @@ def rows_of(
     if tree.is_nest(values):
         parts = zip(tree.parts(values, name), tree.blocks, strict=True)
         rows = [_row(read(v, b.name), b.name, b, batched) for v, b in parts]
-        return joined(rows, name)
+        return joined(rows, name, xp)
     block = tree.blocks[0] if tree.is_leaf else Block(name, 0, (tree.size,))
     return _row(read(values, name), name, block, batched)
 
@@ -143,12 +145,12 @@ def _row(array: Any, name: str, block: Block, batched: bool) -> Any:
     )
 
 
-def joined(rows: Sequence[Any], name: str) -> Any:
+def joined(rows: Sequence[Any], name: str, xp: Any = np) -> Any:
     """Rows side by side, their batches broadcast."""
     if all(r.ndim == 1 for r in rows):
-        return np.concatenate(rows)
+        return xp.concatenate(rows)
     try:
         batch = np.broadcast_shapes(*[r.shape[:-1] for r in rows])
     except ValueError as error:
         raise InputError(f"the batches of {name} do not go together: {error}") from error
-    return np.concatenate([np.broadcast_to(r, (*batch, r.shape[-1])) for r in rows], axis=-1)
+    return xp.concatenate([xp.broadcast_to(r, (*batch, r.shape[-1])) for r in rows], axis=-1)

@@ -1,0 +1,1 @@
+"""Kernels as functions of other frameworks, and functions of others as kernels."""

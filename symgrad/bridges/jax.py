@@ -1,0 +1,98 @@
+"""Kernels as JAX's functions: ``jit``, ``vmap`` and ``grad`` go through them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from symgrad.bridges.rows import Loss, RowFunction
+from symgrad.errors import DifferentiationError, SymgradError
+from symgrad.expr.handles.tree import Tree
+from symgrad.values.parameters import rows_of
+from symgrad.values.results import Result
+
+
+@functools.cache
+def jax() -> Any:
+    """JAX."""
+    try:
+        return importlib.import_module("jax")
+    except ImportError as error:
+        raise SymgradError("as_jax and from_jax need JAX: pip install 'symgrad[jax]'") from error
+
+
+@functools.cache
+def functions() -> Any:
+    """``rows(function, x)`` and ``pair(loss, x)``: JAX's functions, made when first used."""
+    j, jnp = jax(), jax().numpy
+
+    def outside(run: Callable[..., Any], x: Any, *tails: tuple[int, ...]) -> Any:
+        """What a function of NumPy's arrays gives, a result of the batch of x and each tail."""
+        shapes = [j.ShapeDtypeStruct((*x.shape[:-1], *tail), x.dtype) for tail in tails]
+
+        def call(x: Any) -> list[np.ndarray]:
+            return [np.asarray(found, shapes[0].dtype) for found in run(np.asarray(x))]
+
+        return j.pure_callback(call, shapes, x, vmap_method="expand_dims")
+
+    @functools.partial(j.custom_vjp, nondiff_argnums=(0,))
+    def rows(function: RowFunction, x: Any) -> Any:
+        """A `RowFunction` at rows x (..., n)."""
+        return outside(lambda x: [function.run(x)], x, (function.m,))[0]
+
+    def rows_forward(function: RowFunction, x: Any) -> tuple[Any, Any]:
+        return rows(function, x), x
+
+    def rows_backward(function: RowFunction, x: Any, g: Any) -> tuple[Any]:
+        return (rows(function.pulled, jnp.concatenate([x, g], -1)),)
+
+    rows.defvjp(rows_forward, rows_backward)
+
+    @functools.partial(j.custom_vjp, nondiff_argnums=(0,))
+    def pair(loss: Loss, x: Any) -> tuple[Any, Any]:
+        """A `Loss` and its gradient at rows x (..., n): the gradient is at hand for backward."""
+        value, gradient = outside(loss.pair, x, (), (loss.n,))
+        return value, gradient
+
+    def pair_forward(loss: Loss, given: Any) -> tuple[Any, Any]:
+        value, gradient = pair(loss, given.value)
+        return (value, gradient), (given.value, gradient)
+
+    def pair_backward(loss: Loss, kept: tuple[Any, Any], cotangents: Any) -> tuple[Any]:
+        x, gradient = kept
+        g, direction = cotangents
+        zero = j.custom_derivatives.SymbolicZero
+        found = jnp.zeros_like(x) if isinstance(g, zero) else g[..., None] * gradient
+        if isinstance(direction, zero):
+            return (found,)
+        if loss.curvature is None:
+            raise DifferentiationError(
+                "the gradient of a loss over data is not differentiated here: use sg.fused_hvp"
+            )
+        both = jnp.concatenate([x, direction], -1)
+        return (found + rows(loss.curvature.pushed, both),)
+
+    pair.defvjp(pair_forward, pair_backward, symbolic_zeros=True)
+    return SimpleNamespace(rows=rows, pair=pair)
+
+
+def as_jax(function: Loss | RowFunction, tree: Tree, result: Result) -> Callable[[Any], Any]:
+    """A function of arrays nested as the tree that gives its result, or the loss, as JAX's."""
+    jnp = jax().numpy
+
+    def read(value: Any, _: str) -> Any:
+        array = jnp.asarray(value)
+        return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+
+    def call(x: Any) -> Any:
+        row = rows_of(tree, x, "x", read=read, xp=jnp)
+        if isinstance(function, RowFunction):
+            return result.of(functions().rows(function, row), row.shape[:-1])
+        return functions().pair(function, row)[0]
+
+    return call

@@ -1,0 +1,137 @@
+"""Kernels as PyTorch's functions: autograd goes through them, and so does ``torch.func``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from symgrad.bridges.rows import Loss, RowFunction
+from symgrad.errors import DifferentiationError, SymgradError
+from symgrad.expr.handles.tree import Tree
+from symgrad.values.parameters import rows_of
+from symgrad.values.results import Result
+
+
+@functools.cache
+def torch() -> Any:
+    """PyTorch."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise SymgradError("as_torch needs PyTorch: pip install 'symgrad[torch]'") from error
+
+
+def to_host(x: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A tensor's numbers: its own memory, if it is on the host and has the dtype."""
+    wanted = getattr(torch(), dtype.name)
+    return x.detach().to("cpu", wanted).contiguous().numpy()
+
+
+def like(found: np.ndarray, x: Any) -> Any:
+    """An array as a tensor like another, in the array's memory where that can be."""
+    dtype = x.dtype if x.is_floating_point() else None
+    return torch().from_numpy(found).to(x.device, dtype)
+
+
+def in_front(info: Any, in_dims: tuple[int | None, ...], tensors: tuple[Any, ...]) -> list[Any]:
+    """Tensors whose axis of ``vmap`` is the first; those that lack it are repeated."""
+    return [
+        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip(tensors, in_dims, strict=True)
+    ]
+
+
+@functools.cache
+def functions() -> Any:
+    """``rows(function, x)`` and ``pair(loss, x)``: the autograd functions, made when first used."""
+    t = torch()
+
+    class Rows(t.autograd.Function):
+        """A `RowFunction` at rows x (..., n)."""
+
+        @staticmethod
+        def forward(function: RowFunction, x: Any) -> Any:
+            return like(function.run(to_host(x, function.dtype)), x)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[RowFunction, Any], output: Any) -> None:
+            ctx.function, x = inputs
+            ctx.save_for_backward(x)
+            ctx.save_for_forward(x)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> tuple[None, Any]:
+            (x,) = ctx.saved_tensors
+            return None, Rows.apply(ctx.function.pulled, t.cat([x, g], -1))
+
+        @staticmethod
+        def jvp(ctx: Any, _: None, v: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return Rows.apply(ctx.function.pushed, t.cat([x, v], -1))
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, function: RowFunction, x: Any) -> tuple[Any, int]:
+            (x,) = in_front(info, in_dims[1:], (x,))
+            return Rows.apply(function, x), 0
+
+    class Pair(t.autograd.Function):
+        """A `Loss` and its gradient at rows x (..., n): the gradient is at hand for backward."""
+
+        @staticmethod
+        def forward(loss: Loss, x: Any) -> tuple[Any, Any]:
+            value, gradient = loss.pair(to_host(x, loss.dtype))
+            return like(value, x), like(gradient, x)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Loss, Any], output: tuple[Any, Any]) -> None:
+            ctx.loss, x = inputs
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(x, output[1])
+            ctx.save_for_forward(x, output[1])
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, direction: Any) -> tuple[None, Any]:
+            x, gradient = ctx.saved_tensors
+            parts = [] if g is None else [g[..., None] * gradient]
+            if direction is not None:
+                parts.append(product(ctx.loss, x, direction))
+            return None, sum(parts[1:], parts[0]) if parts else None
+
+        @staticmethod
+        def jvp(ctx: Any, _: None, v: Any) -> tuple[Any, Any]:
+            x, gradient = ctx.saved_tensors
+            return (gradient * v).sum(-1), product(ctx.loss, x, v)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, loss: Loss, x: Any) -> tuple[Any, tuple[int, int]]:
+            (x,) = in_front(info, in_dims[1:], (x,))
+            return Pair.apply(loss, x), (0, 0)
+
+    def product(loss: Loss, x: Any, direction: Any) -> Any:
+        """The Hessian times a direction: it is symmetric, so both modes take the cheaper one."""
+        if loss.curvature is None:
+            raise DifferentiationError(
+                "the gradient of a loss over data is not differentiated here: use sg.fused_hvp"
+            )
+        return Rows.apply(loss.curvature.pushed, t.cat([x, direction], -1))
+
+    return SimpleNamespace(rows=Rows.apply, pair=Pair.apply)
+
+
+def as_torch(function: Loss | RowFunction, tree: Tree, result: Result) -> Callable[[Any], Any]:
+    """A function of tensors nested as the tree that gives its result, or the loss, as tensors."""
+    t = torch()
+
+    @t.compiler.disable
+    def call(x: Any) -> Any:
+        row = rows_of(tree, x, "x", read=lambda value, _: t.as_tensor(value), xp=t)
+        if isinstance(function, RowFunction):
+            return result.of(functions().rows(function, row), tuple(row.shape[:-1]))
+        return functions().pair(function, row)[0]
+
+    return call

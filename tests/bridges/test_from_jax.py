@@ -1,0 +1,114 @@
+"""Functions of JAX as kernels: values and gradients beside JAX's own, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from bridges.losses import POINTS
+
+import symgrad as sg
+
+jax: Any = pytest.importorskip("jax")
+jnp, lax = jax.numpy, jax.lax
+
+MATRIX = np.arange(9.0).reshape(3, 3) / 10
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", True)  # a context would not reach threads of callbacks
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def oscillator(v: Any) -> Any:
+    """Steps of Heun's method, of which the carry and what is stacked both count."""
+
+    def slope(y: Any) -> Any:
+        return jnp.stack([y[1], -(v[0] ** 2) * y[0] - v[1] ** 2 * y[1]])
+
+    def step(y: Any, drive: Any) -> Any:
+        guess = y + 0.05 * slope(y)
+        return y + 0.025 * (slope(y) + slope(guess)) + drive * v[2], y[0]
+
+    last, passed = lax.scan(step, jnp.array([1.0, 0.5]), jnp.linspace(0, 0.01, 50))
+    return last.sum() + (passed**2).mean()
+
+
+CASES: dict[str, Any] = {
+    "indices": lambda v: v[0] * v[-1] + jnp.sum(v[1:]) + v[jnp.array([2, 0])] @ v[::2],
+    "where": lambda v: jnp.where(v > 0, jnp.log(jnp.abs(v)), v).mean(),
+    "softmax": lambda v: jax.nn.softmax(v) @ MATRIX @ v + jax.scipy.special.logsumexp(v),
+    "activations": lambda v: jax.nn.gelu(v[0]) + jax.nn.softplus(v[1]) + jax.nn.silu(v[2]),
+    "reductions": lambda v: jnp.linalg.norm(v) + jnp.var(v) + jnp.max(v) + jnp.prod(v),
+    "cumulative": lambda v: jnp.cumsum(v)[-1] * lax.cumsum(v, reverse=True)[1] + jnp.cumprod(v)[2],
+    "products": lambda v: jnp.einsum("ij,j,k->ik", MATRIX, v, v).sum() + jnp.outer(v, v).T[0].sum(),
+    "batched": lambda v: (jnp.stack([MATRIX, MATRIX * v]) @ jnp.stack([MATRIX, MATRIX.T])).sum(),
+    "moved": lambda v: jnp.concatenate([v, v[::-1] ** 2]).reshape(2, 3).T[1] @ jnp.pad(v, 1)[:2],
+    "set": lambda v: (v.at[1].set(v[0] * 2.0).at[2].add(v[1]) ** 2).sum(),
+    "special": lambda v: jax.scipy.stats.norm.logpdf(v[0], v[1], jnp.exp(v[2])) + jnp.hypot(*v[:2]),
+    "gammas": lambda v: jax.scipy.special.gammaln(jnp.exp(v[0])) + jax.scipy.special.erf(v[1]),
+    "clip": lambda v: jnp.clip(v, -0.5, 0.5).sum() + jnp.round(v[0]) * v[1] + jnp.sign(v[2]),
+    "vmap": lambda v: jax.vmap(lambda a: jnp.sin(a) * v[0])(v).sum(),
+    "grad": lambda v: (jax.grad(lambda u: jnp.sin(u[0]) * u[1] * u[2])(v) ** 2).sum(),
+    "cond": lambda v: lax.cond(v[0] > 0, lambda a: jnp.log(a), lambda a: a**2, jnp.abs(v[0])),
+    "switch": lambda v: lax.switch(
+        jnp.int32(jnp.floor(2 * v[0])), [lambda a: a, lambda a: a * a, jnp.sin], v[1]
+    ),
+    "fori": lambda v: lax.fori_loop(0, 10, lambda i, c: c * v[0] + i, 1.0),
+    "looked up": lambda v: lax.fori_loop(0, 3, lambda i, c: c * v[i] + i * v[2 - i], 1.0),
+    "written": lambda v: lax.fori_loop(
+        0, 3, lambda i, a: a.at[i].set(a[(i + 1) % 3] * v[i]), v
+    ).sum(),
+    "scan": oscillator,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_jax(name: str) -> None:
+    f = CASES[name]
+    kernel = sg.fused_forward_backward(3, sg.from_jax(f), device="cpu", dtype="float64")
+    loss, gradient = kernel.run(POINTS)
+    assert np.allclose(loss, jax.vmap(f)(POINTS), rtol=1e-12)
+    assert np.allclose(gradient, jax.vmap(jax.grad(f))(POINTS), rtol=1e-11, atol=1e-13)
+
+
+def test_a_while_loop_has_the_gradient_that_jax_lacks() -> None:
+    def grown(v: Any) -> Any:
+        return lax.while_loop(
+            lambda c: c[0] < 10.0, lambda c: (c[0] * v[0], c[1] + v[1]), (v[0], 0.0)
+        )[1]
+
+    kernel = sg.fused_forward_backward(2, sg.from_jax(grown, max_steps=50), device="cpu")
+    loss, gradient = kernel.run([2.0, 3.0])  # 2, 4, 8, 16: three turns
+    assert (loss, gradient.tolist()) == (9.0, [0.0, 3.0])
+
+
+def test_loops_stay_loops() -> None:
+    long = lambda v: lax.fori_loop(0, 1000, lambda i, c: c * v[0] + i, 1.0)  # noqa: E731
+    kernel = sg.fused_forward_backward(1, sg.from_jax(long), device="cpu")
+    assert len(kernel.wgsl.splitlines()) < 80
+
+
+def test_nests_are_as_jax_has_them() -> None:
+    f = sg.from_jax(lambda p, x: {"y": p["a"] * x, "z": (jnp.sum(p["b"]),)})
+    kernel = sg.fused_forward({"a": (), "b": (2,)}, lambda p: f(p, 3.0), device="cpu")
+    assert kernel.run({"a": 2.0, "b": [1.0, 4.0]}) == {"y": 6.0, "z": (5.0,)}
+
+
+REFUSED: dict[str, Any] = {
+    "sort": lambda v: jnp.sort(v)[0],
+    "argmax": lambda v: jnp.argmax(v) * v[0],
+    "fft": lambda v: jnp.fft.fft(v).real.sum(),
+    "custom_vjp": jax.custom_vjp(lambda v: v.sum()),
+}
+REFUSED["custom_vjp"].defvjp(lambda v: (v.sum(), None), lambda _, g: (jnp.ones(3) * g,))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_symgrad_lacks_is_named(name: str) -> None:
+    with pytest.raises(sg.UnsupportedError, match=f"from_jax: .*{name}"):
+        sg.fused_forward_backward(3, sg.from_jax(REFUSED[name]), device="cpu")
