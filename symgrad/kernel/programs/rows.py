@@ -33,39 +33,66 @@ def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
     Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
     (groups, results), of float64. Where rows look lines up, those of `Lines` follow.
     """
-    return _InMemory(reduction, target).kernel()
+    return _Sums(reduction, target).kernel()
 
 
 class _Sums:
-    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums."""
+    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums, in memory.
+
+    What is done for each wide sum is a loop. Sums of few results are carried from row to row, or
+    are in memory, with the same bits. Of rows with many results nothing but factors are kept there
+    for a stretch, and products of these added up in tiles of results, if that is possible.
+    """
 
     def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
+        few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
+        arrays = Added(reduction) if few else added_to(reduction)
         self.k = k = Kernel(target, reduction.name)
-        self.reduction, self.graph = reduction, reduction.graph
-        self.target, self.summing = target, target.summing
+        self.reduction = reduction = arrays.reduction
+        self.graph, self.target, self.summing = reduction.graph, target, target.summing
         self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
         self.sums = k.buffer("sums", "write", target.sums)
         self.roots = [i for o in reduction.summed for i in o.nodes]
         self.count = len(self.roots)
-        self.block = target.block
-        self.arrays: dict[int, Buffer] = {}
-        """Arrays to which rows add, by the leaves that they start as."""
-        self.conditions: dict[Buffer, tuple[int, bool]] = {}
-        """Conditions for adding to them, and whether these have to hold."""
-        self.ends: tuple[int, ...] = ()
-        """The nodes that they are then."""
         self.stride, self.turns = target.stride(k), target.turns(k)
-        first = reduction.parameters
-        inputs = {i: n[1] for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}
-        columns = range(first, first + reduction.columns)
-        self.columns = {i: c - first for i, c in inputs.items() if c in columns}
         self.lines = Lines(k, reduction)
-        self.views = {
-            array: View(self.parameters, k.word(c), size)
+        self.columns, self.views = self._inputs()
+        each = stages(reduction).each
+        if few and len(each) <= self.summing.together:
+            self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
+        else:
+            self.carried, self.products = False, self._products(each)
+        self.others = [c for c in range(self.count) if c not in self.products.terms]
+        """Results that are no products of factors which are kept."""
+        size, kept = max(self.count, 1), len(self.products.kept)
+        self.block = min(target.block, self.summing.cached // kept) if kept else target.block
+        self.kept = k.buffer("kept", "own", size=self.block * kept) if kept else None
+        self.added = k.buffer("added", "own", size=size)
+        """The sums over a stretch, but for those in ``arrays``."""
+        slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
+        self.arrays: dict[int, Buffer] = dict(zip(arrays.starts, slopes, strict=True))
+        """Arrays to which rows add, by the leaves that they start as."""
+        self.ends = arrays.ends
+        """The nodes that they are then."""
+        pairs = zip(slopes, arrays.conditions, strict=True)
+        self.conditions = {array: (i, holds) for array, (i, holds) in pairs if i >= 0}
+        """Conditions for adding to them, and whether these have to hold."""
+        self.homes = {c: (slopes[n], at) for c, (n, at) in arrays.places.items()}
+        """Where in them the sum of a result is over a stretch, if it is."""
+        kinds = enumerate(target.wide)
+        self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
+
+    def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
+        """The inputs that are columns, and arrays of parameters, which are read where they are."""
+        first, nodes = self.reduction.parameters, self.graph.nodes
+        inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
+        columns = range(first, first + self.reduction.columns)
+        views = {
+            array: View(self.parameters, self.k.word(c), size)
             for array, (c, size) in inputs_in_a_row(self.graph, self.roots).items()
             if c + size <= first
         }
-        """Arrays of parameters, which are read where they are."""
+        return {i: c - first for i, c in inputs.items() if c in columns}, views
 
     def _parameter(self, i: int) -> int:
         """A parameter, where it is first needed."""
@@ -146,41 +173,6 @@ class _Sums:
         inside, values = self.contributed(t, self.roots)
         new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
         return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
-
-
-class _InMemory(_Sums):
-    """Any number of results: wide sums are in memory, and what is done for each is a loop.
-
-    Sums of few results are carried from row to row, or are in memory, with the same bits. Of rows
-    with many results nothing but factors are kept there for a stretch, and products of these added
-    up in tiles of results, if that is possible.
-    """
-
-    def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
-        few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
-        arrays = Added(reduction) if few else added_to(reduction)
-        super().__init__(arrays.reduction, target)
-        k, each = self.k, stages(arrays.reduction).each
-        if few and len(each) <= self.summing.together:
-            self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
-        else:
-            self.carried, self.products = False, self._products(each)
-        self.others = [c for c in range(self.count) if c not in self.products.terms]
-        """Results that are no products of factors which are kept."""
-        size, kept = max(self.count, 1), len(self.products.kept)
-        if kept:
-            self.block = min(target.block, self.summing.cached // kept)
-        self.kept = k.buffer("kept", "own", size=self.block * kept) if kept else None
-        self.added = k.buffer("added", "own", size=size)
-        """The sums over a stretch, but for those in ``arrays``."""
-        slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
-        self.arrays, self.ends = dict(zip(arrays.starts, slopes, strict=True)), arrays.ends
-        pairs = zip(slopes, arrays.conditions, strict=True)
-        self.conditions = {array: (i, holds) for array, (i, holds) in pairs if i >= 0}
-        self.homes = {c: (slopes[n], at) for c, (n, at) in arrays.places.items()}
-        """Where in them the sum of a result is over a stretch, if it is."""
-        kinds = enumerate(target.wide)
-        self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
 
     def _products(self, each: Sequence[int]) -> Products:
         """The results that are taken apart: none, if their factors do not stay in the cache."""
