@@ -103,6 +103,15 @@ class Uses:
         return frozenset(found)
 
     @cached_property
+    def _repeated(self) -> set[int]:
+        """What indices without a name are made of that are written several times."""
+        nodes, found = self.kernel.graph.nodes, set[int]()
+        for i in sorted(self.indices, reverse=True):
+            if self.counts[i] > 1 or i in found:
+                found.update(nodes[i][1:])
+        return found
+
+    @cached_property
     def columns(self) -> dict[int, tuple[ReadRow, int]]:
         """The numbers of rows that are read: the statements, and the columns."""
         return {i: (s, c) for s in self.read for c, i in s.results.items()}
@@ -131,5 +140,6 @@ class Uses:
         graph, names = self.kernel.graph, self.kernel.names
         nodes = graph.nodes
         order = sorted([i for i in self.counts if nodes[i][0].arity])
-        roots = self.elsewhere.union(filter(self._is_named, names)).intersection(order)
+        named = self.elsewhere.union(filter(self._is_named, names), self._repeated)
+        roots = named.intersection(order)
         return bind(graph, order, sorted(roots), self.stated) - self.indices

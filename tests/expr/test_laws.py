@@ -18,7 +18,9 @@ from strategies import EDGES, bits
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph
 from symgrad.expr.graph.verify import verify
+from symgrad.expr.handles.casts import uint32
 from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.integers import Word
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.laws import LAWS
 from symgrad.expr.laws.simplify import simplify
@@ -95,6 +97,10 @@ def single(pattern: Pattern, bound: dict[int, Any]) -> Any:
         return op.reference(*[np.float32(a) if isinstance(a, float) else a for a in args])
 
 
+WORDS = np.array([0, 1, 2, 7, 31, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
+"""Words at the edges of both ranges, and some between."""
+
+
 def grid(law: Law, fixed: dict[int, float]) -> dict[int, Any]:
     """All combinations of edge values, and some ordinary ones, for the free variables."""
     types = kinds(law.left)
@@ -102,7 +108,8 @@ def grid(law: Law, fixed: dict[int, float]) -> dict[int, Any]:
     rng = np.random.default_rng(3)
     ordinary = rng.normal(size=12).astype(np.float32) * np.float32(10.0) ** rng.integers(-3, 4, 12)
     reals = np.concatenate([EDGES, ordinary]).astype(np.float32)
-    axes = [np.array([False, True]) if types[v] == "b" else reals for v in free]
+    values = {"f": reals, "b": np.array([False, True]), "u": WORDS}
+    axes = [values[types[v]] for v in free]
     mesh = [m.ravel() for m in np.meshgrid(*axes, indexing="ij")]
     keep = np.ones(mesh[0].shape if mesh else 1, dtype=bool)
     if law.guard is not None and not law.guard.structural:
@@ -118,7 +125,7 @@ def test_exact_laws_keep_every_bit(law: Law) -> None:
         bound = grid(law, fixed)
         left, right = (np.asarray(single(p, bound)) for p in (law.left, law.right))
         left, right = np.broadcast_arrays(left, right)
-        if left.dtype != bool:
+        if left.dtype.kind == "f":
             left, right = bits(left.astype(np.float32)), bits(right.astype(np.float32))
         wrong = np.flatnonzero(left != right)
         where = {v: np.broadcast_to(a, left.shape)[wrong[:1]] for v, a in bound.items()}
@@ -220,7 +227,7 @@ def instance(law: Law) -> tuple[Graph, int, int]:
     fixed = next(iter(constants_of(law)))
     for v, kind in sorted(types.items()):
         x = Expr(graph, graph.input(f"x{v}"))
-        bound[v] = x if kind == "f" else x < 1.0
+        bound[v] = {"f": x, "b": x < 1.0, "u": uint32(x)}[kind]
     if law.guard and not law.guard.structural:
         for v in law.guard.variables:
             bound[v] = PROVEN[law.guard.text.partition("(")[0]](bound[v])
@@ -231,6 +238,8 @@ def instance(law: Law) -> tuple[Graph, int, int]:
             return bound[p[1]]
         if p[0] is CONST:
             return Graph.leaf_value(p)
+        if not p[0].arity:
+            return Word(graph, graph.intern(p))
         args = [build(q) for q in p[1:]]
         if all(isinstance(a, float) for a in args):
             return float(p[0].reference(*[np.float64(a) for a in args]))

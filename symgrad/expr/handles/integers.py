@@ -279,7 +279,9 @@ class Word(Scalar):
         return self._as_this(ops.word_where(*chosen, first.bits(), second.bits()))
 
     def __repr__(self) -> str:
-        return f"{self.name}({Expr(self.graph, self.id)!r})"
+        text = repr(Expr(self.graph, self.id))
+        is_cast = self.graph.nodes[self.id][0].name == self.name
+        return text if is_cast else f"{self.name}({text})"
 
 
 class SignedWord(Word):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symgrad.expr.graph.node import Op
+from symgrad.expr.ops.law import exact
 from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
@@ -26,10 +27,12 @@ word_add = Op(
     name="word_add", signature="uu->u", reference=np.add, meaning="a + b modulo 2**32",
     llvm="add {u} {0}, {1}", wgsl="{0} + {1}", latex="{0} + {1}", commutative=True,
     points=((7, 9),),
+    laws=lambda a, b: (exact(word_add(a, a.number(0)), a),),
 )
 word_and = Op(
     name="word_and", signature="uu->u", reference=np.bitwise_and, meaning="the bits in a and in b",
     llvm="and {u} {0}, {1}", wgsl="{0} & {1}", commutative=True, points=((7, 9),),
+    laws=lambda a, b: (exact(word_and(a, a.number(0)), a.number(0)),),
 )
 word_div = Op(
     name="word_div", signature="uu->u", reference=np.floor_divide, meaning="a // b, b > 0",
@@ -38,29 +41,37 @@ word_div = Op(
 word_sub = Op(
     name="word_sub", signature="uu->u", reference=np.subtract, meaning="a - b modulo 2**32",
     llvm="sub {u} {0}, {1}", wgsl="{0} - {1}", latex="{0} - {1}", points=((29, 9), (9, 29)),
+    laws=lambda a, b: (exact(word_sub(a, a.number(0)), a), exact(word_sub(a, a), a.number(0))),
 )
 word_mul = Op(
     name="word_mul", signature="uu->u", reference=np.multiply, meaning="a * b modulo 2**32",
     llvm="mul {u} {0}, {1}", wgsl="{0} * {1}", latex=r"{0} \, {1}", commutative=True,
     points=((29, 9), (0x12345678, 0x9ABCDEF)),
+    laws=lambda a, b: (
+        exact(word_mul(a, a.number(0)), a.number(0)), exact(word_mul(a, a.number(1)), a),
+    ),
 )
 word_or = Op(
     name="word_or", signature="uu->u", reference=np.bitwise_or, meaning="the bits in a or in b",
     llvm="or {u} {0}, {1}", wgsl="{0} | {1}", commutative=True, points=((7, 9),),
+    laws=lambda a, b: (exact(word_or(a, a.number(0)), a),),
 )
 word_xor = Op(
     name="word_xor", signature="uu->u", reference=np.bitwise_xor, meaning="the bits in one of them",
     llvm="xor {u} {0}, {1}", wgsl="{0} ^ {1}", commutative=True, points=((7, 9),),
+    laws=lambda a, b: (exact(word_xor(a, a.number(0)), a), exact(word_xor(a, a), a.number(0))),
 )
 word_shift_left = Op(
     name="word_shift_left", signature="uu->u", reference=np.left_shift,
     meaning="a * 2**b modulo 2**32, b < 32",
     llvm="shl {u} {0}, {1}", wgsl="{0} << {1}", points=((29, 9), (0x90000001, 3)),
+    laws=lambda a, b: (exact(word_shift_left(a, a.number(0)), a),),
 )
 word_shift_right = Op(
     name="word_shift_right", signature="uu->u", reference=np.right_shift,
     meaning="a // 2**b, b < 32",
     llvm="lshr {u} {0}, {1}", wgsl="{0} >> {1}", points=((29, 3), (0x90000001, 31)),
+    laws=lambda a, b: (exact(word_shift_right(a, a.number(0)), a),),
 )
 word_lt = Op(
     name="word_lt", signature="uu->b", reference=np.less, meaning="a < b of words",
