@@ -224,7 +224,6 @@ def test_choose_by_an_expression() -> None:
 @pytest.mark.parametrize(
     "f",
     [
-        lambda v: np.take(v, v[0]),
         lambda v: np.repeat(v, v[0]),
         lambda v: np.put(v, v[0], 1.0),
         lambda v: np.delete(v, v[0]),

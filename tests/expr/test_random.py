@@ -85,6 +85,25 @@ def test_kernels_draw_the_same_bits(device: Any, dtype: Any) -> None:
         assert [part[n] for part in made] == [*halves(wanted), sg.random.uniform(second)]
 
 
+@pytest.mark.parametrize(("device", "dtype"), WHERE)
+def test_many_numbers_are_drawn_by_a_loop(device: Any, dtype: Any) -> None:
+    def f(v: Any) -> Any:
+        key = sg.random.key(v[0] if isinstance(v[0], sg.Expr) else int(v[0]))
+        z = sg.random.normal(key, (20, 50))
+        u = sg.random.uniform(sg.random.fold_in(key, 3), (1000,), minval=v[1], maxval=3.0)
+        return np.sum(z * v[1]) + np.mean(u * u) + z[3, 7] * v[1]
+
+    kernel = sg.fused_forward_backward(2, f, device=device, dtype=dtype)
+    points = np.array([[3.0, 0.5], [2.0**24, 1.5]])
+    values, gradients = kernel.run(points)
+    tolerance = 1e-10 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(values, [f(x) for x in points], rtol=tolerance)
+    step = np.array([0.0, 1e-6])
+    slopes = [(f(x + step) - f(x - step)) / 2e-6 for x in points]
+    np.testing.assert_allclose(gradients[:, 1], slopes, rtol=max(tolerance, 1e-7))
+    assert len(kernel.wgsl.splitlines()) < 500
+
+
 def test_points_in_a_batch_draw_what_they_draw_alone() -> None:
     kernel = sg.fused_forward(1, lambda v: sg.random.normal(sg.random.key(v[0]), 3), device="cpu")
     together = kernel.run(np.arange(40.0)[:, None])

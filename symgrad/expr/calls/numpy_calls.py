@@ -45,7 +45,7 @@ from symgrad.expr.handles.array import (
 from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.integers import Word
-from symgrad.expr.loops.totals import inner, total
+from symgrad.expr.loops import totals
 
 REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",
@@ -141,7 +141,10 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
 """What ufuncs of whole arrays are, by their names: NumPy does not export all of them."""
 
 IN_MEMORY: Final[dict[Any, Callable[..., Any]]] = {
-    np.sum: total, np.matmul: inner, np.dot: inner, np.where: where,
+    np.sum: totals.total, np.prod: totals.product, np.mean: totals.mean, np.var: totals.variance,
+    np.std: totals.deviation, np.max: totals.largest, np.amax: totals.largest,
+    np.min: totals.smallest, np.amin: totals.smallest, np.matmul: totals.inner,
+    np.dot: totals.inner, np.where: where,
 }  # fmt: skip
 """What takes arrays in memory as they are; what gives None takes their elements."""
 

@@ -66,6 +66,38 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     return select(conditions, options, default=math.nan)
 
 
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+) -> Any:
+    """np.take, also at indices that are expressions: what is out of range is the nearest then."""
+    if not holds_expressions(indices):
+        return array(np.take(plain(a), plain(indices).astype(np.intp), axis, mode=mode))[()]
+    moved = array(a).reshape(-1) if axis is None else np.moveaxis(array(a), axis, 0)
+    if mode == "wrap":
+        indices = call(ops.remainder, indices, len(moved))
+    found = array(moved[indices if np.ndim(indices) else plain(indices)[()]])[()]
+    if not axis:
+        return found
+    at = axis % np.ndim(a)
+    lead = range(np.ndim(indices))
+    return np.moveaxis(found, tuple(lead), tuple(at + k for k in lead))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+    """np.take_along_axis, also at indices that are expressions."""
+    if not holds_expressions(indices):
+        return array(np.take_along_axis(plain(arr), plain(indices).astype(np.intp), axis))
+    if axis is None:
+        return take(arr, array(indices).reshape(-1))
+    lines, places = (np.moveaxis(array(x), axis, -1) for x in (arr, indices))
+    lead = np.broadcast_shapes(lines.shape[:-1], places.shape[:-1])
+    found = np.empty((*lead, places.shape[-1]), dtype=object)
+    for k in np.ndindex(*lead):
+        line, at = (np.broadcast_to(plain(x), (*lead, x.shape[-1]))[k] for x in (lines, places))
+        found[k] = plain(take(line, at))
+    return np.moveaxis(array(found), -1, axis)
+
+
 def heaviside(x: Any, middle: Any) -> Any:
     """np.heaviside of one element; its derivative is 0."""
     middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))

@@ -27,10 +27,17 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.array import ExprArray, holds_expressions, map_elements
+from symgrad.expr.handles.array import (
+    ExprArray,
+    TracedArray,
+    holds_expressions,
+    map_elements,
+    swept,
+)
 from symgrad.expr.handles.casts import uint32
-from symgrad.expr.handles.expression import Scalar
+from symgrad.expr.handles.expression import Expr, Scalar
 from symgrad.expr.handles.integers import BITS, Word
+from symgrad.expr.handles.sweep import LEAST_SWEPT, Sweep, here, index_of
 
 __all__ = ["Key", "bits", "fold_in", "key", "normal", "split", "uniform"]
 
@@ -133,7 +140,8 @@ def uniform(
 
     Args:
         key: A key.
-        shape: () for one number, else the shape of an array, whose elements are written out.
+        shape: () for one number, else the shape of an array. Under a key that is an expression
+            its elements are written out if they are few, and made by a loop from 256 on.
         minval: A number, an expression, or an array of them that broadcasts to the shape.
         maxval: Another.
 
@@ -152,7 +160,9 @@ def uniform(
         return share
     if not any(map(holds_expressions, (share, minval, maxval))):
         return np.maximum(minval, share * np.subtract(maxval, minval) + minval)
-    return map_elements(_between, share, minval, maxval)
+    between = share, minval, maxval
+    found = swept(_between, between)
+    return map_elements(_between, *between) if found is None else found
 
 
 def normal(key: Key, shape: int | tuple[int, ...] = ()) -> Any:
@@ -184,10 +194,19 @@ def _between(share: Any, low: Any, high: Any) -> Any:
 def _drawn(key: Key, shape: int | tuple[int, ...], make: Callable[[Any], Any]) -> Any:
     """What is made of random words; an array of it, unless the shape is ()."""
     _require_key(key)
-    sizes = _shape(shape)
-    with OnePlace(_graph_of(key)):
-        words = [_hashed(key, 0, k) for k in range(math.prod(sizes))]
-        made = [make(ops.word_xor(w.first, w.second)) for w in words]
+    sizes, graph = _shape(shape), _graph_of(key)
+    count = math.prod(sizes)
+
+    def drawn(k: Any) -> Any:
+        word = _hashed(key, 0, k)
+        return make(ops.word_xor(word.first, word.second))
+
+    with OnePlace(graph):
+        if graph is not None and count >= LEAST_SWEPT:
+            one = drawn(Word(graph, index_of(graph, count)))
+            if isinstance(one, Expr):
+                return TracedArray(Sweep(graph, sizes, count, one, here(graph)))
+        made = [drawn(k) for k in range(count)]
     if not sizes:
         return made[0]
     if not any(isinstance(m, Handle) for m in made):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -65,6 +66,12 @@ class ExprArray(np.ndarray):
             what = "where v[k] = x puts its elements"
             raise TraceError(located(unknown(what, "use v = v.at[k].set(x)"))) from error
 
+    def take(
+        self, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+    ) -> Any:
+        """As ``np.take``."""
+        return np.take(self, indices, axis, mode=mode)  # type: ignore[call-overload]
+
     def fill(self, value: Any) -> None:
         """Put one expression, or number, everywhere."""
         super().fill(as_elements(value))
@@ -79,6 +86,10 @@ def unknown(what: str, instead: str = "write turns out with Python's for") -> st
         f"{what} depends on values where an index is a condition or an expression, as the counter "
         f"of a loop is: {instead}, or use np.choose, or use sg.where"
     )
+
+
+REDUCTIONS: Final = frozenset({"sum", "prod", "mean", "var", "std", "max", "min"})
+"""Methods of arrays in memory that are NumPy's functions of these names."""
 
 
 class TracedArray(NDArrayOperatorsMixin):
@@ -168,11 +179,6 @@ class TracedArray(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(len(self)))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.elements(), name)
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.elements(), dtype=dtype, subok=False)
 
@@ -185,13 +191,15 @@ class TracedArray(NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*_as_elements_of(inputs), **_as_elements_of(options))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        own = self.functions.get(func) if not kwargs else None
-        found = own(*args) if own else None
+        own = self.functions.get(func)
+        found = own(*args, **kwargs) if own else None
         return func(*_as_elements_of(args), **_as_elements_of(kwargs)) if found is None else found
 
-    def sum(self, *args: Any, **options: Any) -> Any:
-        """As ``np.sum``."""
-        return np.sum(self, *args, **options)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        own = getattr(np, name, None) if name in REDUCTIONS else None
+        return functools.partial(own, self) if own else getattr(self.elements(), name)
 
     def __bool__(self) -> bool:
         return bool(self.elements())

@@ -1,38 +1,82 @@
-"""Sums of long arrays in memory: a loop adds their elements up."""
+"""Sums, means and other reductions of long arrays in memory: a loop takes their elements."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.derivatives.compensate import compensated
+from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
 from symgrad.expr.handles.array import TracedArray, swept
 from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.sweep import LEAST_SWEPT
+from symgrad.expr.handles.sweep import LEAST_SWEPT, Finish
 from symgrad.expr.handles.sweep import swept as swept_over
 
 
-def total(a: Any, axis: Any = None) -> Expr | None:
+def total(a: Any, axis: Any = None, **more: Any) -> Expr | None:
     """The sum of all elements of a long array in memory; None of anything else."""
-    if not isinstance(a, TracedArray) or a.size < LEAST_SWEPT or axis is not None:
+    return _folded(a, ops.add, 0.0, axis is None and not more, compensated)
+
+
+def product(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+    """The product of all elements of a long array in memory; None of anything else."""
+    return _folded(a, ops.mul, 1.0, axis is None and not more)
+
+
+def largest(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+    """The largest element of a long array in memory; None of anything else."""
+    return _folded(a, ops.maximum, -math.inf, axis is None and not more)
+
+
+def smallest(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+    """The smallest element of a long array in memory; None of anything else."""
+    return _folded(a, ops.minimum, math.inf, axis is None and not more)
+
+
+def mean(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+    """The mean of all elements of a long array in memory; None of anything else."""
+    found = total(a, axis, **more)
+    return None if found is None else found / float(a.size)
+
+
+def variance(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | None:
+    """The variance of all elements of a long array in memory; None of anything else."""
+    middle = mean(a, axis, **more)
+    squares = None if middle is None else swept(lambda x: (x - middle) * (x - middle), [a])
+    found = total(squares)
+    return None if found is None else found / float(a.size - ddof)
+
+
+def deviation(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | None:
+    """The standard deviation of a long array in memory; None of anything else."""
+    found = variance(a, axis, ddof, **more)
+    return None if found is None else ops.sqrt(found)
+
+
+def _folded(
+    a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda op: (op, 0)
+) -> Expr | None:
+    """What an operation makes of a start and all elements, one after the other."""
+    if not isinstance(a, TracedArray) or a.size < LEAST_SWEPT or not whole:
         return None
     graph, element = a.graph, a.element()
     if element is None:
         return None
     with OnePlace(graph):
-        so_far = hole(graph, "f", name="total")
-        new = graph.add(ops.add, so_far, element.as_float().id)
-        inits = {so_far: graph.constant(0.0)}
-        (end,) = swept_over(graph, a.size, inits, [new], compensated)
+        so_far = hole(graph, "f", name="so_far" if op is not ops.add else "total")
+        new = graph.add(op, so_far, element.as_float().id)
+        inits = {so_far: graph.constant(start)}
+        (end,) = swept_over(graph, a.size, inits, [new], finish)
     return Expr(graph, end)
 
 
-def inner(a: Any, b: Any) -> Expr | None:
+def inner(a: Any, b: Any, **more: Any) -> Expr | None:
     """``a @ b`` of long arrays with one axis, of which one is in memory; None of anything else."""
-    both = isinstance(a, TracedArray) and len(a.shape) == 1
+    both = isinstance(a, TracedArray) and len(a.shape) == 1 and not more
     products = swept(lambda x, y: x * y, [a, b]) if both and np.shape(b) == a.shape else None
     return total(products)
