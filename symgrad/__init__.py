@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from symgrad.targets import Device, device_array, devices
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
+    from symgrad.tensor.nests import device_put, load_arrays, save_arrays
+    from symgrad.tensor.network import Network, network
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
@@ -135,6 +137,7 @@ __all__ = [
     "Momentum",
     "Move",
     "NameUnknownError",
+    "Network",
     "Newton",
     "PickleError",
     "PrecisionWarning",
@@ -164,6 +167,7 @@ __all__ = [
     "curve_fit",
     "custom_root",
     "device_array",
+    "device_put",
     "devices",
     "dot",
     "evaluate",
@@ -191,15 +195,18 @@ __all__ = [
     "latex",
     "linalg",
     "linear",
+    "load_arrays",
     "log_softmax",
     "logsumexp",
     "memory",
     "minimize",
     "minimize_from",
+    "network",
     "polygamma",
     "profile",
     "random",
     "rowwise",
+    "save_arrays",
     "scan",
     "schedules",
     "selective_scan",
@@ -256,6 +263,8 @@ _LATER = {
     "symgrad.targets": "Device device_array devices",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
+    "symgrad.tensor.nests": "device_put load_arrays save_arrays",
+    "symgrad.tensor.network": "Network network",
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",

@@ -28,11 +28,18 @@ SMALL = {
     "12_hares_and_lynx.py": ("--curves", "50"),
     "13_kalman_filter.py": ("--side", "40"),
     "14_a_million_chains.py": ("--chains", "4000"),
+    "15_digits.py": ("--epochs", "10"),
 }
 """The arguments that make an example quick."""
 
 EITHER = {"10_torch_and_optax.py": ("torch", "optax")}
 """Examples with packages of which one must be there."""
+
+NEEDED = {"15_digits.py": ("sklearn", "safetensors")}
+"""Examples with packages that all have to be there."""
+
+GOES_ON = {"15_digits.py": ("--epochs", "--hidden", "16")}
+"""Examples that go on where a checkpoint ended: how far is told by the first argument."""
 
 DEVICES = sorted({"gpu" if d.is_gpu else "cpu" for d in sg.devices()})
 
@@ -44,15 +51,39 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", SMALL)
 def test_example(name: str, device: str, tmp_path: Path) -> None:
+    _require(name)
+    picture = tmp_path / "picture.png"
+    _run(name, *SMALL[name], "--device", device, "--output", picture, within=tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [picture]
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_what_is_resumed_has_the_same_bits(name: str, tmp_path: Path) -> None:
+    _require(name)
+    steps, *small = GOES_ON[name]
+    for file, turns in (("whole", "2"), ("parts", "1"), ("parts", "2")):
+        _run(
+            name, *small, steps, turns, "--checkpoint", f"{file}.safetensors",
+            "--device", "cpu", "--output", "picture.png", within=tmp_path,
+        )  # fmt: skip
+    whole, parts = (tmp_path / f"{file}.safetensors" for file in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def _require(name: str) -> None:
+    """Skip an example whose packages are not there."""
     if name in EITHER and not any(map(find_spec, EITHER[name])):
         pytest.skip(f"none of {', '.join(EITHER[name])} is installed")
-    picture = tmp_path / "picture.png"
+    if missing := [package for package in NEEDED.get(name, ()) if not find_spec(package)]:
+        pytest.skip(f"{', '.join(missing)} is not installed")
+
+
+def _run(name: str, *arguments: str | Path, within: Path) -> None:
+    """Run an example in a folder."""
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / name, *SMALL[name],
-         "--device", device, "--output", picture],
-        cwd=tmp_path, text=True, capture_output=True, timeout=240,
+        [sys.executable, ROOT / "examples" / name, *arguments],
+        cwd=within, text=True, capture_output=True, timeout=240,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert list(tmp_path.iterdir()) == [picture]

@@ -39,7 +39,7 @@ FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_
 """The floors of symgrad's rooms, and of the rooms within some of them."""
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
-OPTIONAL = {"scipy", "matplotlib", "rich", "IPython", "pandas", "torch", "jax"}
+OPTIONAL = {"safetensors", "scipy", "matplotlib", "rich", "IPython", "pandas", "torch", "jax"}
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
 DRIVER_MODULES = ("wgsl.device.gpus", "llvm.compiler")
 

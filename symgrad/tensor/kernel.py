@@ -20,6 +20,7 @@ from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.printing.emit import Style
@@ -140,9 +141,16 @@ class TensorKernel:
             InputError: for shapes that do not go together, naming the argument.
             InputTypeError: for what holds no real numbers, or is on another device.
         """
+        tape = tape_of(arrays)
+        if tape is not None:
+            return tape.call(self, arrays)
         return _single(self._call("run", arrays, self._work_of(len(arrays))))
 
     __call__ = run
+
+    def recorded(self, *arrays: Any) -> tuple[Any, Pull]:
+        """The result or the results, and what gives the gradients, by a cotangent of each."""
+        return self.run(*arrays), lambda *cotangents: self.vjp(*arrays, *cotangents)[1]
 
     def vjp(self, *arrays: Any) -> tuple[Any, Any]:
         """The result, and the gradients: the cotangent of the result comes behind the arguments.

@@ -10,6 +10,7 @@ from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.products import Products
+from symgrad.tensor.recorded import Pull
 from symgrad.tensor.steps import Epilogues
 
 
@@ -43,6 +44,11 @@ class LayerKernel(TensorKernel):
         return tuple(self._call("run", arrays, self._keeping(())))
 
     __call__ = run
+
+    def recorded(self, *arrays: Any) -> tuple[Any, Pull]:
+        """The result, and what gives the gradients: what the activation is of is kept for it."""
+        result, kept = self.run(*arrays, keep=True)
+        return result, lambda cotangent: self.vjp(*arrays, cotangent, kept=kept)[1]
 
     def vjp(self, *arrays: Any, kept: Any = None) -> tuple[Any, Any]:
         """The result and the gradients, as of any `TensorKernel`, from what was ``kept`` or not.
