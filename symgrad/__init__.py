@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from symgrad.rows.squares import LeastSquaresKernel
     from symgrad.rows.sums import SumsKernel
     from symgrad.targets import Device, device_array, devices
+    from symgrad.tensor.convolution import causal_convolution
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
     from symgrad.tensor.nests import device_put, load_arrays, save_arrays
@@ -160,6 +161,7 @@ __all__ = [
     "array",
     "associative_scan",
     "betaln",
+    "causal_convolution",
     "check",
     "clip_by_global_norm",
     "cond",
@@ -261,6 +263,7 @@ _LATER = {
     "symgrad.rows.squares": "LeastSquaresKernel",
     "symgrad.kernel.stats": "Stats",
     "symgrad.targets": "Device device_array devices",
+    "symgrad.tensor.convolution": "causal_convolution",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
     "symgrad.tensor.nests": "device_put load_arrays save_arrays",

@@ -122,7 +122,17 @@ def _associative() -> Iterator[Case]:
     yield Case("associative_scan", ("add", -1, False), ((0, 7),))
 
 
-GRADIENTS = [*_products(), *_rows(), *_selective(), *_associative()]
+def _convolutions() -> Iterator[Case]:
+    """The activation; batch, length and channels, and taps."""
+    for u, taps in (
+        ((2, 7, 33), 4), ((1, 1, 1), 4), ((3, 2049, 5), 4), ((2, 70, 9), 1), ((2, 3, 4), 7),
+        ((0, 7, 3), 4),
+    ):  # fmt: skip
+        yield Case("causal_convolution", ("silu",), (u, (u[2], taps), u[2:]))
+    yield Case("causal_convolution", ("none",), ((2, 65, 3), (3, 2), (3,)))
+
+
+GRADIENTS = [*_convolutions(), *_products(), *_rows(), *_selective(), *_associative()]
 """The cases with gradients."""
 
 PARAMS: tuple[Shape, ...] = ((33, 7), (1,), (2049,))

@@ -55,6 +55,13 @@ def linear(options: Sequence[Any], x: Any, w: Any, b: Any) -> list[Any]:
     return [ACTIVATIONS[options[0]](functional.linear(x, w, b))]
 
 
+def causal_convolution(options: Sequence[Any], u: Any, weights: Any, bias: Any) -> list[Any]:
+    taps, channels = weights.shape[1], weights.shape[0]
+    padded = functional.pad(u.transpose(1, 2), (taps - 1, 0))
+    sums = functional.conv1d(padded, weights[:, None], bias, groups=channels)
+    return [ACTIVATIONS[options[0]](sums).transpose(1, 2)]
+
+
 def rowwise(options: Sequence[Any], *arrays: Any) -> list[Any]:
     return [ROWS[options[0]](*arrays)]
 
@@ -93,7 +100,12 @@ def affine(slopes: Any, values: Any, axis: int) -> list[Any]:
     return [torch.stack(part, axis) for part in zip(*found, strict=True)]
 
 
-KINDS = {f.__name__: f for f in (gemm_bias, linear, rowwise, selective_scan, associative_scan)}
+KINDS = {
+    f.__name__: f
+    for f in (
+        causal_convolution, gemm_bias, linear, rowwise, selective_scan, associative_scan,
+    )
+}  # fmt: skip
 
 
 def with_gradients(case: Case) -> tuple[float, list[np.ndarray]]:

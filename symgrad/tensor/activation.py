@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from symgrad.errors import InputTypeError
+import numpy as np
+
+from symgrad.errors import InputTypeError, TraceError
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.programs.epilogue import Epilogue
@@ -15,6 +17,26 @@ from symgrad.values.results import Scalar
 
 Activation = Callable[[Any], Any]
 """A function of one number, of symgrad's or NumPy's operations."""
+
+
+def of_one_number(f: Activation | None) -> Activation:
+    """An activation as a function, to be traced.
+
+    Raises:
+        InputTypeError: if f is no function. TraceError: when it is called, and gives several.
+    """
+    if f is None:
+        return lambda z: z
+    if not callable(f):
+        raise InputTypeError(f"activation={f!r}: use a function such as sg.gelu, or None")
+
+    def traced(z: Any) -> Any:
+        found = f(z)
+        if isinstance(found, tuple | list | dict | np.ndarray):
+            raise TraceError(f"the activation returned {found!r}: one number is needed")
+        return found
+
+    return traced
 
 
 def epilogue(
@@ -33,13 +55,12 @@ def epilogue(
     Raises:
         InputTypeError: if f is no function. TraceError: if it does not return one number.
     """
-    if f is not None and not callable(f):
-        raise InputTypeError(f"activation={f!r}: use a function such as sg.gelu, or None")
+    function = of_one_number(f)
     names = ["sum", *["bias"] * bias, *["gradient"] * gradient]
 
     def made(v: Any) -> Any:
         before = v[0] + v[1] if bias else v[0]
-        return before if f is None else f(before), before
+        return function(before), before
 
     kind = "activation", kept, gradient and summed != "gradient"
     found = build(made, len(names), Derivation(kind, partial(_wanted, *kind[1:])), options, names)

@@ -212,6 +212,8 @@ def test_wrong_values_are_refused() -> None:
         kernel.run(np.ones((2, 3)), np.ones((3, 5)) * 1j, np.ones(5))
     with pytest.raises(sg.InputTypeError, match="activation='relu'"):
         sg.gemm_bias("relu", device="cpu")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(sg.TraceError, match=r"the activation returned \(.*one number is needed"):
+        sg.linear(lambda z: (z, z), device="cpu")
     a, b = np.ones((2, 1, 2, 2, 2)), np.ones((3, 1, 2, 2))
     with pytest.raises(sg.UnsupportedError, match="neighbours"):
         sg.gemm_bias(device="gpu").run(a, b, np.ones(2))

@@ -80,6 +80,10 @@ CASES = {
         partial(sg.associative_scan, affine, axis=-2, reverse=True),
         [(2, 33, 3)] * 2, [(2, 33, 3)] * 2, [(2, 0, 3)] * 2,
     ),
+    "causal_convolution": Case(
+        partial(sg.causal_convolution, sg.silu), [(2, 70, 5), (5, 4), (5,)], [(2, 70, 5)],
+        [(2, 0, 5), (5, 4), (5,)],
+    ),
     "selective_scan": Case(sg.selective_scan, SCAN, [ROW], EMPTY_SCAN),
     "selective_scan with states": Case(
         partial(sg.selective_scan, True, "euler", state=True),
