@@ -123,7 +123,7 @@ def test_other_shapes_compile_nothing(name: str, monkeypatch: pytest.MonkeyPatch
     device = backend(name)
     target = device.traits("float32")
     device.launch(shares(target, 50, factor=2.0), OPTIONS)
-    module = f"symgrad.{'llvm' if name == 'cpu' else 'wgsl'}.launch.print_kernel"
+    module = f"symgrad.{'llvm' if name == 'cpu' else 'wgsl'}.dispatch.launch.print_kernel"
     monkeypatch.setattr(module, None)
     (found,) = device.launch(shares(target, 80, factor=2.0), OPTIONS).run(numbers(80))
     np.testing.assert_allclose(found.sum(), 0.5, rtol=1e-6)
@@ -282,3 +282,49 @@ def test_a_map_is_a_launch(name: Any, n: int) -> None:
     want, gradient = kernel.run(points)
     np.testing.assert_array_equal(losses[:, 0], want)
     np.testing.assert_array_equal(slopes, gradient)
+
+
+def polynomials(target: Target) -> Kernel:
+    """Of each number x, and of half of it, 1 + x + x², by a routine with memory of its own."""
+    k = Kernel(target, "polynomials")
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    sums, scaled = k.buffer("sums", "own", size=2), k.load(x, k.word(0))
+    k.names[scaled] = "first"
+
+    def add(value: int, power: int) -> None:
+        """Add x^power to one of the sums, and the first number's share of nothing to the other."""
+
+        def times(_: int, carries: list[int]) -> list[int]:
+            return [k.add(ops.mul, carries[0], value)]
+
+        (found,), _ = k.loop(k.word(0), power, [k.constant(1.0)], times, most=2)
+        k.store(sums, k.word(0), found, add=True)
+        k.store(sums, k.word(1), k.add(ops.mul, scaled, found), add=True)
+
+    add_power = k.routine("add_power", "fu", add)
+    k.fill(sums)
+    value = k.load(x, target.point(k))
+    for power in range(3):
+        add_power(value, k.word(power))
+    half = k.add(ops.mul, value, k.constant(0.5))
+    large = k.add(ops.lt, k.constant(1.0), value)
+    k.when(large, lambda: add_power(half, k.word(2)))
+    total = k.add(ops.add, k.load(sums, k.word(0)), k.load(sums, k.word(1)))
+    k.when(k.add(ops.word_lt, k.cell, k.count), lambda: k.store(out, k.cell, total))
+    return k
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("n", [1, 77])
+def test_routines_do_the_same_wherever_they_are_called(name: str, n: int) -> None:
+    device, x = backend(name), numbers(n)
+    arrays = ("x", "x"), ("out", "y")
+    dispatch = Dispatch(polynomials, device.traits("float32"), arrays, n)
+    launch = Launch("polynomials", (Array("x", (n,)),), (Array("y", (n,)),), (), (dispatch,))
+    launched = device.launch(launch, OPTIONS)
+    (found,), (expected,) = launched.run(x), launch.execute([x])
+    wide = x.astype(np.float64)
+    sums = 1 + wide + wide**2 + np.where(wide > 1, wide**2 / 4, 0)
+    np.testing.assert_allclose(expected, (1 + wide[0]) * sums, rtol=1e-14)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert name == "cpu" or launched.sources[0].count("add_power(") == 5

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
     Buffer,
+    Call,
     Fill,
     For,
     If,
@@ -36,6 +37,8 @@ def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:
             return (row,)
         case StoreRow(values=values):
             return values
+        case Call(args=args):
+            return args
         case _:
             return ()
 

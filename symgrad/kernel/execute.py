@@ -17,12 +17,14 @@ from symgrad.kernel.statements import (
     OVER_LANES,
     Barrier,
     Buffer,
+    Call,
     Fill,
     For,
     If,
     Load,
     Read,
     ReadRow,
+    Routine,
     Scope,
     Statement,
     Store,
@@ -172,8 +174,14 @@ class _Run:
                 self._store_row(item, mask)
             case Fill():
                 self.own[item.buffer].reshape(-1, self.n)[:, mask] = 0
+            case Call():
+                for param, arg in zip(item.routine.params, item.args, strict=True):
+                    self._set(param, self.value(arg), mask)
+                self.scope(item.routine.scope, mask)
             case Barrier():
                 self._wait(mask)
+            case Routine():
+                pass
 
     def _wait(self, mask: np.ndarray) -> None:
         assert self._whole(mask), "a barrier that not all invocations of a group reach"

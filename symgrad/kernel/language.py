@@ -15,11 +15,13 @@ from symgrad.kernel.statements import (
     VALUES,
     Barrier,
     Buffer,
+    Call,
     Fill,
     For,
     If,
     Load,
     ReadRow,
+    Routine,
     Scope,
     Space,
     Statement,
@@ -422,6 +424,24 @@ class Kernel:
             return ()
 
         self.choose(condition, then, tuple)
+
+    def routine(
+        self, name: str, kinds: Sequence[str], body: Callable[..., None]
+    ) -> Callable[..., None]:
+        """What does ``body`` with values of these kinds, wherever it is called, by a `Routine`.
+
+        In groups in step, what is to be done is written where it is called.
+        """
+        if self.target.in_step:
+            return body
+        assert self.at is self.main, "a routine stands in the outermost scope"
+        scope = Scope(self.main)
+        with self.inside(scope):
+            params = [self.value(kind) for kind in kinds]
+            body(*params)
+        made = Routine(name, scope, params)
+        self.main.items.append(made)
+        return lambda *args: self.at.items.append(Call(made, list(args)))
 
     def items(self, scope: Scope | None = None) -> Iterator[tuple[Scope, int | Statement]]:
         """All items of a scope, or of the whole kernel, and their scopes, as they are written."""

@@ -15,7 +15,7 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel.execute import POISON, execute
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.split import Turns
-from symgrad.kernel.statements import BOUND, Buffer, For, If, Scope
+from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
 
 Program = Callable[[Any], Kernel]
 """What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
@@ -125,6 +125,10 @@ class Dispatch:
                 return (turns if turns < LARGEST_WORD else GUESSED) * (1 + self._cost(item.scope))
             case If(sides=sides):
                 return max(map(self._cost, sides))
+            case Call(routine=routine):
+                return self._cost(routine.scope)
+            case Routine():
+                return 0
             case _:
                 return 1
 

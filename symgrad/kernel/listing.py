@@ -9,12 +9,14 @@ from symgrad.expr.graph.node import CONST, Graph
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
     Barrier,
+    Call,
     Fill,
     For,
     If,
     Load,
     Read,
     ReadRow,
+    Routine,
     Scope,
     Statement,
     Store,
@@ -84,6 +86,11 @@ class _Listing:
                 yield f"{buffer.name} = 0"
             case Barrier():
                 yield "barrier"
+            case Routine(name=name, params=params):
+                yield f"routine {name}({', '.join(map(self._name, params))})"
+                yield from self._scope(item.scope, "  ")
+            case Call(routine=routine, args=args):
+                yield f"{routine.name}({', '.join(map(self._name, args))})"
             case If():
                 yield from self._choice(item)
             case For():

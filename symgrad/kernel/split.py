@@ -15,7 +15,17 @@ from symgrad.expr import ops
 from symgrad.kernel.bounds import ALL, Bounds, Interval
 from symgrad.kernel.copy import Copy, needs
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import Buffer, Fill, For, If, Read, Statement, results_of
+from symgrad.kernel.statements import (
+    Buffer,
+    Call,
+    Fill,
+    For,
+    If,
+    Read,
+    Routine,
+    Statement,
+    results_of,
+)
 from symgrad.kernel.uses import Uses
 
 TURNS: Final = 60_000
@@ -38,10 +48,11 @@ class Split:
 def split(kernel: Kernel, most: int = TURNS) -> Split:
     """A kernel in as many as it takes for none to turn more often than ``most``.
 
-    One whose turns nobody knows stays whole, and one whose invocations share arrays; and so do
-    loops within others, and within an `If`.
+    One whose turns nobody knows stays whole, and one whose invocations share arrays, or which has
+    routines; and so do loops within others, and within an `If`.
     """
     turns, shares = Turns(kernel), any(b.space == "group" for b in kernel.buffers)
+    shares = shares or any(isinstance(item, Routine) for item in kernel.main.items)
     if shares or turns.total <= most or turns.total > most * KERNELS:
         return Split((kernel,), turns.total)
     return _Splitting(kernel, turns, most).split()
@@ -61,6 +72,8 @@ class Turns:
         match item:
             case For(k=k):
                 return self._own[k] * self._each[k]
+            case Call(routine=routine):
+                return self._sum(routine.scope.items)
             case If(sides=sides):
                 return max(self._sum(side.items) for side in sides)
             case Fill(buffer=buffer):

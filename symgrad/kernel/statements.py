@@ -221,16 +221,38 @@ class Fill:
 
 
 @dataclass(eq=False)
+class Routine:
+    """What several places of a kernel do: ``scope``, with the values that each gives ``params``.
+
+    It stands in the outermost scope, before its calls. It leaves what it makes in memory, waits for
+    nobody, and needs no value around it but those that are computed, loaded or given there; what an
+    invocation is in particular, it is told.
+    """
+
+    name: str
+    scope: Scope
+    params: list[int]
+
+
+@dataclass(eq=False)
+class Call:
+    """A `Routine`, done here with these values."""
+
+    routine: Routine
+    args: list[int]
+
+
+@dataclass(eq=False)
 class Barrier:
     """All invocations of a group wait here for each other, and see what each has stored."""
 
 
-Statement = For | If | Load | Store | ReadRow | StoreRow | Fill | Barrier
+Statement = For | If | Load | Store | ReadRow | StoreRow | Fill | Routine | Call | Barrier
 
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:
     """The scopes of a statement."""
-    if isinstance(item, For):
+    if isinstance(item, For | Routine):
         return (item.scope,)
     return item.sides if isinstance(item, If) else ()
 

@@ -11,6 +11,7 @@ from symgrad.kernel.statements import (
     If,
     Load,
     ReadRow,
+    Routine,
     Statement,
 )
 
@@ -53,6 +54,9 @@ class _Flow:
             case ReadRow(row=row, results=columns):
                 if row in self.found:
                     self.found.update(columns.values())
+            case Routine(scope=scope, params=params):
+                self.found.update(params)
+                self.follow(scope.items)
             case If():
                 self._if(item)
             case For():

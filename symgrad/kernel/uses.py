@@ -12,8 +12,19 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
 from symgrad.kernel.binding import bind
+from symgrad.kernel.copy import needs
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.statements import For, If, Load, ReadRow, Scope, Statement, StoreRow, scopes_of
+from symgrad.kernel.statements import (
+    For,
+    If,
+    Load,
+    ReadRow,
+    Routine,
+    Scope,
+    Statement,
+    StoreRow,
+    scopes_of,
+)
 
 _LINEAR: Final = frozenset((ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt))
 """What an index is made of, and what asks about it."""
@@ -29,7 +40,7 @@ class Uses:
 
     ``elsewhere`` are those that are needed in another scope than the one where they are computed,
     the ends of loops, which every turn asks for, results in rows, which are stored at the end, and
-    the numbers of rows.
+    the numbers of rows. ``captured`` are those that routines need of the scope around them.
     """
 
     kernel: Kernel
@@ -39,6 +50,7 @@ class Uses:
         self.stated: Counter[int] = Counter()
         """Needs of statements alone."""
         self.elsewhere: set[int] = set()
+        self.captured: set[int] = set()
         self.read: list[ReadRow] = []
         self.stored: list[StoreRow] = []
         """The rows of points that are read, and those of results."""
@@ -73,7 +85,16 @@ class Uses:
                 self._asked(yields, side)
         for inner in scopes_of(item):
             self._scope(inner)
+        if isinstance(item, Routine):
+            self._capture(item)
         self._asked(operands(self.kernel, item), scope)
+
+    def _capture(self, routine: Routine) -> None:
+        """Note what a routine needs of the outermost scope, which knows what is given itself."""
+        kernel = self.kernel
+        needed = needs(kernel, routine.scope.items) - kernel.given.keys()
+        known = {*routine.params, *kernel.lengths.values()}
+        self.captured |= {i for i in needed - known if not kernel.graph.nodes[i][0].constant}
 
     def _asked(self, values: Sequence[int], scope: Scope) -> None:
         """Note what a statement needs, or the end of a scope."""
@@ -100,7 +121,7 @@ class Uses:
             depth = max(found.get(a, 0) for a in args)
             if depth < 2 and i not in self.kernel.names and any(nodes[a][0] is WORD for a in args):
                 found[i] = depth + 1
-        return frozenset(found)
+        return frozenset(found.keys() - self.captured)
 
     @cached_property
     def _repeated(self) -> set[int]:
@@ -130,9 +151,10 @@ class Uses:
         users = [i for i in self.counts if nodes[i][0] in _BITWISE] if words else ()
         return words.difference(*(nodes[i][1:] for i in users))
 
-    def _is_named(self, i: int) -> bool:
-        """Whether more than one statement needs what the user has a name for."""
-        return i in self.counts and not self.stated[i] == self.counts[i] == 1
+    def is_named(self, i: int) -> bool:
+        """Whether the user has a name for what more than one statement needs."""
+        needed = i in self.kernel.names and i in self.counts
+        return needed and not self.stated[i] == self.counts[i] == 1
 
     @cached_property
     def bound(self) -> frozenset[int]:
@@ -140,6 +162,6 @@ class Uses:
         graph, names = self.kernel.graph, self.kernel.names
         nodes = graph.nodes
         order = sorted([i for i in self.counts if nodes[i][0].arity])
-        named = self.elsewhere.union(filter(self._is_named, names), self._repeated)
+        named = self.elsewhere.union(filter(self.is_named, names), self._repeated)
         roots = named.intersection(order)
         return bind(graph, order, sorted(roots), self.stated) - self.indices

@@ -7,16 +7,19 @@ from functools import cached_property
 
 from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
+from symgrad.kernel.copy import needs
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
     OVER_LANES,
     Barrier,
     Buffer,
+    Call,
     Fill,
     For,
     If,
     Load,
     ReadRow,
+    Routine,
     Scope,
     Statement,
     Store,
@@ -49,6 +52,8 @@ class _Check:
         self.computed = set(kernel.computed)
         """Nodes of a graph, which is verified as such."""
         self.known |= self.computed
+        self.routines: set[int] = set()
+        """The routines that are known."""
         self.loops: dict[int, For] = {}
         """The loops by their counters."""
 
@@ -96,6 +101,8 @@ class _Check:
         for result in results_of(item):
             if self.kernel.home.get(result) is not scope:
                 yield f"{shown} makes {result}, which is of another scope"
+        if isinstance(item, Call) and id(item.routine) not in self.routines:
+            yield f"{shown} is not known there"
         if isinstance(item, int):
             yield from self._hashed(scope, item, shown)
 
@@ -115,6 +122,8 @@ class _Check:
             here = uniform and not diverges(item, self.varying)
             for scope, ends in zip(item.sides, item.yields, strict=True):
                 yield from self.scope(scope, here, ends)
+        if isinstance(item, Routine):
+            yield from self._routine(item)
         if isinstance(item, For):
             here = uniform and not diverges(item, self.varying)
             self.loops[item.k] = item
@@ -123,6 +132,22 @@ class _Check:
             yield from self._test(item)
             yield from self.scope(item.scope, here, item.yields)
             self.known -= given
+
+    def _routine(self, routine: Routine) -> Iterator[str]:
+        """A routine stands where it can be called, and needs nothing of an invocation's alone."""
+        kernel = self.kernel
+        if routine not in kernel.main.items:
+            yield f"the routine {routine.name} stands in a scope within another"
+        made = (
+            r for item in kernel.main.items if isinstance(item, For | If) for r in results_of(item)
+        )
+        told = {*made, kernel.cell, kernel.local, kernel.group, kernel.groups}
+        for i in sorted(told & needs(kernel, routine.scope.items)):
+            yield f"the routine {routine.name} needs {i}, which its calls have to tell it"
+        self.routines.add(id(routine))
+        self.known.update(routine.params)
+        yield from self.scope(routine.scope, False)
+        self.known -= set(routine.params)
 
     def _test(self, loop: For) -> Iterator[str]:
         """A test is known before the item that it stands before."""
@@ -161,6 +186,8 @@ class _Check:
                 yield [row, *columns.values()], "u" + item.buffer.kind * len(columns)
             case StoreRow(buffer=buffer, values=values):
                 yield values, buffer.kind * len(values)
+            case Call(routine=routine, args=args):
+                yield args, self._kinds(routine.params)
             case If():
                 yield [item.condition], "b"
                 yield from ((ys, self._kinds(item.results)) for ys in item.yields)

@@ -185,6 +185,41 @@ def test_barriers_are_reached_by_all() -> None:
     refused(k, "Barrier() stands where control flow may vary within a group")
 
 
+def test_what_routines_need() -> None:
+    k = kernel()
+    a = k.buffer("a", "own", size=1)
+    given = k.add(ops.exp, k.constant(2.0))
+    add = k.routine("add", "f", lambda x: k.store(a, k.word(0), k.add(ops.mul, x, given)))
+    k.when(k.add(ops.word_lt, k.cell, k.count), lambda: add(k.constant(1.0)))
+    verify(k)
+    add(k.word(1))
+    refused(k, "takes f, not u")
+    k = kernel()
+    a = k.buffer("a", "own", "u", size=1)
+    k.routine("own", "", lambda: k.store(a, k.word(0), k.cell))
+    refused(k, "which its calls have to tell it")
+    k = kernel()
+    (total,), _ = k.loop(k.word(0), k.word(4), [k.constant(0.0)], lambda _, c: c)
+    a = k.buffer("a", "own", size=1)
+    k.routine("sum", "", lambda: k.store(a, k.word(0), total))
+    refused(k, "which its calls have to tell it")
+
+
+def test_where_routines_stand() -> None:
+    k = kernel()
+    k.routine("wait", "", k.barrier)
+    refused(k, "stands where control flow may vary")
+    k = kernel()
+    k.routine("nothing", "", tuple)()
+    k.main.items.reverse()
+    refused(k, "is not known there")
+    k = kernel()
+    k.routine("nothing", "", tuple)
+    routine = k.main.items.pop()
+    k.when(k.truth(True), lambda: k.at.items.append(routine))
+    refused(k, "stands in a scope within another")
+
+
 def test_barriers_under_what_was_loaded() -> None:
     k = kernel()
     flag = k.load(k.buffer("state", "write"), k.group)

@@ -259,7 +259,7 @@ def test_many_parameters_are_read_at_every_row(
 ) -> None:
     monkeypatch.setattr(group_rows, "KEPT", 0)
     made = hoisted(reduction(f))
-    assert "parameters[" in emitted(made)[0].source.partition("for (")[2].partition("Barrier")[0]
+    assert "parameters[" in emitted(made)[0].source.partition("fn add_row(")[2].partition("@")[0]
     agree(gpu, made, *data(333))
 
 
@@ -458,8 +458,24 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
 @pytest.mark.parametrize("busy", [8, 512])
 @pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
 @pytest.mark.parametrize("most", row_tile.ROWS)
-def test_no_invocation_has_more_rows_than_it_may(busy: int, count: int, most: int) -> None:
-    groups, each = workgroups(count, most, busy), reduce.WORKGROUP * most
+@pytest.mark.parametrize("fewest", [1, 8])
+def test_no_invocation_has_more_rows_than_it_may(
+    busy: int, count: int, most: int, fewest: int
+) -> None:
+    groups, each = workgroups(count, most, busy, fewest=fewest), reduce.WORKGROUP * most
     assert 1 <= groups <= 65_535
     assert count <= groups * each
     assert groups <= max(busy, -(-count // each))
+    assert groups <= max(1, -(-count // (reduce.WORKGROUP * fewest)))
+
+
+def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
+    made = hoisted(reduction(lambda p, r: sg.fori_loop(0, 9, lambda _, s: s * p[0], r[0]), 1, 1))
+    sums = Sums(gpu, made, functions("accurate"))
+    for sums.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
+        bound = sums.bind(np.ones((1000, 1), np.float32))
+        (part,) = bound._parts
+        assert part.module.long
+        assert part.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
+        assert bound.run(np.ones(1, np.float32))[0] == 1000
+    agree(gpu, made, *data(1000, 1, 1))

@@ -11,17 +11,18 @@ one. What a row adds to lines of tables, its slopes, is written as it is.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value, inline, inlined
 from symgrad.kernel.programs.lookup import GroupLines
 from symgrad.kernel.row_tile import BLOCK, Tile
+from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.views import View, inputs_in_a_row
 
@@ -128,139 +129,96 @@ class _Sums(Rows):
     def __init__(self, tile: Tile, width: int, most: int) -> None:
         super().__init__(tile, width)
         self.most, k = most, self.k
-        numbers = range(len(tile.summed))
-        self.roots = {n: tile.roots[tile.summed[n]] for n in numbers}
-        self.order = sorted(numbers, key=self.roots.__getitem__)
-        """The sums, as what is added to them becomes known."""
-        self.labels = [re.sub(r"\W+", "_", tile.labels[c]).strip("_") for c in tile.summed]
+        self.count = len(tile.summed)
         self.block = max(1, min(BLOCK, most) // tile.rows)
         """Loads of a block."""
+        self.sums = k.buffer("sums", "own", size=max(self.count, 1))
+        two_levels = tile.two_levels
+        self.totals = k.buffer("totals", "own", size=max(self.count, 1)) if two_levels else None
+        """The sums of blocks, if there are any: those of rows are of a block then."""
+        self.add_row = self._routine() if tile.rows > 1 or tile.flat else self._add
         self.jump = k.add(ops.word_mul, k.groups, k.word(width))
         up = k.add(ops.word_add, k.count, k.word(tile.rows - 1))
         loads = k.add(ops.word_div, up, k.word(tile.rows)) if tile.rows > 1 else k.count
-        self.loads = self._mine(loads)
+        last = k.add(ops.word_add, loads, k.add(ops.word_sub, self.jump, k.word(1)))
+        self.loads = k.add(ops.word_div, k.add(ops.word_sub, last, k.cell), self.jump)
+        """How many loads of the table an invocation has."""
         k.names |= {self.jump: "jump", self.loads: "loads"}
 
     def kernel(self) -> Kernel:
         """The whole program."""
         if self.tile.has_rows:
-            self._write(self._blocks() if self.tile.two_levels else self._singly())
+            self.k.fill(self.sums)
+            if self.totals:
+                self._blocks(self.totals)
+            else:
+                self._loads(self.k.word(0), self.loads)
+            self._write(self.totals or self.sums)
         self.store_fixed()
         return self.k
 
-    def _mine(self, loads: int) -> int:
-        """How many of so many loads an invocation has."""
-        k = self.k
-        last = k.add(ops.word_add, loads, k.add(ops.word_sub, self.jump, k.word(1)))
-        return k.add(ops.word_div, k.add(ops.word_sub, last, k.cell), self.jump)
-
     # the rows of an invocation -------------------------------------------------------------------
 
-    def _zeros(self) -> list[int]:
-        return [self.k.constant(0.0)] * len(self.roots)
-
-    def _call(self, sums: Sequence[int], kind: str) -> None:
-        named = zip(sums, self.labels, strict=True)
-        self.k.names |= {x: f"{kind}_{label}" for x, label in named}
-
-    def _blocks(self) -> list[int]:
-        """The sums of blocks of rows."""
+    def _blocks(self, totals: Buffer) -> None:
+        """Add up blocks of rows."""
         k, block = self.k, self.k.word(self.block)
+        k.fill(totals)
 
-        def turn(b: int, totals: list[int]) -> list[int]:
-            self._call(totals, "total")
+        def turn(b: int, _: Sequence[int]) -> Sequence[int]:
             first = k.add(ops.word_mul, b, block)
             last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.loads)
             k.names |= {b: "block", last: "last"}
-            found = self._flat(first, last) if self.tile.flat else self._loads(first, last)
-            return [k.add(ops.add, a, b) for a, b in zip(totals, found, strict=True)]
+            self._flat(first, last) if self.tile.flat else self._loads(first, last)
+            for n in map(k.word, range(self.count)):
+                k.store(totals, n, k.load(self.sums, n), add=True)
+            k.fill(self.sums)
+            return ()
 
         up = k.add(ops.word_add, self.loads, k.word(self.block - 1))
         blocks = k.add(ops.word_div, up, block)
         k.names[blocks] = "blocks"
-        most = -(-self.most // (self.block * self.tile.rows))
-        return k.loop(k.word(0), blocks, self._zeros(), turn, most=most)[0]
+        k.loop(k.word(0), blocks, (), turn, most=-(-self.most // (self.block * self.tile.rows)))
 
-    def _singly(self) -> list[int]:
-        """The sums of rows one by one: of whole loads, and then of what the last one has."""
-        k, rows, zero = self.k, self.k.word(self.tile.rows), self.k.word(0)
-        if self.tile.rows == 1:
-            return self._loads(zero, self.loads)
-        whole = k.add(ops.word_div, k.count, rows)
-        mine = self._mine(whole)
-        sums = self._loads(zero, mine, whole=True)
-        follows = k.add(ops.word_add, k.cell, k.add(ops.word_mul, mine, self.jump))
-        first, here = k.add(ops.word_mul, whole, rows), k.add(ops.word_eq, follows, whole)
-
-        def turn(row: int, sums: list[int]) -> list[int]:
-            self._call(sums, "sum")
-            return self._added(row, partial(self._picked, row), sums)
-
-        end = k.add(ops.word_where, here, k.count, first)
-        return k.loop(first, end, sums, turn, most=self.tile.rows - 1)[0]
-
-    def _picked(self, row: int, i: int) -> int:
-        """What an input is in a row, of those that are read with it."""
-        k, rows = self.k, self.tile.rows
-        at = k.add(ops.word_div, row, k.word(rows))
-        part = k.add(ops.word_and, row, k.word(rows - 1))
-        found = self.column(at, 0, i)
-        for n in range(1, rows if self._is_of_row(i) else 1):
-            before = k.add(ops.word_lt, part, k.word(n))
-            found = k.add(ops.where, before, found, self.column(at, n, i))
-        return found
-
-    def _loads(self, first: int, last: int, whole: bool = False) -> list[int]:
-        """The sums of some loads, in a loop; of ``whole`` ones all rows are there."""
+    def _loads(self, first: int, last: int) -> None:
+        """Add up some loads, in a loop."""
         k, rows = self.k, self.tile.rows
 
-        def turn(t: int, sums: list[int]) -> list[int]:
-            self._call(sums, "sum")
+        def turn(t: int, _: Sequence[int]) -> Sequence[int]:
             at = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.jump))
             k.names[at] = "row" if rows == 1 else "load"
-            if self.tile.whole.is_structured:
+            if rows > 1 or self.tile.whole.is_structured:
                 self._load(at)
-            found = self._added(at, partial(self.column, at, 0), sums)
+            self.add_row(at, 0)
             for part in range(1, rows):
-                if whole:
-                    found = self._added(at, partial(self.column, at, part), found)
-                else:
-                    found = self._added_if_there(at, part, found)
-            return found
+                there = k.add(ops.word_lt, k.offset(at, rows, part), k.count)
+                k.when(there, partial(self.add_row, at, part))
+            return ()
 
-        most = self.block if self.tile.two_levels else self.most // rows
-        return k.loop(first, last, self._zeros(), turn, most=most)[0]
+        k.loop(first, last, (), turn, most=self.block if self.totals else self.most // rows)
 
-    def _added_if_there(self, at: int, part: int, sums: list[int]) -> list[int]:
-        """The sums and what a row adds that may be past the end."""
-        k = self.k
-        there = k.add(ops.word_lt, k.offset(at, self.tile.rows, part), k.count)
-        column = partial(self.column, at, part)
-        return k.choose(there, lambda: self._added(at, column, sums), lambda: sums)
-
-    def _flat(self, first: int, last: int) -> list[int]:
-        """A block without the loop, all loads before the work, unless the end cuts it short."""
+    def _flat(self, first: int, last: int) -> None:
+        """Add up a block without the loop, all loads before the work, unless the end cuts it."""
         k, rows = self.k, self.tile.rows
         start = k.add(ops.word_add, k.cell, k.add(ops.word_mul, first, self.jump))
         steps = [k.add(ops.word_mul, self.jump, k.word(j)) for j in range(self.block)]
         places = [k.add(ops.word_add, start, step) if j else start for j, step in enumerate(steps)]
         k.names |= {start: "start"} | {at: f"load{j}" for j, at in enumerate(places) if j}
 
-        def whole() -> list[int]:
-            sums = self._zeros()
+        def whole() -> Sequence[int]:
             for at in places:
                 self._load(at)
             for at in places:
                 for part in range(rows):
-                    sums = self._added(at, partial(self.column, at, part), sums)
-            return sums
+                    self.add_row(at, part)
+            return ()
+
+        def cut() -> Sequence[int]:
+            self._loads(first, last)
+            return ()
 
         ends = k.add(ops.word_div, k.count, k.word(rows)) if rows > 1 else k.count
         k.names[ends] = "end"
-        inside = k.add(ops.word_lt, places[-1], ends)
-        found = k.choose(inside, whole, lambda: self._loads(first, last))
-        self._call(found, "sum")
-        return found
+        k.choose(k.add(ops.word_lt, places[-1], ends), whole, cut)
 
     def _load(self, at: int) -> None:
         """Read all columns of all rows of a load."""
@@ -268,45 +226,64 @@ class _Sums(Rows):
             for i in self.tile.whole.row_inputs:
                 self.column(at, part, i)
 
-    def _added(self, at: int, column: Callable[[int], int], sums: Sequence[int]) -> list[int]:
-        """The sums and what a row adds to them, of which ``column`` gives the inputs.
+    def _routine(self) -> Callable[[int, int], None]:
+        """What adds row number ``part`` of a load to the sums, written once."""
+        k = self.k
+        needed = set(reachable(self.graph, [*self.tile.roots.values()]))
+        columns = [i for i in self.tile.whole.row_inputs if i in needed]
 
-        Its slopes are written, if it is alone in the load ``at``.
-        """
-        k, found = self.k, list(sums)
-        slopes = [i for quad in self.tile.written.values() for i in (s.node for s in quad)]
-        wanted = [self.roots[n] for n in self.order] + slopes
+        def body(*values: int) -> None:
+            given = dict(zip(columns, values, strict=True))
+            for i, value in given.items():
+                self._named(i, value)
+            self._sum(lambda i: given[i] if i in given else self.parameter(i, here=True))
+
+        routine = k.routine("add_row", "f" * len(columns), body)
+        return lambda at, part: routine(*[self.column(at, part, i) for i in columns])
+
+    def _add(self, at: int, part: int) -> None:
+        """Add a row to the sums; its slopes are written, if it is alone in the load ``at``."""
+        written = self.tile.written
+        slopes = self._sum(
+            partial(self.column, at, part), [s.node for quad in written.values() for s in quad]
+        )
+        for number, quad in written.items():
+            self.lines.write(at, number, [next(slopes) for _ in quad])
+
+    def _sum(self, column: Callable[[int], int], more: Sequence[int] = ()) -> Iterator[int]:
+        """Add a row, of which ``column`` gives the inputs, to the sums; the values of ``more``."""
+        k, roots = self.k, [self.tile.roots[c] for c in self.tile.summed]
+        order = sorted(range(self.count), key=roots.__getitem__)  # as they become known
+        wanted = [*(roots[n] for n in order), *more]
         values = inlined(k, self.graph, wanted, self.known, column)
-        for n in self.order:
-            found[n] = k.add(ops.add, found[n], next(values))
-            k.names[found[n]] = f"sum_{self.labels[n]}"
-        for number, quad in self.tile.written.items():
-            self.lines.write(at, number, [next(values) for _ in quad])
-        return found
+        for n in order:
+            k.store(self.sums, k.word(n), next(values), add=True)
+        return values
 
     # the sums of a group -------------------------------------------------------------------------
 
-    def _write(self, sums: Sequence[int]) -> None:
+    def _write(self, sums: Buffer) -> None:
         """Write the sums of the group, as many together as its memory takes."""
         together = self.width // BRANCHES
-        if sums:
-            size = min(together, len(sums)) * self.width
+        if self.count:
+            size = min(together, self.count) * self.width
             self.tree = self.k.buffer("tile", "group", size=size)
-        for start in range(0, len(sums), together):
+        for start in range(0, self.count, together):
             if start:
                 self.k.barrier()
-            self._write_some(start, sums[start : start + together])
+            self._write_some(sums, range(start, min(start + together, self.count)))
 
-    def _write_some(self, start: int, sums: Sequence[int]) -> None:
+    def _write_some(self, sums: Buffer, numbers: range) -> None:
         """A tree of two levels: parts of each sum, and the sums of these."""
         k, tile, local = self.k, self.tree, self.k.local
-        for c, value in enumerate(sums):
-            k.store(tile, k.add(ops.word_add, local, k.word(c * self.width)), value)
+        for c, n in enumerate(numbers):
+            at = k.add(ops.word_add, local, k.word(c * self.width))
+            k.store(tile, at, k.load(sums, k.word(n)))
         k.barrier()
         branches = k.word(BRANCHES)
         which, branch = k.add(ops.word_div, local, branches), k.add(ops.word_and, local, k.word(15))
         begin = k.add(ops.word_add, k.add(ops.word_mul, which, k.word(self.width)), branch)
-        mine = k.add(ops.word_lt, local, k.word(BRANCHES * len(sums)))
+        mine = k.add(ops.word_lt, local, k.word(BRANCHES * len(numbers)))
 
         def part() -> list[int]:
             return [self._in_fours(begin, BRANCHES, self.width // BRANCHES)]
@@ -315,7 +292,8 @@ class _Sums(Rows):
         k.barrier()
         k.when(mine, lambda: k.store(tile, local, found))
         k.barrier()
-        k.when(k.add(ops.word_lt, local, k.word(len(sums))), lambda: self._write_sum(start))
+        first = k.add(ops.word_lt, local, k.word(len(numbers)))
+        k.when(first, lambda: self._write_sum(numbers.start))
 
     def _write_sum(self, start: int) -> None:
         """Write the sum that an invocation has to write."""

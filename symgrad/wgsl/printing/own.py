@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from symgrad.kernel.statements import Buffer
+from symgrad.expr.graph.node import WORD
+from symgrad.kernel.accesses import accesses
+from symgrad.kernel.language import Kernel
+from symgrad.kernel.statements import Buffer, Routine
 from symgrad.wgsl.printing.expression import PRODUCT, TYPES, Text, wrapped
 
 PRIVATE: Final = 64
 """Numbers that an invocation has in variables, all arrays together. Compilers give an index that is
 known at run time only a chain of choices: 256 take llvmpipe 5 s, and run no faster than memory."""
+
+KNOWN: Final = 1024
+"""Those that it has besides in arrays of which every index is known, which are as good as variables
+one by one: half of what WGSL promises."""
 
 _LOADED: Final = {
     "u32": {"f": "bitcast<f32>({0})", "b": "({0} != 0u)", "i": "bitcast<i32>({0})"},
@@ -44,23 +51,27 @@ class Own:
 
     names: Mapping[Buffer, str]
     private: tuple[Buffer, ...]
+    everywhere: frozenset[Buffer]
+    """Those of them that routines use, which are variables of the whole module."""
     starts: dict[Buffer, int]
     """The first slots of those in scratch memory."""
 
     @classmethod
-    def placed(cls, names: Mapping[Buffer, str], outlast: bool = False) -> Own:
-        """The small ones in variables, unless they outlast a dispatch."""
+    def placed(cls, names: Mapping[Buffer, str], kernels: Sequence[Kernel]) -> Own:
+        """The small ones in variables, unless they outlast a dispatch of several kernels."""
         own = [b for b in names if b.space == "own"]
-        private: list[Buffer] = []
-        for b in sorted(own, key=lambda b: b.size):
-            if not outlast and b.size + sum(p.size for p in private) <= PRIVATE:
-                private.append(b)
+        private, everywhere = set[Buffer](), frozenset[Buffer]()
+        if own and len(kernels) == 1:
+            at_run_time, everywhere = _uses(kernels[0])
+            known = [b for b in own if b not in at_run_time]
+            private = {*_smallest(known, KNOWN), *everywhere}
+            private.update(_smallest([b for b in own if b not in private], PRIVATE))
         starts: dict[Buffer, int] = {}
         slots = 0
         for b in own:
             if b not in private:
                 starts[b], slots = slots, slots + b.size
-        return cls(names, tuple(b for b in own if b in private), starts)
+        return cls(names, tuple(b for b in own if b in private), everywhere, starts)
 
     @property
     def slots(self) -> int:
@@ -79,10 +90,12 @@ class Own:
                 numbers = f"{b.size:,} numbers" if b.size > 1 else "1 number"
                 yield f"const {self.names[b]} = {start}u;  // {numbers} of scratch"
 
-    def variables(self) -> Iterator[str]:
-        """The lines that declare the other arrays."""
+    def variables(self, everywhere: bool) -> Iterator[str]:
+        """The lines that declare the other arrays: those of the whole module, or the rest."""
         for b in self.private:
-            yield f"var {self.names[b]}: array<{TYPES[b.kind]}, {b.size}>;"
+            if (b in self.everywhere) == everywhere:
+                space = "<private>" * everywhere
+                yield f"var{space} {self.names[b]}: array<{TYPES[b.kind]}, {b.size}>;"
 
     def place(self, b: Buffer, index: Text, component: str = "") -> str:
         """What is at an index of an array, or of any other buffer, to be assigned to.
@@ -115,3 +128,26 @@ class Own:
         zero = "0.0f" if self.element == "f32" else "0u"
         place = self.place(b, ("z", PRODUCT))
         return f"for (var z = 0u; z < {b.size}u; z += 1u) {{ {place} = {zero}; }}"
+
+
+def _uses(kernel: Kernel) -> tuple[set[Buffer], frozenset[Buffer]]:
+    """The buffers that have an index which is known at run time only, and those of routines."""
+    nodes, at_run_time, everywhere = kernel.graph.nodes, set[Buffer](), set[Buffer]()
+    routines = {r.scope for r in kernel.main.items if isinstance(r, Routine)}
+    for scope, item in kernel.items():
+        for b, index in accesses(kernel, item):
+            if index is not None and nodes[index][0] is not WORD:
+                at_run_time.add(b)
+            if b.space == "own" and not routines.isdisjoint(scope.enclosing()):
+                everywhere.add(b)
+    return at_run_time, frozenset(everywhere)
+
+
+def _smallest(buffers: Sequence[Buffer], most: int) -> list[Buffer]:
+    """The smallest of some, of so many numbers together."""
+    found, numbers = list[Buffer](), 0
+    for b in sorted(buffers, key=lambda b: b.size):
+        if numbers + b.size <= most:
+            found.append(b)
+            numbers += b.size
+    return found

@@ -9,7 +9,6 @@ from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.kernel.layout import WORKGROUP
 from symgrad.kernel.schedule import Column, Piece, Plan
 from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.expression import TYPES
 from symgrad.wgsl.printing.own import Own, loaded_as, stored_as
 from symgrad.wgsl.printing.statements import Body
 from symgrad.wgsl.printing.vectors import COMPONENTS
@@ -38,7 +37,7 @@ class PieceBody(Body):
         self._taken.update(f"s{row}" for row in piece.fetches)
         self._fetched = {i: r for r in piece.fetches for i in plan.scratch[r]}
         self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
-        self._shared = self._nodes_of_several_parts()
+        self.shared = self._nodes_of_several_parts()
         self.functions += _STRIDE if plan.scratch else []
         self._element = "f32" if plan.kinds <= {"f", "b"} else "u32"
         """What a row of scratch memory is a vector of."""
@@ -96,15 +95,6 @@ class PieceBody(Body):
                 yield from self._read((i,))
             elif line := self.write(i):
                 yield line
-
-    def declare(self, i: int, name: str = "") -> str:
-        """The left side of a statement; what several functions need is a variable of them all."""
-        left = super().declare(i, name)
-        if i not in self._shared:
-            return left
-        variable = self.texts[i][0]
-        self.private.append(f"var<private> {variable}: {TYPES[self.graph.type(i)]};")
-        return variable
 
     def _fetch(self, row: int) -> Iterator[str]:
         yield f"  let s{row} = scratch[{row}u * stride() + cell];"

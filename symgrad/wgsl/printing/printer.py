@@ -86,7 +86,7 @@ def print_plan(
     verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
         kernel.target = InGroups(WORKGROUP)
-    own = Own.placed(_names_of_buffers([kernel]))
+    own = Own.placed(_names_of_buffers([kernel]), [kernel])
     sources: list[str] = []
     for k, piece in enumerate(plan.pieces):
         if len(plan.pieces) == 1 and len(piece.parts) < 2:
@@ -104,8 +104,7 @@ def print_kernel(
     verify(kernel)
     found = split(kernel)
     kernels = list(dict.fromkeys(found.kernels))
-    names = _names_of_buffers(kernels)
-    own, library = Own.placed(names, outlast=len(kernels) > 1), Library(functions)
+    own, library = Own.placed(_names_of_buffers(kernels), kernels), Library(functions)
     sources: dict[Kernel, str] = {}
     for k in kernels:
         body = Body(k, own, library.names, style, found.turns <= STAGED_TURNS)
@@ -150,13 +149,14 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
         *[""] * bool(head),
         *_declarations(body.kernel, body.own, body.scratch),
         *body.stores.declaration(),
+        *body.own.variables(everywhere=True),
         *body.private,
         "",
         *library.definitions(body.used),
         *body.functions,
         *_signature(body.kernel, body.uses),
         *_cell(body),
-        *(f"  {line}" for line in body.own.variables()),
+        *(f"  {line}" for line in body.own.variables(everywhere=False)),
         *statements,
         "}",
     ]

@@ -32,7 +32,7 @@ WORKGROUP: Final = 256
 """Invocations of a workgroup, unless something else is better."""
 
 LONG: Final = 64
-"""Those of a workgroup whose rows turn in loops: so long that few of them keep a GPU busy."""
+"""Those of a workgroup whose rows turn in loops."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Summation:
     """Numbers of each invocation in scratch memory, the last binding."""
     turns: int = 0
     """How often an invocation turns in the loops of rows, at most."""
+    long: bool = False
+    """Whether rows turn in loops."""
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
@@ -150,7 +152,7 @@ class _Emit:
         readable = sum(b.space == "read" for b in kernel.buffers)
         return Summation(
             source, tile.results, tuple(tile.summed), most, kernel.target.width, readable, cells,
-            tile.slopes, printed.slots, printed.turns,
+            tile.slopes, printed.slots, printed.turns, tile.whole.is_structured,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import zip_longest
 from typing import Final
 
 from symgrad.expr.graph.node import Op
@@ -16,11 +17,13 @@ from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import (
     Barrier,
     Buffer,
+    Call,
     Fill,
     For,
     If,
     Load,
     Read,
+    Routine,
     Scope,
     Statement,
     Store,
@@ -70,6 +73,10 @@ class Body(Writer):
         """The lines that declare variables of the whole module."""
         self.functions: list[str] = []
         """The lines of functions that the statements call."""
+        self.shared: Set[int] = self.uses.captured
+        """What functions need besides what they are told: these are variables of them all."""
+        self._called: dict[Routine, str] = {}
+        """What routines are called."""
         super().__init__(kernel.graph, self.uses.bound, calls, style)
         self.kernel, self.own = kernel, own
         self.vectors = Vectors(kernel, self.uses)
@@ -94,12 +101,12 @@ class Body(Writer):
 
     def declare(self, i: int, name: str = "") -> str:
         """The left side of the statement that gives a value its name."""
-        if i in self.kernel.names or i in self._names:
-            return super().declare(i, self.named(i))
-        self._numbered += 1
-        name = f"t{self._numbered}"
-        self.texts[i] = name, PRIMARY
-        return f"let {name}"
+        left = super().declare(i, self.named(i))
+        if i not in self.shared:
+            return left
+        variable = self.texts[i][0]
+        self.private.append(f"var<private> {variable}: {TYPES[self.graph.type(i)]};")
+        return variable
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
@@ -177,7 +184,8 @@ class Body(Writer):
     def items(self, items: Sequence[int | Statement]) -> Iterator[str]:
         """The lines of some items, which stand one behind the other."""
         lone = self._lone
-        for item in self.vectors.joined(items) if self.vectors.indices else items:
+        joined = [*self.vectors.joined(items)] if self.vectors.indices else items
+        for item, following in zip_longest(joined, joined[1:]):
             if isinstance(item, int):
                 if item not in lone:
                     yield from self._node(item)
@@ -188,6 +196,8 @@ class Body(Writer):
                     yield line
             elif isinstance(item, Together):
                 yield from self._store_vector(item)
+            elif isinstance(item, Load) and self._is_moved(item, following):
+                self.texts[item.result] = self._loaded(item), PRIMARY
             else:
                 yield from self.item(item)
 
@@ -211,6 +221,10 @@ class Body(Writer):
                 yield self.indent + self.own.filled(buffer)
             case Barrier():
                 yield f"{self.indent}workgroupBarrier();"
+            case Routine():
+                self._routine(item)
+            case Call(routine=routine, args=args):
+                yield f"{self.indent}{self._called[routine]}({', '.join(map(self.text, args))});"
             case If():
                 yield from self._read(self.uses.columns)
                 yield from self._if(item)
@@ -271,10 +285,19 @@ class Body(Writer):
         if s.result in self.vectors.first:
             yield from self._component(s.result, (s.buffer, s.index))
             return
-        text = self.own.loaded(s.buffer, *self._index(s.buffer, s.index), agreed=s.agreed)
+        text = self._loaded(s)
         if kept := _KEPT.match(s.buffer.name):
             self._names.setdefault(s.result, kept[1])
         yield self.line(f"{self.declare(s.result)} = {text};", s.result)
+
+    def _loaded(self, s: Load) -> str:
+        return self.own.loaded(s.buffer, *self._index(s.buffer, s.index), agreed=s.agreed)
+
+    def _is_moved(self, s: Load, following: object) -> bool:
+        """Whether what stands behind a load stores the number, which nobody else needs."""
+        if not isinstance(following, Store) or s.agreed or s.result in self.vectors.first:
+            return False
+        return following.value == s.result and self.uses.counts[s.result] == 1
 
     def _component(self, i: int, access: tuple[Buffer, int | None]) -> Iterator[str]:
         """One of the numbers that are read as a vector, with the vector itself for the first."""
@@ -287,7 +310,7 @@ class Body(Writer):
             text = self.own.place(buffer, self._vector_index(buffer, vector))
             yield self.line(f"let {self._vectors[i]} = {text};", i)
         number = f"{self._vectors[first]}.{component}"
-        if i in self.kernel.names:
+        if self.uses.is_named(i) or i in self.shared:
             yield self.line(f"{self.declare(i)} = {number};", i)
         else:
             self.texts[i] = number, PRIMARY
@@ -315,6 +338,16 @@ class Body(Writer):
             return whole
         listed = "" if set(values) == {"0.0f"} else ", ".join(values)
         return f"vec{s.buffer.vector}<{TYPES[s.buffer.kind]}>({listed})"
+
+    def _routine(self, s: Routine) -> None:
+        """Write a routine as a function, which has what it needs of the kernel in variables."""
+        taken, called = set(self._taken), self._free(identifier(s.name, is_reserved))
+        self._called[s], self._last = called, None
+        parameters = [(self.named(p), p) for p in s.params]
+        self.texts |= {p: (name, PRIMARY) for name, p in parameters}
+        typed = ", ".join(f"{name}: {TYPES[self.graph.type(p)]}" for name, p in parameters)
+        self.functions += [f"fn {called}({typed}) {{", *self.items(s.scope.items), "}", ""]
+        self._taken = {*taken, called}
 
     # branches ------------------------------------------------------------------------------------
 
