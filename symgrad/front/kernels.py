@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.front.points import Inputs
 from symgrad.front.running import Running
 from symgrad.kernel.stats import Derived, Stats, measured
-from symgrad.optimize.over_points import minimize_kernel
+from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
 from symgrad.report.audit import Audit, labels
@@ -32,6 +33,8 @@ from symgrad.report.progress import Asked, staged
 from symgrad.report.show_kernel import html
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
+from symgrad.web.kernels import points_exported
+from symgrad.web.minimization import Minimization, Steps
 from symgrad.wgsl.arrays.array import DeviceArray
 
 
@@ -209,6 +212,39 @@ class Kernel(Running):
             Array([3., 2.], dtype=float32)
         """
         return as_jax(*self._differentiable("as_jax"))
+
+    def export_js(
+        self, path: str | Path, method: Any = None, *, steps: int = 1000, tol: Any = None,
+        bounds: Any = None,
+    ) -> None:  # fmt: skip
+        """Write the kernel as an ES module for WebGPU, and the types of that beside it.
+
+        The module is one file without dependencies; see the page on browsers in the documentation.
+        There ``run(points)`` takes the points in a row, and gives the arrays of `run` in a row by
+        their names, those of sparse results without their zeros. With a method `minimize` is there
+        too.
+
+        Args:
+            path: where it goes, ending in .mjs or .js; what symgrad wrote there is replaced.
+            method: as for `minimize`.
+            steps: the most steps.
+            tol: as for `minimize_from`.
+            bounds: as for `minimize_from`.
+
+        Raises:
+            InputError: for a file there that symgrad did not write, and for float64.
+
+        Example:
+            >>> import tempfile, symgrad as sg
+            >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     kernel.export_js(f"{folder}/product.mjs", sg.Adam(0.05), steps=200)
+        """
+        found = None
+        if method is not None:
+            by = Steps(method, steps, tol, bounds)
+            found = Minimization(minimized(self, method), self.tree, by, self._options)
+        points_exported(self._shaders, self.inputs, found).write(path)
 
     def _differentiable(self, verb: str) -> tuple[Loss | RowFunction, Tree, Result]:
         """What other frameworks differentiate, how it is nested, and what it gives."""

@@ -193,9 +193,8 @@ def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns:
     """The kernel from starts (S, n) to states (S, size)."""
 
     def made() -> Program:
-        options = Options("starts to states", comments=False, roll=False)
-        made = build(lambda v: [*box.project(v), *first[n:]], n, VALUES, options)
-        return _program(gpu, made.computation, Style(comments=False, columns_out=by_columns))
+        style = Style(comments=False, columns_out=by_columns)
+        return _program(gpu, states_from(n, first, box), style)
 
     return _programs.get((gpu, n, repr(first), box, by_columns), made)
 
@@ -207,13 +206,23 @@ def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bo
     """
 
     def made() -> Program:
-        return _program(gpu, _results(n, size, final), Style(comments=False, columns_in=by_columns))
+        style = Style(comments=False, columns_in=by_columns)
+        return _program(gpu, results_of(n, size, final), style)
 
     return _programs.get((gpu, n, size, final, by_columns), made)
 
 
-def _results(n: int, size: int, final: Iteration | None) -> Computation:
-    """What a result shows of a state, or of what a step makes of it."""
+def states_from(n: int, first: tuple[float, ...], box: Bounds) -> Computation:
+    """The state that begins at a start (n,) within a box, and as ``first`` beyond it."""
+    options = Options("starts to states", comments=False, roll=False)
+    return build(lambda v: [*box.project(v), *first[n:]], n, VALUES, options).computation
+
+
+def results_of(n: int, size: int, final: Iteration | None) -> Computation:
+    """What a result shows of a state, or of what a step makes of it: x and then single numbers.
+
+    They are the loss, the steps, the status, whether it is a success, and the flag.
+    """
     graph = final.update.graph.copy() if final else Graph()
     graph.names = [f"s{k}" for k in range(size)]
     before = [graph.intern((INPUT, k)) for k in range(size)]

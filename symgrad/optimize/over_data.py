@@ -67,12 +67,7 @@ def minimize_over_data(
     kernel: Any, of: RowLoss, starts: Any, method: Method, data: Any, options: dict[str, Any]
 ) -> Any:
     """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
-    require_method(method)
-    if method.needs == "squares" and not of.squares:
-        raise InputError(
-            f"{type(method).__name__} minimises squares, and {kernel.name} is a loss: make its "
-            "kernel of residuals, by sg.fused_least_squares; or use sg.LBFGS() or sg.Newton()"
-        )
+    require_squares(method, of.squares, kernel.name)
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
     table = _table(data, of, str(kernel.dtype))
@@ -82,6 +77,16 @@ def minimize_over_data(
     given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     f = of.residuals if method.needs == "squares" else of.loss
     return minimize_from(f, kernel.tree, starts, method, **given)
+
+
+def require_squares(method: Method, squares: bool, name: str) -> None:
+    """Refuse what is no method, and one that minimises squares where there are none."""
+    require_method(method)
+    if method.needs == "squares" and not squares:
+        raise InputError(
+            f"{type(method).__name__} minimises squares, and {name} is a loss: make its "
+            "kernel of residuals, by sg.fused_least_squares; or use sg.LBFGS() or sg.Newton()"
+        )
 
 
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:

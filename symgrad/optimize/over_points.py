@@ -30,6 +30,16 @@ def minimize_kernel(
         >>> minimize_kernel(kernel, [[0.0]], sg.Newton(), 5).x
         array([[2.]], dtype=float32)
     """
+    f, where = minimized(kernel, method), {"device": kernel.device, "dtype": str(kernel.dtype)}
+    return minimize_from(f, kernel.tree, starts, method, steps, tol, **(where | options))
+
+
+def minimized(kernel: Any, method: Method) -> Callable[[Any], Any]:
+    """What a method minimises of a kernel, as a function that can be traced.
+
+    Raises:
+        InputError: for a loss, of a method that minimises squares.
+    """
     require_method(method)
     if method.needs == "squares" and kernel.outputs[0] == "loss":
         raise InputError(
@@ -37,8 +47,7 @@ def minimize_kernel(
             "residuals, by sg.fused_jacobian, sg.fused_least_squares (of rows of data), "
             "sg.fit_many or sg.minimize_from; or use sg.LBFGS() or sg.Newton()"
         )
-    where = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
-    return minimize_from(retraced(kernel), kernel.tree, starts, method, steps, tol, **where)
+    return retraced(kernel)
 
 
 def retraced(kernel: Any) -> Callable[[Any], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +13,16 @@ from symgrad.backend import backend_of, placed
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL
-from symgrad.optimize.over_data import RowLoss, minimize_over_data
+from symgrad.optimize.over_data import minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.report.audit import Audit
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel
+from symgrad.rows.exported import ExportedRows
 from symgrad.rows.loss import Request, require_request, traced_loss
 from symgrad.rows.on_device import is_there
 from symgrad.rows.points import RowPoints
-from symgrad.rows.program import RowProgram
 from symgrad.rows.table import Table, read_table, weight_of
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.values.tables import is_table, len_of
@@ -48,7 +48,7 @@ class Totals:
         return Totals(self.sums + other.sums, lines, self.weight + other.weight, jtj)
 
 
-class DataKernel(RowProgram):
+class DataKernel(ExportedRows):
     """A loss over the rows of a table, and its gradient, in one pass over the data.
 
     ``run(p, rows)`` gives the loss, a float, and its gradient, nested and shaped as the parameters;
@@ -62,9 +62,6 @@ class DataKernel(RowProgram):
         >>> loss, grads.tolist()
         (0.5, [-1.0, 0.0])
     """
-
-    squares: ClassVar[bool] = False
-    """Whether rows give residuals, whose squares are the loss."""
 
     def _flat(self, *params: Any) -> np.ndarray:
         """What ``run`` takes before the rows, in a row."""
@@ -163,15 +160,8 @@ class DataKernel(RowProgram):
                 "minimize takes starts, a method and a table: "
                 "kernel.minimize(starts, sg.LBFGS(), data=rows)"
             )
-        asked, traced = self.request, self._traced
-        if asked.reduce is None or self.outputs[0] != "loss":
-            raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
-        loss = RowLoss(
-            asked.f, traced.columns, traced.weight, asked.reduce,
-            asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
-        )  # fmt: skip
         options |= {"steps": steps, "tol": tol}
-        return minimize_over_data(self, loss, starts, method, data, options)
+        return minimize_over_data(self, self._row_loss(), starts, method, data, options)
 
     def in_a_row(self, params: Any) -> np.ndarray:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""

@@ -19,7 +19,7 @@ from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.parameters import Nest
 from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.reduce import emit_reduction
+from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 
 
 def _travelled(*_: Any) -> Any:
@@ -70,12 +70,16 @@ class RowProgram:
         return self.tree.size
 
     @cached_property
-    def modules(self) -> tuple[str, ...]:
-        """The WGSL modules: the results are summed up in as many passes."""
+    def _summations(self) -> tuple[Summation, ...]:
+        """The WGSL modules, and where they write which sums."""
         options = self.request.options
         style = Style(options.math, options.comments, self._title)
-        made = emit_reduction(self._traced.reduction, functions(options.math), style)
-        return tuple(module.source for module in made)
+        return emit_reduction(self._traced.reduction, functions(options.math), style)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules: the results are summed up in as many passes."""
+        return tuple(module.source for module in self._summations)
 
     @property
     def wgsl(self) -> str:

@@ -20,6 +20,7 @@ from symgrad.rows.sparse_rows import RowSystem
 from symgrad.rows.table import Table
 from symgrad.targets import DeviceChoice
 from symgrad.values.results import derivatives
+from symgrad.web.kernels import SumOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +122,13 @@ class LeastSquaresKernel(DataKernel):
     def _task(self, dtype: str) -> Task:
         nest = replace(self._parameters, dtype=np.dtype(dtype))
         return Task(self.request, self._traced, nest)
+
+    def _sum_outputs(self) -> list[SumOutput]:
+        n, triangle = self.n_inputs, np.triu_indices(self.n_inputs)
+        half = [*range(1 + n, 1 + n + len(triangle[0]))]
+        rows, columns = triangle
+        places = [*(rows * n + columns), *(columns * n + rows)]
+        return [*super()._sum_outputs(), SumOutput("jtj", n * n, half + half, places)]
 
     # numbers in, numbers out ---------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from symgrad.rows.loss import Request, Traced, ready
 from symgrad.rows.parts import Part, Variables, Wants, again
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Scalar, scipy_sparse
+from symgrad.web.kernels import SumOutput
 
 LEAST_ORDER_PER_ROW = 2
 """From which order on derivatives for what rows look up are not summed by the reduction."""
@@ -113,6 +115,14 @@ class SumsKernel(PartsKernel):
     def _made_of(self, code: bool = True) -> tuple[Any, ...]:
         traced = self._traced if code else self._traced.without_code()
         return replace(self.summed, traced=traced), self.sparse
+
+    def _sum_outputs(self) -> list[SumOutput]:
+        found, start, summed = list[SumOutput](), 0, self.summed
+        for part, places, sources in zip(summed.parts, summed.places, summed.sources, strict=True):
+            size = None if isinstance(part.result, Scalar) else math.prod(part.shape(self.n_inputs))
+            found.append(SumOutput(part.name, size, (start + sources).tolist(), places.tolist()))
+            start += int(sources.max(initial=-1)) + 1
+        return found
 
     def _results(self, total: Totals, scale: float) -> Any:
         n, start = self.n_inputs, 0

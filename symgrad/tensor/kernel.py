@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
+from symgrad.web.kernels import launch_exported, require_float32
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
@@ -279,6 +281,29 @@ class TensorKernel:
                 f"what {self.name} runs depends on the shapes of its arrays: call run or vjp first"
             )
         return self._last
+
+    def export_js(self, path: str | Path) -> None:
+        """Write what the last call runs as an ES module for WebGPU, for arrays of these shapes.
+
+        There ``run({name: array})`` takes the arrays in a row, those of the arguments and, of a
+        call of `vjp`, the cotangents; and gives the results by their names.
+
+        Args:
+            path: where it goes, ending in .mjs or .js; what symgrad wrote there is replaced.
+
+        Raises:
+            InputError: if there was no call, and for a file there that symgrad did not write.
+
+        Example:
+            >>> import tempfile, numpy as np, symgrad as sg
+            >>> layer = sg.linear(np.tanh, device="cpu")
+            >>> found = layer.run(np.ones((5, 3)), np.ones((2, 3)), np.zeros(2))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     layer.export_js(f"{folder}/layer.mjs")
+        """
+        require_float32(self._options.dtype)
+        style = Style(self._options.math, self._options.comments, self.name)
+        launch_exported(self.name, self._launch(), style).write(path)
 
     def profile(self, *arrays: Any, vjp: bool = False, **options: Any) -> Profile:
         """Where the time of ``run`` goes, or of ``vjp`` if that is asked for: see `Profile`.

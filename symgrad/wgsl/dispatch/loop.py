@@ -108,9 +108,9 @@ class Loop:
         self.seconds = 0.0
         """How long it took to compile what has been run so far."""
         self._math = math
-        self._update, self._row = _weights(iteration)
+        self._update, self._row = weights_of(iteration)
         self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
-        self._looped, self._looped_row = _turns_of_loops(iteration)
+        self._looped, self._looped_row = turns_of_loops(iteration)
         self._sources: dict[Form, Printed] = {}
         self._pipelines: dict[Form, Any] = {}
         self._lock = threading.Lock()
@@ -371,7 +371,7 @@ def transpose() -> str:
     return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
 
-def _turns_of_loops(iteration: Iteration) -> tuple[int, int]:
+def turns_of_loops(iteration: Iteration) -> tuple[int, int]:
     """The turns of loops in a step, and at each row."""
     update, rows = (
         turns_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
@@ -394,7 +394,7 @@ def _even(now: int, steps: int) -> int:
     return -(-steps // -(-steps // now))
 
 
-def _weights(iteration: Iteration) -> tuple[int, int]:
+def weights_of(iteration: Iteration) -> tuple[int, int]:
     """About the operations of a step, and of each row."""
     rows = _weight(iteration.rows) if iteration.rows else 0
     if iteration.matrix is None:

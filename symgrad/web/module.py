@@ -1,0 +1,101 @@
+"""Kernels as ES modules without dependencies, and what TypeScript is to know of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from symgrad.errors import InputError
+from symgrad.web.describe import Description
+from symgrad.web.files import MARK, write_files
+
+MODULES: Final = ".mjs", ".js"
+"""What the names of ES modules end in."""
+
+PARTS: Final = {
+    "points": ("points",),
+    "rows": ("points", "rows"),
+    "minimization": ("points", "minimize"),
+    "launch": ("points", "launch"),
+}
+"""The files of the runtime that each part of a description needs beside ``gpu``."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A kernel as data, with its sources: ``kind`` is its interface in ``types.d.ts``."""
+
+    title: str
+    kind: str
+    description: Description
+    sources: Sequence[str]
+
+    @property
+    def javascript(self) -> str:
+        """The ES module."""
+        return "\n".join([
+            f"// {MARK}: {self.title}.",
+            "//",
+            "// const kernel = await create(await requestDevice());",
+            "// What is called how, and gives what, says the file of types beside it.",
+            "",
+            *(runtime_text(name) for name in self._parts),
+            f"const description = {json.dumps(self.description, indent=1, allow_nan=True)};",
+            "",
+            "/** The sources of the kernel. */",
+            f"export const wgsl = [{','.join(map(literal, self.sources))}];",
+            "",
+            "/** The kernel on a device. */",
+            "export const create = (device) => open(device, description, wgsl);",
+            "",
+        ])  # fmt: skip
+
+    @property
+    def typescript(self) -> str:
+        """The declarations of the module's types."""
+        return "\n".join([
+            f"// {MARK}: {self.title}.",
+            "",
+            runtime_text("types.d.ts"),
+            "/** The sources of the kernel. */",
+            "export const wgsl: string[];",
+            "",
+            "/** The kernel on a device. */",
+            f"export function create(device: GPUDevice): Promise<{self.kind}>;",
+            "",
+        ])  # fmt: skip
+
+    def write(self, path: str | Path) -> None:
+        """Write the module, and the file of its types beside it.
+
+        Raises:
+            InputError: for a name that does not end in .mjs or .js, and as `write_files` does.
+        """
+        place = Path(path)
+        if place.suffix not in MODULES:
+            raise InputError(f"{place}: the name of a module ends in {' or '.join(MODULES)}")
+        types = place.with_suffix(".d.mts" if place.suffix == ".mjs" else ".d.ts")
+        write_files({place: self.javascript, types: self.typescript})
+
+    @property
+    def _parts(self) -> list[str]:
+        """The files of the runtime, in their order."""
+        wanted = [part for name in self.description for part in PARTS.get(name, ())]
+        return [f"{name}.js" for name in dict.fromkeys(["gpu", *wanted, "open"])]
+
+
+def literal(text: str) -> str:
+    """A text as a template of JavaScript, which can be read."""
+    return "`" + re.sub(r"[\\`]|\$(?=\{)", r"\\\g<0>", text) + "`"
+
+
+@cache
+def runtime_text(name: str) -> str:
+    """A file that lies in the package."""
+    return files("symgrad.web").joinpath("runtime", name).read_text("utf-8")

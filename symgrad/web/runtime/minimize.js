@@ -1,0 +1,211 @@
+const TURNS = 60000; // of all loops of an invocation in one dispatch, at most
+const SERIAL = 5e7; // operations of an invocation in one dispatch, about and at most
+const SECONDS = 0.1; // that a dispatch should take, at most: watchdogs wait for two or more
+const GROWTH = 4; // by which the number of steps may grow from a dispatch to the next
+const SPEED = 5e9; // operations in a second, as long as nothing is known of the device
+const TILE_WORDS = 8; // bytes by which a dispatch tells how far the work is
+const MANY_ROWS = 64; // from which a workgroup may be worth while for a problem
+const FEW_PROBLEMS = 8192; // up to which it is
+const RESULTS = ["x", "fun", "nit", "status", "success"];
+
+/** Minimisations from many starts at once: what `of_minimization` of the description says. */
+class Minimizer {
+  #forms = new Map();
+  #speed = SPEED;
+
+  constructor(gpu, given, wgsl) {
+    Object.assign(this, given, { gpu, wgsl });
+  }
+
+  async minimize(starts, options = {}) {
+    let last;
+    for await (const now of this.#all(starts, options, Infinity)) last = now;
+    return last;
+  }
+
+  minimizing(starts, options = {}) {
+    return this.#all(starts, options, options.every ?? 1);
+  }
+
+  destroy() {
+    this.#forms.forEach(async (made) => {
+      const { spread, gather } = await made;
+      spread.destroy();
+      gather.destroy();
+    });
+  }
+
+  /** The results after every so many steps. */
+  async *#all(starts, { data, stay = false }, every) {
+    const problems = this.#problems(starts, data);
+    const form = await this.#form(this.#formOf(problems));
+    const { gpu } = this;
+    const lease = new Lease(gpu);
+    try {
+      const run = await this.#begin(lease, form, problems, starts, data);
+      if (!problems.count) yield this.#ends(await this.#gathered(run, false), stay);
+      for (let [stage, done] = [0, 0]; stage < form.stages.length && problems.count;) {
+        const { steps } = form.stages[stage];
+        const now = Math.min(every, steps - done);
+        const active = now > 0 && await this.#advance(run, form.stages[stage], now);
+        done += now;
+        const over = done >= steps || !active;
+        if (over) [stage, done] = [stage + 1, 0];
+        const last = stage === form.stages.length;
+        if (last || every !== Infinity) yield this.#ends(await this.#gathered(run, stay), stay);
+      }
+    } finally {
+      lease.end();
+    }
+  }
+
+  /** How many problems and rows there are, or what does not fit. */
+  #problems(starts, data) {
+    const { inputs, shared, own, gpu } = this;
+    gpu.check();
+    const numbers = (a, what) => (a instanceof GPUBuffer ? a.size / 4 : floats(a, what).length);
+    const count = rowsOf(numbers(starts, "the starts"), inputs, "the starts");
+    if (!shared && !own) return { count, rows: 0 };
+    if (data === undefined) throw new SymgradError("minimize(starts, {data}): the data are missing");
+    const size = numbers(data, "the data");
+    return { count, rows: own ? rowsOf(size, own * Math.max(count, 1), "the data") : rowsOf(size, shared, "the data") };
+  }
+
+  /** An invocation for each problem, or a workgroup. */
+  #formOf({ count, rows }) {
+    const { alone } = this.forms;
+    const few = count <= FEW_PROBLEMS && rows >= MANY_ROWS && this.forms.together;
+    return few || this.#turns(alone.stages[0], rows, "alone") > TURNS ? "together" : "alone";
+  }
+
+  #turns({ turns, row_turns }, rows, kind) {
+    const { width, block } = this;
+    const mine = kind === "together" ? divided(rows, width) : rows;
+    const sums = kind === "together" && rows ? width / 4 : 0;
+    return 1 + mine + divided(mine, block) + sums + turns + mine * row_turns;
+  }
+
+  /** The compiled kernels of a form. */
+  #form(kind) {
+    if (!this.#forms.has(kind)) this.#forms.set(kind, this.#compiled(kind));
+    return this.#forms.get(kind);
+  }
+
+  async #compiled(kind) {
+    const given = this.forms[kind];
+    if (!given) throw new SymgradError("there are too many rows for a problem");
+    const { gpu, wgsl } = this;
+    const made = (s) => gpu.pipelines([wgsl[s.module]], 2, 2 + (s.slots > 0));
+    const [spread, gather, turn, ...stages] = await Promise.all([
+      Points.of(gpu, given.spread, wgsl), Points.of(gpu, given.gather, wgsl),
+      gpu.pipelines([wgsl[this.transpose.module]], 1, 1), ...given.stages.map(made),
+    ]);
+    const both = given.stages.map((s, k) => ({ ...s, ...stages[k], kind }));
+    return { kind, spread, gather, turn, stages: both };
+  }
+
+  /** The states of all problems, and what steps need beside them. */
+  async #begin(lease, form, { count, rows }, starts, data) {
+    const { gpu, state, own, inputs } = this;
+    const most = Math.floor(gpu.maxBinding / (4 * Math.max(state, rows * own)));
+    const run = { lease, form, count, rows };
+    if (count > Math.min(most, form.spread.most)) {
+      throw new SymgradError(`${count} problems at once: this device takes ${most}`);
+    }
+    if (!count) return run;
+    const x = placed(lease, starts, "the starts");
+    const given = rows ? placed(lease, data, "the data") : lease.room(4);
+    run.shared = own ? lease.room(4) : given;
+    run.own = own ? given : lease.room(4);
+    run.states = lease.room(4 * count * state);
+    run.progress = lease.room(TILE_WORDS);
+    const steps = form.spread.steps(lease, count, part(x, 0, count * inputs), [run.states]);
+    if (own && rows && form.kind === "alone") {
+      run.own = lease.room(given.size);
+      steps.push(this.#turned(lease, form, given, run.own, count, rows * own));
+    }
+    const fault = await gpu.submit(steps);
+    if (fault) throw fault;
+    return run;
+  }
+
+  /** The step that writes the columns of rows one after another. */
+  #turned(lease, form, source, target, count, columns) {
+    const { made: [pipeline], layout } = form.turn;
+    const { tile } = this.transpose;
+    const [across, down] = gridOf(divided(count, tile) * divided(columns, tile));
+    const group = lease.bind(layout, count, [source, target], [columns]);
+    return { pipeline, group, across, down };
+  }
+
+  /** Do steps, in as few dispatches as the device stands; whether any problem is active. */
+  async #advance(run, stage, steps) {
+    const { kind, weight, row_weight } = stage;
+    const mine = kind === "together" ? divided(run.rows, this.width) : run.rows;
+    const each = weight + run.rows * row_weight;
+    const turns = this.#turns(stage, run.rows, kind);
+    if (turns > TURNS) throw new SymgradError(`${run.rows} rows are too many for a problem`);
+    const most = Math.max(1, Math.floor(Math.min(TURNS / turns, SERIAL / (weight + mine * row_weight))));
+    let now = Math.max(1, Math.floor(SECONDS * this.#speed / (each * run.count)));
+    while (steps > 0) {
+      now = Math.min(now, most, steps, Math.floor(2 ** 32 / run.count));
+      const even = divided(steps, divided(steps, now));
+      const [took, done, active] = await this.#dispatch(run, stage, even);
+      steps -= even;
+      if (!active) return false;
+      this.#speed = Math.max(this.#speed, done * each / took);
+      now = Math.max(1, Math.min(GROWTH * now, Math.floor(now * SECONDS / took)));
+    }
+    return true;
+  }
+
+  /** Do some steps: the seconds it took, the steps of all problems, and how many are active. */
+  async #dispatch(run, stage, steps) {
+    const { gpu, width, grid } = this;
+    const { progress, own, shared, states, count, rows } = run;
+    return gpu.lent(async (lease) => {
+      gpu.device.queue.writeBuffer(progress.buffer, 0, new Uint32Array(2));
+      const lanes = stage.kind === "together" ? 1 : width;
+      const groups = divided(count, lanes);
+      const room = 4 * stage.slots * rounded(count, width) * (width / lanes);
+      const last = room ? [lease.room(room)] : [];
+      const arrays = [own, shared, states, progress, ...last];
+      const group = lease.bind(stage.layout, count, arrays, [steps, rows]);
+      const step = { pipeline: stage.made[0], group, across: Math.min(groups, grid), down: divided(groups, grid) };
+      const start = performance.now();
+      const [bytes] = await gpu.read([step], [progress]);
+      const [done, active] = new Uint32Array(bytes);
+      return [Math.max(performance.now() - start, 0.01) / 1000, done, active];
+    });
+  }
+
+  /** What a result shows of the states: on the device if it is to stay. */
+  async #gathered({ form, states, count }, stay) {
+    const { gpu } = this;
+    const widths = form.gather.widths.slice(0, RESULTS.length);
+    if (!count) return widths.map(() => new Float32Array(0));
+    return gpu.lent(async (lease) => {
+      const kept = (k, j) => (stay && j < RESULTS.length
+        ? { buffer: gpu.storage(4 * k * count), offset: 0, size: 4 * k * count }
+        : lease.room(4 * k * count));
+      const rooms = form.gather.widths.map(kept);
+      const steps = form.gather.steps(lease, count, states, rooms);
+      if (stay) {
+        const fault = await gpu.submit(steps);
+        if (fault) throw fault;
+        return rooms.slice(0, RESULTS.length).map(({ buffer }) => buffer);
+      }
+      const bytes = await gpu.read(steps, rooms.slice(0, RESULTS.length));
+      return bytes.map((b) => new Float32Array(b));
+    });
+  }
+
+  #ends(found, stay) {
+    const [x, fun, nit, status, success] = found;
+    if (stay) return { x, fun, nit, status, success };
+    return { x, fun, nit: Int32Array.from(nit), status: Int32Array.from(status), success: Uint8Array.from(success) };
+  }
+}
+
+
+MAKERS.minimization = async (gpu, given, wgsl) => new Minimizer(gpu, given, wgsl);

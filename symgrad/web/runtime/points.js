@@ -1,0 +1,106 @@
+/** Results at points, an invocation each: what `run_map` of the description says. */
+class Points {
+  /** Compile one. */
+  static async of(gpu, given, wgsl) {
+    const made = new Points(gpu, given);
+    const { modules, tables, outputs, scratch } = given;
+    const writable = outputs.length + (scratch > 0);
+    made.compiled = await gpu.pipelines(modules.map((k) => wgsl[k]), 1 + tables.length, writable);
+    made.tables = tables.map((numbers) => gpu.filled(new Float32Array(numbers)));
+    return made;
+  }
+
+  constructor(gpu, given) {
+    Object.assign(this, given, { gpu });
+    this.widths = given.outputs.map((o) => o.columns);
+    const widest = 4 * Math.max(given.inputs, ...this.widths, 4 * given.scratch);
+    const fit = Math.floor(gpu.maxBinding / widest / given.workgroup) * given.workgroup;
+    this.most = Math.min(fit, GROUPS * given.workgroup); // points of a dispatch
+    if (!this.most) throw new SymgradError("the device has no room for a workgroup of points");
+  }
+
+  /** The steps for points that are there, and results that go there. */
+  steps(lease, count, points, results) {
+    const { scratch, compiled, tables, workgroup } = this;
+    const last = scratch ? [lease.room(16 * scratch * rounded(count, 64))] : [];
+    const constants = tables.map((buffer) => ({ buffer, offset: 0, size: buffer.size }));
+    const group = lease.bind(compiled.layout, count, [points, ...constants, ...results, ...last]);
+    const across = divided(count, workgroup);
+    return compiled.made.map((pipeline) => ({ pipeline, group, across }));
+  }
+
+  /** Call `some(start, count)` for as many points at a time as a dispatch takes. */
+  async inTurn(count, some) {
+    for (let start = 0; start < count; start += this.most) {
+      await some(start, Math.min(this.most, count - start));
+    }
+  }
+
+  destroy() {
+    this.tables.forEach((buffer) => buffer.destroy());
+  }
+}
+
+/** A kernel of points: see `PointKernel` in the types. */
+class PointKernel {
+  #points;
+
+  constructor(points) {
+    this.#points = points;
+  }
+
+  async run(values) {
+    const { inputs, widths, outputs, gpu } = this.#points;
+    const count = rowsOf(floats(values, "the points").length, inputs, "the points");
+    const found = widths.map((k) => new Float32Array(count * k));
+    await this.#points.inTurn(count, (start, some) => gpu.lent(async (lease) => {
+      const points = lease.sent(values.subarray(start * inputs, (start + some) * inputs));
+      const results = widths.map((k) => lease.room(4 * k * some));
+      const bytes = await gpu.read(this.#points.steps(lease, some, points, results), results);
+      bytes.forEach((b, k) => found[k].set(new Float32Array(b), start * widths[k]));
+    }));
+    return Object.fromEntries(outputs.map((o, k) => [o.name, found[k]]));
+  }
+
+  runOnDevice(points, count, into = {}) {
+    const { inputs, widths, outputs, gpu, most } = this.#points;
+    gpu.check();
+    const results = outputs.map((o, k) => into[o.name] ?? gpu.storage(4 * widths[k] * count));
+    const all = [points, ...results];
+    all.forEach((buffer, k) => {
+      const [name, columns] = k ? [outputs[k - 1].name, widths[k - 1]] : ["points", inputs];
+      requireBuffer(buffer, name, 4 * columns * count);
+    });
+    const lease = new Lease(gpu);
+    const steps = [];
+    for (let start = 0; start < count; start += most) {
+      const some = Math.min(most, count - start);
+      const [x, ...y] = all.map((buffer, k) => {
+        const columns = k ? widths[k - 1] : inputs;
+        return part({ buffer, offset: 0 }, start * columns, some * columns);
+      });
+      steps.push(...this.#points.steps(lease, some, x, y));
+    }
+    gpu.queue(steps);
+    lease.end();
+    return Object.fromEntries(outputs.map((o, k) => [o.name, results[k]]));
+  }
+
+  destroy() {
+    this.#points.destroy();
+  }
+}
+
+MAKERS.points = async (gpu, given, wgsl) => new PointKernel(await Points.of(gpu, given, wgsl));
+
+MAKERS.points = async (gpu, given, wgsl) => new PointKernel(await Points.of(gpu, given, wgsl));
+
+/** Refuse what is no buffer of storage with so many bytes. */
+function requireBuffer(buffer, what, nbytes) {
+  if (!(buffer instanceof GPUBuffer) || !(buffer.usage & GPUBufferUsage.STORAGE)) {
+    throw new SymgradError(`${what}: a GPUBuffer with GPUBufferUsage.STORAGE is needed`);
+  }
+  if (buffer.size < nbytes) {
+    throw new SymgradError(`${what}: a GPUBuffer of ${buffer.size} bytes, where ${nbytes} are needed`);
+  }
+}

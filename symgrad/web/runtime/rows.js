@@ -1,0 +1,149 @@
+const BUSY = 512; // workgroups that keep a GPU busy
+const TOGETHER = 64; // rows of which blocks are whole multiples
+
+/** Sums over rows: what `of_sums` of the description says. */
+class Rows {
+  /** Compile one. */
+  static async of(gpu, given, wgsl) {
+    const made = new Rows(gpu, given);
+    const compiled = given.parts.map(({ module, readable, slots }) => (
+      gpu.pipelines([wgsl[module]], readable, 1 + (slots > 0))));
+    made.compiled = await Promise.all(compiled);
+    return made;
+  }
+
+  constructor(gpu, given) {
+    Object.assign(this, given, { gpu });
+    const fit = Math.floor(gpu.maxBinding / (4 * Math.max(given.columns, 1)));
+    const blocks = given.parts.map((p) => this.#mostGroups(p) * p.width * p.most);
+    this.block = Math.floor(Math.min(fit, ...blocks) / TOGETHER) * TOGETHER;
+    if (!this.block) throw new SymgradError("the device has no room for rows of so many numbers");
+  }
+
+  /** The workgroups that memory for their loops has room for. */
+  #mostGroups({ slots, width }) {
+    return slots ? Math.min(GROUPS, Math.floor(this.gpu.maxBinding / (4 * slots * width))) : GROUPS;
+  }
+
+  /** How many workgroups add up so many rows. */
+  groups(part, count) {
+    if (!part.summed.length) return 1;
+    const needed = divided(count, part.width * part.most);
+    const useful = divided(count, part.width * this.each);
+    return Math.max(needed, Math.min(BUSY, this.#mostGroups(part), useful), 1);
+  }
+
+  /** The sums over rows that are there, in double precision and a fixed order. */
+  async sums(rows, count, parameters) {
+    const found = new Float64Array(this.results);
+    for (let start = 0; start < count; start += this.block) {
+      await this.#add(found, rows, start, Math.min(this.block, count - start), parameters);
+    }
+    return found;
+  }
+
+  #add(found, rows, start, count, parameters) {
+    return this.gpu.lent(async (lease) => {
+      const first = lease.sent(parameters.length ? parameters : new Float32Array(1), QUAD);
+      const size = rounded(4 * count * this.columns, QUAD) || QUAD;
+      const source = { buffer: rows, offset: 4 * start * this.columns, size };
+      const groups = this.parts.map((part) => this.groups(part, count));
+      const targets = this.parts.map((p, k) => lease.room(4 * (p.head + groups[k] * p.columns)));
+      const steps = this.parts.map((p, k) => {
+        const { made: [pipeline], layout } = this.compiled[k];
+        const last = p.slots ? [lease.room(4 * p.slots * p.width * groups[k])] : [];
+        const group = lease.bind(layout, count, [source, first, targets[k], ...last]);
+        return { pipeline, group, across: groups[k] };
+      });
+      const bytes = await this.gpu.read(steps, targets);
+      this.parts.forEach((p, k) => addPart(found, p, new Float32Array(bytes[k]), groups[k], count));
+    });
+  }
+}
+
+/** Add what a part has found over some rows to the sums: its factors stand first. */
+function addPart(found, part, numbers, groups, count) {
+  const [first] = part.results;
+  part.summed.forEach((k, j) => {
+    const start = part.head + part.cells[j] * groups;
+    found[k] += total(numbers.subarray(start, start + groups)) * numbers[k - first];
+  });
+  const size = part.results[1] - first;
+  part.fixed.forEach((k, j) => { found[k] += count * numbers[size + j] * numbers[k - first]; });
+}
+
+/** A kernel of a loss over data: see `RowKernel` in the types. */
+class RowKernel {
+  #rows;
+
+  constructor(rows) {
+    this.#rows = rows;
+  }
+
+  async run(params, values) {
+    const bound = this.bind(values);
+    try {
+      return await bound.run(params);
+    } finally {
+      bound.destroy();
+    }
+  }
+
+  bind(values, count) {
+    return new BoundRows(this.#rows, values, count);
+  }
+
+  destroy() {}
+}
+
+MAKERS.rows = async (gpu, given, wgsl) => new RowKernel(await Rows.of(gpu, given, wgsl));
+
+/** Rows that stay on the device. */
+class BoundRows {
+  #rows;
+  #buffer;
+  #own;
+
+  constructor(rows, values, count) {
+    const { gpu, columns, reduce, weight } = rows;
+    gpu.check();
+    this.#rows = rows;
+    this.#own = !(values instanceof GPUBuffer);
+    if (this.#own) {
+      this.count = rowsOf(floats(values, "the rows").length, columns, "the rows");
+      this.weight = weight === null ? this.count : total(values.filter((_, k) => k % columns === weight));
+      this.#buffer = gpu.storage(rounded(values.byteLength, QUAD) || QUAD);
+      gpu.device.queue.writeBuffer(this.#buffer, 0, values);
+      return;
+    }
+    if (reduce === "mean" && weight !== null) {
+      throw new SymgradError("the mean of weighted rows: give the rows as a Float32Array");
+    }
+    this.count = this.weight = count ?? Math.floor(values.size / (4 * columns));
+    requireBuffer(values, "the rows", rounded(4 * columns * this.count, QUAD));
+    this.#buffer = values;
+  }
+
+  async run(params) {
+    const { parameters, used, outputs, reduce } = this.#rows;
+    const given = floats(params, "the parameters");
+    if (given.length !== parameters) {
+      throw new SymgradError(`${given.length} parameters: ${parameters} are needed`);
+    }
+    if (reduce === "mean" && !this.weight) {
+      throw new SymgradError("the mean over no rows, or over weights of 0, is not defined");
+    }
+    const sums = await this.#rows.sums(this.#buffer, this.count, Float32Array.from(used, (k) => given[k]));
+    const scale = reduce === "mean" ? 1 / this.weight : 1;
+    return Object.fromEntries(outputs.map(({ name, size, from, to }) => {
+      if (size === null) return [name, sums[from[0]] * scale];
+      const found = new Float32Array(size);
+      from.forEach((k, j) => { found[to[j]] = sums[k] * scale; });
+      return [name, found];
+    }));
+  }
+
+  destroy() {
+    if (this.#own) this.#buffer.destroy();
+  }
+}
