@@ -9,9 +9,10 @@ case runs in a process of its own.
 Memory is counted by tracemalloc in another run: ``graph`` is the differentiated graph alone;
 ``kernel`` is all that the kernel keeps, which is two graphs, plan and source; ``peak`` the most
 that was allocated while it was made. All are divided by the nodes. Rates that are compared with a
-bar are those of CPU time, as the work is single-threaded and machines are shared.
+bar are those of CPU time, as the work is single-threaded and machines are shared; so on a machine
+with many cores several cases may run at a time.
 
-    python benchmarks/throughput.py [--sizes 10000 100000]
+    python benchmarks/throughput.py [--sizes 10000 100000] [--jobs 9]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import workloads
@@ -41,7 +43,7 @@ WORK: dict[str, Callable[[int], tuple[int, Callable[..., Any]]]] = {
 def build(work: str, size: int) -> sg.Kernel:
     """The kernel and its source, compiled for no device."""
     n, f = WORK[work](size)
-    kernel = sg.fused_forward_backward(n, f, device="cpu", name="loss")
+    kernel = sg.fused_forward_backward(n, f, device="cpu", name="loss", roll=False)
     assert kernel.wgsl, "the source is made when it is asked for"
     return kernel
 
@@ -92,6 +94,7 @@ def main() -> None:
     """Measure every case, or one for a process that was started for it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--only", nargs=3, metavar=("KIND", "WORK", "SIZE"))
     options = parser.parse_args()
     if options.only:
@@ -99,7 +102,10 @@ def main() -> None:
         repeat = 5 if size <= 10_000 else 3 if size <= 100_000 else 2
         print(json.dumps(speed(work, size, repeat) if kind == "speed" else memory(work, size)))
         return
-    rows = [row(work, size) for work in WORK for size in options.sizes]
+    cases = [(work, size) for size in sorted(options.sizes, reverse=True) for work in WORK]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = dict(zip(cases, pool.map(lambda case: row(*case), cases), strict=True))
+    rows = [found[work, size] for work in WORK for size in options.sizes]
     bars = []
     for r in rows:
         what = f"{r['work']}, {r['nodes']:,} nodes"
@@ -109,7 +115,7 @@ def main() -> None:
     for work in WORK:
         rates = [r["nodes/CPU s"] for r in rows if r["work"] == work]
         bars.append(bar(f"least rate over greatest, {work}", min(rates) / max(rates), 0.75, True))
-    report("throughput", rows, bars)
+    report("throughput", rows, bars, jobs=options.jobs)
 
 
 def row(work: str, size: int) -> dict[str, Any]:

@@ -35,6 +35,15 @@ WARM = 0.3
 TOGETHER = 4
 """Calls that are timed together: the first after a peer's finds clocks as that has left them."""
 
+BUDGET = 2.0
+"""Seconds for all rounds of a work, about, if that leaves it `FEWEST`."""
+
+FEWEST = 3
+"""Rounds of a work, at least."""
+
+DIFFERENT = 10_000
+"""Images that differ: more are these again."""
+
 BARS = {"11 x 11": 40e-3, "5 x 5": 15e-3, "15 x 15": 45e-3, "200 Adam steps": 4e-3}
 """Seconds that a call may take on one H200 with a million fits (15 x 15: half of them)."""
 
@@ -103,17 +112,18 @@ def jax_arrays(x: np.ndarray, double: np.ndarray) -> dict[str, dict[str, Call]]:
 
 def images(count: int, pixels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Spots with noise (count, pixels**2), where their pixels are, and where fits start."""
-    draw = np.random.default_rng(1)
+    draw, drawn = np.random.default_rng(1), min(count, DIFFERENT)
     y, x = (a.ravel().astype(np.float32) for a in np.mgrid[:pixels, :pixels])
     middle = (pixels - 1) / 2
     low = [500, middle - 0.5, middle - 0.5, 1.0, 20]
     high = [1500, middle + 0.5, middle + 0.5, 1.5, 40]
-    a, x0, y0, width, offset = draw.uniform(low, high, (count, 5)).astype(np.float32).T[:, :, None]
+    a, x0, y0, width, offset = draw.uniform(low, high, (drawn, 5)).astype(np.float32).T[:, :, None]
     seen = a * np.exp(-((x - x0) ** 2 + (y - y0) ** 2) / (2 * width**2)) + offset
     seen += np.sqrt(seen) * draw.standard_normal(seen.shape, np.float32)
-    first = np.full((count, 5), [0, middle, middle, 1.2, 0], np.float32)
+    first = np.full((drawn, 5), [0, middle, middle, 1.2, 0], np.float32)
     first[:, 0], first[:, 4] = np.ptp(seen, axis=1), seen.min(axis=1)
-    return np.stack([x, y]), seen, first
+    again = np.arange(count) % drawn
+    return np.stack([x, y]), seen[again], first[again]
 
 
 def spot(r: Any, height: Any, x: Any, y: Any, width: Any, offset: Any) -> Any:
@@ -178,11 +188,18 @@ def jax_calls(name: str, points: np.ndarray, starts: np.ndarray) -> dict[str, Ca
 
 def measured(by: Mapping[str, Call], rounds: int) -> dict[str, Seconds]:
     """The least times; each call is repeated before, as a GPU that was idle has slow clocks."""
-    for call in by.values():
-        end = time.perf_counter() + WARM
-        while time.perf_counter() < end:
-            call()
+    once = sum(map(warmed, by.values()))
+    rounds = max(FEWEST, min(rounds, int(BUDGET / (TOGETHER * once))))
     return interleaved(by, rounds, dict.fromkeys(by, TOGETHER))
+
+
+def warmed(call: Call) -> float:
+    """Repeat a call for a while: the seconds that it takes."""
+    start, times = time.perf_counter(), 0
+    while time.perf_counter() < start + WARM:
+        call()
+        times += 1
+    return (time.perf_counter() - start) / times
 
 
 def rows_of(work: str, found: Mapping[str, Seconds], nbytes: int | None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@
 struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
@@ -113,13 +113,14 @@ fn stride() -> u32 { return (params.count + 63u) / 64u * 64u; }
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let cell = group.x * 64u + local;
   let point = min(cell, params.count - 1u);
-  let x0 = x[point * 4u];
+  let x_quad = x[point];
+  let x0 = x_quad.x;
   let t1 = x0 + x0 * x0;                                // z = functions.sin(z * x + z)
   let t2 = sg_sin(t1);
-  let x1 = x[point * 4u + 1u];
+  let x1 = x_quad.y;
   let t3 = t2 + x1 * t2;
   let t4 = sg_sin(t3);
-  let x2 = x[point * 4u + 2u];
+  let x2 = x_quad.z;
   let t5 = t4 + x2 * t4;
   let t6 = sg_sin(t5);
   scratch[0u * stride() + cell] = vec4<f32>(t6, t5, t4, t3);
@@ -135,7 +136,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
@@ -266,7 +267,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let first = group.x * 64u;
   let cell = first + local;
   let point = min(cell, params.count - 1u);
-  let x3 = x[point * 4u + 3u];
+  let x_quad = x[point];
+  let x3 = x_quad.w;
   let s0 = scratch[0u * stride() + cell];
   let t1 = s0.x;
   let t2 = s0.y;
@@ -278,7 +280,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t8 = t1 * t7;
   let t9 = (t7 + x3 * t7) * sg_cos(t2);
   let t10 = t3 * t9;
-  let x2 = x[point * 4u + 2u];
+  let x2 = x_quad.z;
   let t11 = (t9 + x2 * t9) * sg_cos(t4);
   scratch[2u * stride() + cell] = vec4<f32>(t11, 0.0f, 0.0f, 0.0f);
   if (cell < params.count) {
@@ -305,7 +307,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(3) var<storage, read_write> grad: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scratch: array<vec4<f32>>;
@@ -419,9 +421,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let s2 = scratch[2u * stride() + cell];
   let t3 = s2.x;
   let t4 = t1 * t3;                                     // z = functions.sin(z * x + z)
-  let x1 = x[point * 4u + 1u];
+  let x_quad = x[point];
+  let x1 = x_quad.y;
   let t5 = (t3 + x1 * t3) * sg_cos(t2);
-  let x0 = x[point * 4u];
+  let x0 = x_quad.x;
   let t6 = t5 + x0 * (2.0f * t5);
   let rows = min(64u, params.count - first);
   tile[local * 2u] = t6;

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
 from symgrad.kernel.layout import WORKGROUP, Layout
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -99,6 +100,27 @@ def tiny(gpu: Gpu, monkeypatch: Any) -> Program:
     """The same on a GPU whose bindings hold 128 points."""
     monkeypatch.setattr(gpu, "max_binding", 128 * 12 + 100)
     return Program(gpu, [SQUARES], Layout(3, (1, 3)))
+
+
+WIDTHS = [(4, 20), (3, 16), (20, 64), (8, 124), (5, 18)]
+"""Columns of points and of results, in whole fours and not, in one tile and in several."""
+
+
+@pytest.mark.parametrize(("n", "width"), WIDTHS)
+def test_wide_rows_arrive_whole_and_in_order(
+    gpu: Gpu, poison: Callable[[Program, int], None], n: int, width: int
+) -> None:
+    def f(v: Any) -> Any:
+        return np.array([v[c % n] * (c + 1.0) for c in range(width)])
+
+    kernel = sg.fused_forward(n, f, device=gpu.info.index)
+    program = kernel._compiled()
+    for batch in (1, 63, 64, 65, 300):
+        points = draw(batch, n)
+        want = points[:, np.arange(width) % n] * np.arange(1.0, width + 1, dtype=np.float32)
+        poison(program, batch)
+        assert np.array_equal(kernel.run(points), want)
+        assert np.array_equal(kernel.run(DeviceArray.from_numpy(gpu, points)).numpy(), want)
 
 
 def draw(batch: int, n: int = 3) -> np.ndarray:

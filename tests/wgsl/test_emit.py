@@ -20,6 +20,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place
 from symgrad.expr.handles import functions
 from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.ops.arithmetic import mul
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import binding
 from symgrad.kernel.cut import Limits
@@ -368,6 +369,22 @@ def test_each_function_stands_before_its_callers() -> None:
 
 def test_functions_that_nobody_calls_are_left_out() -> None:
     assert "sg_" not in emitted(rosenbrock, 3)[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "fours"),
+    [(4, 20, "xy"), (4, 15, "x"), (4, 12, "x"), (3, 16, "y"), (3, 64, "y"), (5, 18, "")],
+)
+def test_rows_of_fours_are_read_and_stored_in_fours(n: int, width: int, fours: str) -> None:
+    graph = Graph()
+    x = [graph.input(f"x{k}") for k in range(n)]
+    nodes = tuple(graph.add(mul, x[c % n], graph.constant(c + 2.0)) for c in range(width))
+    made = Computation("f", graph, (Output("y", nodes),))
+    (source,) = sources(made)
+    found = set(re.findall(r"(\w+): array<vec4<f32>>", source))
+    assert found == set(fours)
+    (by_columns,) = sources(made, columns_in=True, columns_out=True)
+    assert "vec4" not in by_columns
 
 
 KERNELS: dict[str, tuple[Callable[[Any], Any], int, Limits | None]] = {

@@ -86,6 +86,7 @@ class PieceBody(Body):
 
     def _part(self, nodes: Iterable[int]) -> Iterator[str]:
         """The lines of one function."""
+        self.quads.clear()  # each has its own
         for i in nodes:
             if i in self.texts:
                 continue

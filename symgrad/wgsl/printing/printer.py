@@ -147,7 +147,7 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
     lines = [
         *head,
         *[""] * bool(head),
-        *_declarations(body.kernel, body.own, body.scratch),
+        *_declarations(body),
         *body.stores.declaration(),
         *body.own.variables(everywhere=True),
         *body.private,
@@ -163,32 +163,34 @@ def _module(body: Body, library: Library, head: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _declarations(kernel: Kernel, own: Own, scratch: str) -> Iterator[str]:
+def _declarations(body: Body) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
+    kernel, own, scratch = body.kernel, body.own, body.scratch
     more = "".join(f", {name}: u32" for name in kernel.arguments.values())
     yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
     bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
     for n, b in enumerate(bound, 1):
-        access, declared = b.space.replace("write", "read_write"), _array(b, own)
+        access = b.space.replace("write", "read_write")
+        declared = _array(b, own, 4 if b in body.in_quads else b.vector)
         yield f"@group(0) @binding({n}) var<storage, {access}> {declared};"
     if scratch:
         n = len(bound) + 1
         yield f"@group(0) @binding({n}) var<storage, read_write> scratch: array<{scratch}>;"
     for b in kernel.buffers:
         if b.space == "group":
-            yield f"var<workgroup> {_array(b, own)};"
+            yield f"var<workgroup> {_array(b, own, b.vector)};"
     if own.slots:
         yield ""
         yield from own.constants({b for _, i in kernel.items() for b, _ in accesses(kernel, i)})
 
 
-def _array(b: Buffer, own: Own) -> str:
-    """The name of a buffer and its type."""
+def _array(b: Buffer, own: Own, vector: int) -> str:
+    """The name of a buffer of vectors of so many numbers, and its type."""
     kind, size = TYPES[b.kind], b.size
-    if b.vector > 1:
-        kind, size = f"vec{b.vector}<{kind}>", b.size // b.vector
+    if vector > 1:
+        kind, size = f"vec{vector}<{kind}>", b.size // vector
     if b.atomic:
         kind = f"atomic<{kind}>"
     if b.row:

@@ -23,6 +23,7 @@ from symgrad.kernel.statements import (
     If,
     Load,
     Read,
+    ReadRow,
     Routine,
     Scope,
     Statement,
@@ -57,7 +58,7 @@ OURS: Final = frozenset(
 """What every kernel may define."""
 
 
-STAGED: Final = OURS | {"first", "rows", "tile"}
+STAGED: Final = OURS | {"first", "rows", "tile", "tile_quad"}
 """What one may define whose results go through a group's memory."""
 
 
@@ -87,6 +88,8 @@ class Body(Writer):
         self._names: dict[int, str] = {}
         """What values are called that nobody else has named."""
         self._numbered = 0
+        self.quads: dict[tuple[Buffer, int], str] = {}
+        """What fours of numbers of rows are called, by their buffers and places."""
         self._vectors: dict[int, str] = {}
         """What the vectors of numbers that are read together are called."""
         here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
@@ -154,19 +157,42 @@ class Body(Writer):
         """The columns of some rows that are stored."""
         return [Column(n, c, i) for n, ids in enumerate(rows) for c, i in enumerate(ids)]
 
+    @cached_property
+    def in_quads(self) -> set[Buffer]:
+        """The buffers of rows that consist of vectors of four numbers."""
+        found = {self.uses.stored[n].buffer for n in self.stores.quads}
+        if not self.style.columns_in:
+            found |= {s.buffer for s in self.uses.read if s.width % 4 == 0}
+        return found
+
     def _in_row(self, i: int) -> str:
         """Where a number of a row stands."""
         s, column = self.uses.columns[i]
+        if s.buffer in self.in_quads:
+            return f"{self._quad_of_row(s, column // 4)}.{COMPONENTS[column % 4]}"
         at = place(column, s.width, self.text(s.row), self.style.columns_in)
         return f"{self.own.names[s.buffer]}[{at}]"
+
+    def _quad_of_row(self, s: ReadRow, number: int) -> str:
+        """Four numbers of a row that stand side by side: where, or how they are called."""
+        at = place(number, s.width // 4, self.text(s.row))
+        return self.quads.get((s.buffer, number), f"{self.own.names[s.buffer]}[{at}]")
 
     def _read(self, ids: Iterable[int]) -> Iterator[str]:
         """The lines that read those of some numbers that are yet to be read."""
         for i in ids:
             if i in self.uses.columns and i not in self.texts:
                 self._unread -= 1
+                yield from self._read_quad(*self.uses.columns[i])
                 text = self._in_row(i)
                 yield f"{self.indent}{self.declare(i)} = {text};"
+
+    def _read_quad(self, s: ReadRow, column: int) -> Iterator[str]:
+        """The line that reads four numbers of a row, if nobody has read them yet."""
+        if s.buffer in self.in_quads and (s.buffer, column // 4) not in self.quads:
+            name = self._free(f"{self.own.names[s.buffer]}_quad")
+            yield f"{self.indent}let {name} = {self._quad_of_row(s, column // 4)};"
+            self.quads[s.buffer, column // 4] = name
 
     def text(self, i: int) -> str:
         """The value of a node that has been written, of a constant, or of a number of a row."""

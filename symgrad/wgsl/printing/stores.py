@@ -20,6 +20,9 @@ TILE_COLUMNS = 63
 """The most columns of a tile: an odd row length of at most 64 floats keeps the 64 rows within
 WebGPU's 16,384 bytes and in different memory banks."""
 
+QUAD_COLUMNS = 16
+"""Columns of an array from which they are stored in fours, if they are whole fours."""
+
 
 @dataclass(frozen=True)
 class Stores:
@@ -48,14 +51,28 @@ class Stores:
 
         What fits in it together is one round, which needs one barrier.
         """
-        runs = [run for run in _runs(self.stores) if self._is_wide(run)]
-        cut = [run[k : k + TILE_COLUMNS] for run in runs for k in range(0, len(run), TILE_COLUMNS)]
+        cut = [
+            run[k : k + most]
+            for run in _runs(self.stores) if self._is_wide(run)
+            for most in [TILE_COLUMNS // 4 * 4 if run[0].output in self.quads else TILE_COLUMNS]
+            for k in range(0, len(run), most)
+        ]  # fmt: skip
         rounds: list[list[list[Column]]] = []
         for run in cut:
             if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
                 rounds.append([])
             rounds[-1].append(run)
         return rounds
+
+    @cached_property
+    def quads(self) -> set[int]:
+        """The arrays whose numbers are stored in fours, which they consist of."""
+        found = {s.output for s in self.stores if self.widths[s.output] >= QUAD_COLUMNS}
+        for run in _runs(self.stores):
+            places = self.widths[run[0].output], run[0].column, len(run)
+            if not self._is_wide(run) or any(place % 4 for place in places):
+                found.discard(run[0].output)
+        return found
 
     @property
     def held(self) -> list[str]:
@@ -80,6 +97,9 @@ class Stores:
         """The tile, if there is one."""
         if self.rounds:
             yield f"var<workgroup> tile: array<f32, {self.workgroup * self.row_length}>;"
+        if self.quads:
+            numbers = ", ".join(f"tile[at{f' + {c}u' if c else ''}]" for c in range(4))
+            yield f"fn tile_quad(at: u32) -> vec4<f32> {{ return vec4<f32>({numbers}); }}"
 
     def lines(self) -> Iterator[str]:
         """The statements."""
@@ -126,19 +146,32 @@ class Stores:
 
         All of its points but in the last workgroup: then no store has to ask.
         """
-        columns, width = len(run), self.widths[run[0].output]
-        name, size = self.names[run[0].output], self.workgroup
-
-        def copy(k: str) -> str:
-            target = _spread(k, columns, width, run[0].column)
-            source = _spread(k, columns, self.row_length, start)
-            return f"{name}[first * {width}u + {target}] = tile[{source}];"
-
+        quads, size = run[0].output in self.quads, self.workgroup
+        count, copy = (len(run) // 4, self._quad) if quads else (len(run), self._number)
         yield f"  if (rows == {size}u) {{"
-        yield from (f"    {copy(f'{k * size}u + local' if k else 'local')}" for k in range(columns))
+        places = (f"{k * size}u + local" if k else "local" for k in range(count))
+        yield from (f"    {copy(k, run, start)}" for k in places)
         yield "  } else {"
-        yield f"    for (var k = local; k < rows * {columns}u; k += {size}u) {{ {copy('k')} }}"
+        each = f"for (var k = local; k < rows * {count}u; k += {size}u)"
+        yield f"    {each} {{ {copy('k', run, start)} }}"
         yield "  }"
+
+    def _number(self, k: str, run: Sequence[Column], start: int) -> str:
+        """Number k of those in the columns of a run goes from the tile to its array."""
+        name, width = self.names[run[0].output], self.widths[run[0].output]
+        target = _spread(k, len(run), width, run[0].column)
+        source = _spread(k, len(run), self.row_length, start)
+        return f"{name}[first * {width}u + {target}] = tile[{source}];"
+
+    def _quad(self, k: str, run: Sequence[Column], start: int) -> str:
+        """The k-th four numbers that stand side by side go there."""
+        name, quads = self.names[run[0].output], self.widths[run[0].output] // 4
+        target = _spread(k, len(run) // 4, quads, run[0].column // 4)
+        number = f"({k})" if " " in k else k
+        longer = self.row_length - len(run)
+        source = f"4u * {number} + {number} / {len(run) // 4}u" + f" * {longer}u" * (longer > 1)
+        source += f" + {start}u" if start else ""
+        return f"{name}[first * {quads}u + {target}] = tile_quad({source});"
 
 
 def _spread(k: str, columns: int, length: int, start: int) -> str:
