@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
 
 import symgrad as sg
 from symgrad.errors import TraceError
-from symgrad.expr.graph.arrays import PUT
+from symgrad.expr.derivatives.differentiate import vjp
+from symgrad.expr.graph.arrays import EMPTY_W, PUT
 from symgrad.expr.graph.node import WORD
 from symgrad.expr.graph.region import has_regions
 from symgrad.expr.linear import matrices
 from symgrad.expr.tracing.trace import trace
+from symgrad.pipeline import Options, simplified
 
 DRAW = np.random.default_rng(31)
 
@@ -372,3 +375,66 @@ def test_the_gradient_of_least_squares_is_that_of_the_normal_equations() -> None
     assert value == pytest.approx(of_complex(at), rel=1e-10)
     slopes = [np.imag(of_complex(at + 1e-30j * e)) / 1e-30 for e in np.eye(len(at))]
     np.testing.assert_allclose(gradient, slopes, rtol=1e-10, atol=1e-11)
+
+
+# --- implicit derivatives -------------------------------------------------------------------------
+
+
+def ill_conditioned(n: int) -> np.ndarray:
+    """A matrix of condition 1e10."""
+    left, right = (np.linalg.qr(DRAW.normal(size=(n, n)))[0] for _ in range(2))
+    return left @ np.diag(np.logspace(0, -10, n)) @ right
+
+
+@pytest.mark.parametrize("name", ["solve", "slogdet"])
+def test_gradients_of_an_ill_conditioned_matrix_are_as_accurate_as_its_inverse(name: str) -> None:
+    n, a = 6, ill_conditioned(6)
+    at = np.concatenate([a.ravel(), DRAW.normal(size=n)])
+    f = lambda v: SAMPLES[name][0](v, n)  # noqa: E731
+    found = sg.fused_forward_backward(len(at), f, device="cpu", dtype="float64").run(at)[1]
+    with mpmath.workdps(50):
+        inverse = mpmath.matrix(a.tolist()) ** -1
+        x, pulled = inverse * mpmath.matrix(at[-n:]), inverse.T * mpmath.matrix(weights(n))
+        want = -pulled * x.T if name == "solve" else inverse.T
+        want = np.array(want.tolist(), dtype=float)
+    np.testing.assert_allclose(found[: n * n].reshape(n, n), want, atol=1e-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", ["solve", "inv", "slogdet"])
+def test_forward_mode_agrees_with_reverse_mode(name: str) -> None:
+    at, n = point(5), 5
+    f = lambda v: SAMPLES[name][0](v, n)  # noqa: E731
+    gradient = sg.fused_forward_backward(len(at), f, device="cpu", dtype="float64").run(at)[1]
+    kernel = sg.fused_jacobian(
+        len(at), lambda v: [f(v)], mode="forward", device="cpu", dtype="float64"
+    )
+    np.testing.assert_allclose(kernel.run(at)[1][0], gradient, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["solve", "inv", "slogdet"])
+def test_a_matrix_is_factored_once_for_all_derivatives(name: str) -> None:
+    n = 5
+    traced = trace(lambda v: SAMPLES[name][0](v, n), n * n + n)
+    graph, one = traced.graph, traced.graph.constant(1.0)
+    roots = [*traced.outputs, *vjp(graph, {traced.outputs[0]: one}, traced.inputs)]
+    ids = [graph.constant(0.0) if i is None else i for i in roots]
+    made, _ = simplified(graph, ids, Options("factored"))
+    assert sum(op is EMPTY_W for op, *_ in made.nodes) == 1
+
+
+def test_gradients_go_through_loops_that_solve() -> None:
+    """Newton's method: its gradient is that of the point where it ends, a difference of values."""
+    n, target = 5, np.linspace(1.5, 2.5, 5)
+
+    def f(v: Any) -> Any:
+        def step(k: Any, x: Any) -> Any:
+            slope = np.diag(3 * x**2) + v[0]
+            return x - np.linalg.solve(slope, x**3 + v[0] * np.sum(x) - target)
+
+        return np.sum(sg.fori_loop(0, 8, step, sg.array(np.ones(n))) * weights(n)[:, 0])
+
+    kernel = sg.fused_hessian(1, f, device="cpu", dtype="float64")
+    (_, gradient, hessian), h = kernel.run([0.1]), 1e-4
+    after, before = kernel.run([0.1 + h]), kernel.run([0.1 - h])
+    assert gradient[0] == pytest.approx((after[0] - before[0]) / (2 * h), rel=1e-6)
+    assert hessian[0, 0] == pytest.approx((after[1][0] - before[1][0]) / (2 * h), rel=1e-6)

@@ -64,10 +64,14 @@ class Structures:
         """The tangents of an array that has a rule of its own."""
         if op.push is None:
             return {}
-        graph, wrap = self.graph, WRAP["F"]
-        value, of = wrap(graph, i), wrap(graph, args[-1])
-        changes = {d: wrap(graph, t) for d, t in self._of(args[-1]).items()}
-        return {d: (None, op.push(value, of, change).id) for d, change in changes.items()}
+        graph = self.graph
+        value, *given = (WRAP[graph.type(a)](graph, a) for a in [i, *args])
+        moved = [self._of(a) for a in args]
+        found: dict[int, Part] = {}
+        for d in sorted({d for tangents in moved for d in tangents}):
+            changes = [WRAP["F"](graph, t[d]) if d in t else None for t in moved]
+            found[d] = None, op.push(value, *given, *changes).id
+        return found
 
     def _written(self, i: int, moved: Mapping[int, int]) -> Tangents:
         """The tangents of a version of an array."""

@@ -84,11 +84,11 @@ ADD_AT: Final = ArrayOp(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ArrayRule(ArrayOp):
-    """A row that is its first argument, an array, and has derivatives of its own by the last one.
+    """A row that is its first argument, an array, and has derivatives of its own by the others.
 
-    ``vjp`` gives the cotangents of the arguments, and ``push(y, a, change)`` the tangent of y where
-    the last argument a changes; None says that it is 0. ``find`` gives the row where it is
-    unpickled.
+    ``vjp`` gives the cotangents of the arguments, and ``push(y, *arguments, *changes)`` the tangent
+    of y, where None is the change of an argument that does not change; None in place of a function
+    says that the derivative is 0. ``find`` gives the row where it is unpickled.
     """
 
     push: Callable[..., Any] | None

@@ -98,30 +98,6 @@ def exchanged(a: Array, i: Any, j: Any) -> Array:
     return a.put(i, lower).put(j, upper)
 
 
-def solution(a: Array, b: Array, n: int, m: int) -> Array:
-    """x of ``a @ x == b``."""
-    factors, order, _ = eliminated(a, n)
-    x = b
-    for_row = lambda i, x: turns(  # noqa: E731
-        0, m, lambda c, x: x.put(i * m + c, b[order[i] * m + c]), x
-    )
-    x = turns(0, n, for_row, x)
-    x = substituted(lambda i, j: factors[i * n + j], x, n, m, down=False, unit=True)
-    return substituted(lambda i, j: factors[i * n + j], x, n, m, down=True)
-
-
-def sign_and_logarithm(a: Array, n: int) -> tuple[Any, Any]:
-    """The sign of the determinant, and the logarithm of its magnitude."""
-    factors, _, sign = eliminated(a, n)
-
-    def diagonal(k: Any, carry: Any) -> Any:
-        sign, total = carry
-        pivot = factors[k * n + k]
-        return sign * ops.sign(pivot), total + ops.log(abs(pivot))
-
-    return turns(0, n, diagonal, (sign, 0.0))
-
-
 def determinant(a: Array, n: int) -> Any:
     """The product of the pivots, and the sign of their order."""
     factors, _, sign = eliminated(a, n)

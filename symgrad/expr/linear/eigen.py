@@ -140,7 +140,7 @@ def _pulled(g: Array, y: Array, _: Array, a: Array) -> tuple[None, Array]:
     return None, _product(lambda i, k: left[i * n + k], lambda k, j: vector(j, k), n, empty)
 
 
-def _pushed(y: Array, a: Array, change: Array) -> Array:
+def _pushed(y: Array, _: Array, a: Array, __: None, change: Array) -> Array:
     """The tangents of eigenpairs of a matrix that changes."""
     n = math.isqrt(len(a))
     empty = zeros(a.graph, n * n)

@@ -17,7 +17,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import matmul
 from symgrad.expr.handles.array import array
 from symgrad.expr.handles.elements import plain
-from symgrad.expr.linear import dense, eigen, unrolled
+from symgrad.expr.linear import dense, eigen, implicit, unrolled
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,
     elements,
@@ -77,7 +77,7 @@ def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     if is_small(matrix):
         return unrolled.solution(matrix.tolist(), right.tolist())
     (n, m), graph = right.shape, graph_of(matrix, right)
-    return elements(dense.solution(stored(graph, matrix), stored(graph, right), n, m), n, m)
+    return elements(implicit.solution(stored(graph, matrix), stored(graph, right)), n, m)
 
 
 def solve_triangular(
@@ -177,7 +177,7 @@ def slogdet(a: Any) -> Any:
 def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
     if is_small(matrix):
         return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
-    found = dense.sign_and_logarithm(stored(graph_of(matrix), matrix), len(matrix))
+    found = implicit.sign_and_logarithm(stored(graph_of(matrix), matrix))
     return np.array(found, dtype=object)
 
 
