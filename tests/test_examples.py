@@ -29,6 +29,7 @@ SMALL = {
     "13_kalman_filter.py": ("--side", "40"),
     "14_a_million_chains.py": ("--chains", "4000"),
     "15_digits.py": ("--epochs", "10"),
+    "17_neural_ode.py": ("--paths", "8"),
 }
 """The arguments that make an example quick."""
 

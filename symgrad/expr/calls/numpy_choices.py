@@ -67,7 +67,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
 
 
 def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
 ) -> Any:
     """np.take, also at indices that are expressions: what is out of range is the nearest then."""
     if not holds_expressions(indices):

@@ -66,8 +66,8 @@ class ExprArray(np.ndarray):
             what = "where v[k] = x puts its elements"
             raise TraceError(located(unknown(what, "use v = v.at[k].set(x)"))) from error
 
-    def take(
-        self, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+    def take(  # type: ignore[override]
+        self, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
     ) -> Any:
         """As ``np.take``."""
         return np.take(self, indices, axis, mode=mode)  # type: ignore[call-overload]

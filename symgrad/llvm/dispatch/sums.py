@@ -158,6 +158,9 @@ class _Pass:
         self.slots = min(SLOTS, self.pieces)
         shapes = [(max(1, self.slots), t.size) for t in self.tables]
         self.added = [POOL.empty(shape, self.partial.dtype) for shape in shapes]
+        given = [a for a in (rows, indices) if a is not None]
+        self._last = [_padded(a[self._whole :], sums.lanes) for a in given]
+        """The last rows, and their indices: calls know no more than where they stand."""
 
     def calls(self) -> Iterator[Callable[[], None]]:
         """What sums up all rows of a pass without tables."""
@@ -202,10 +205,7 @@ class _Pass:
     def _rest(self) -> Iterator[Callable[[], None]]:
         rest = len(self.rows) - self._whole
         if rest:
-            count = self.sums.lanes
-            rows, *indices = (
-                _padded(a[self._whole :], count) for a in (self.rows, self.indices) if a is not None
-            )
+            rows, *indices = self._last
             mine = [a[0] for a in self.added]
             last = indices[0] if indices else None
             caller = self.sums.caller(self.parameters, rows, last, self.tables, mine, self.partial)
@@ -245,6 +245,6 @@ class BoundSums:
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     """The rows, and the last one again as often as makes up this count: loops end there as well."""
-    found = np.zeros((count, rows.shape[1]), rows.dtype)
+    found = np.empty((count if len(rows) else 0, rows.shape[1]), rows.dtype)
     found[: len(rows)], found[len(rows) :] = rows, rows[-1:]
     return found
