@@ -6,7 +6,8 @@ it reads what the host has bound. Who writes to one writes to a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
@@ -47,7 +48,7 @@ def views(
     """Those arrays that need not be made, by their nodes.
 
     Args:
-        kernel: gets a buffer ``tables`` if there are tables of constants.
+        kernel: gets a buffer ``constants`` if there are tables of these.
         graph: the nodes of a computation.
         roots: what is needed of them.
         x: the buffer with the inputs.
@@ -58,19 +59,47 @@ def views(
         array: View(x, kernel.add(ops.word_add, row, kernel.word(first)), size)
         for array, (first, size) in _in_a_row(graph, built).items()
     }
-    tables: dict[int, list[float]] = {}
+    (tables,) = _constants(kernel, [(graph, built)])
+    return found | tables
+
+
+def constants(kernel: Kernel, *parts: tuple[Graph, Sequence[int]]) -> list[dict[int, View]]:
+    """The tables of constants that roots of some graphs need, by the nodes of each.
+
+    The kernel gets a buffer ``constants`` if there are any.
+    """
+    return _constants(kernel, [(graph, _built(graph, roots)) for graph, roots in parts])
+
+
+def _constants(
+    kernel: Kernel, parts: Sequence[tuple[Graph, Iterable[tuple[int, list[int | None]]]]]
+) -> list[dict[int, View]]:
+    tables = [dict(_tables(graph, built)) for graph, built in parts]
+    data = tuple(x for some in tables for numbers in some.values() for x in numbers)
+    if not data:
+        return [{} for _ in parts]
+    buffer, starts = kernel.buffer("constants", "read", data=data), _starts(tables)
+    return [
+        {a: View(buffer, kernel.word(next(starts)), len(numbers)) for a, numbers in some.items()}
+        for some in tables
+    ]
+
+
+def _starts(tables: Sequence[Mapping[int, Sequence[float]]]) -> Iterator[int]:
+    """Where each of some tables begins, if they stand one behind the other."""
+    sizes = (len(numbers) for some in tables for numbers in some.values())
+    return itertools.accumulate(sizes, initial=0)
+
+
+def _tables(
+    graph: Graph, built: Iterable[tuple[int, list[int | None]]]
+) -> Iterator[tuple[int, list[float]]]:
+    """The arrays all of whose numbers are known, and these."""
     for array, elements in built:
         numbers = [0.0 if e is None else graph.value(e) for e in elements]
         known = [n for n in numbers if n is not None]
         if len(known) == len(numbers):
-            tables[array] = known
-    if tables:
-        data = tuple(n for numbers in tables.values() for n in numbers)
-        buffer, start = kernel.buffer("tables", "read", data=data), 0
-        for array, numbers in tables.items():
-            found[array] = View(buffer, kernel.word(start), len(numbers))
-            start += len(numbers)
-    return found
+            yield array, known
 
 
 def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -98,3 +98,87 @@ def test_nothing_is_copied() -> None:
 
     few, many = (len(long(n).wgsl.splitlines()) for n in (20, 200))
     assert few == many < 50
+
+
+DRIVE = np.sin(np.arange(100.0))
+"""More numbers than variables of a GPU's invocations hold."""
+
+DEVICES = [("cpu", "float64"), ("cpu", "float32"), ("gpu", "float32")]
+
+
+def driven(p: Any, r: Any) -> Any:
+    """A row's misfit to a sequence that a table drives, and reads at an index that it computes."""
+    end = sg.scan(lambda s, y: (0.99 * s + p[0] * y * r[0], None), p[1], DRIVE)[0]
+    table = sg.array(DRIVE)
+    return (end + sg.fori_loop(0, 9, lambda k, s: s + table[3 * k] * p[2], 0.0) - r[1]) ** 2
+
+
+def written_out(p: Any, r: Any) -> Any:
+    """The same without loops."""
+    s = p[1]
+    for y in DRIVE:
+        s = 0.99 * s + p[0] * y * r[0]
+    return (s + sum(DRIVE[3 * k] * p[2] for k in range(9)) - r[1]) ** 2
+
+
+ROWS = np.random.default_rng(2).uniform(0.5, 1.5, (300, 2))
+
+
+@pytest.mark.parametrize(("device", "dtype"), DEVICES)
+def test_rows_read_tables_where_they_stand(device: Any, dtype: Any) -> None:
+    kernel = sg.fused_forward_backward(3, driven, row=2, device=device, dtype=dtype)
+    plain = sg.fused_forward_backward(
+        3, written_out, row=2, device="cpu", dtype="float64", roll=False
+    )
+    found, want = (k.run([0.3, 0.7, 0.2], ROWS) for k in (kernel, plain))
+    off = 1e-12 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(found[0], want[0], rtol=off)
+    np.testing.assert_allclose(found[1], want[1], rtol=off, atol=off * np.abs(want[1]).max())
+    if device == "gpu":
+        assert "constants: array<f32>" in kernel.wgsl
+        assert kernel.wgsl.count("[") < 100, "no table is made element by element"
+
+
+@pytest.mark.parametrize(("device", "dtype"), DEVICES)
+@pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LevenbergMarquardt()])
+def test_steps_read_tables_where_they_stand(method: Any, device: Any, dtype: Any) -> None:
+    power = 1 if isinstance(method, sg.LevenbergMarquardt) else 2
+
+    def looped(p: Any, r: Any) -> Any:
+        end = sg.scan(lambda s, y: (0.99 * s + p[0] * y * r[0], None), p[1], DRIVE)[0]
+        return (end - r[1]) ** power
+
+    def plain(p: Any, r: Any) -> Any:
+        s = p[1]
+        for y in DRIVE:
+            s = 0.99 * s + p[0] * y * r[0]
+        return (s - r[1]) ** power
+
+    starts, data = np.random.default_rng(3).uniform(0.2, 0.6, (5, 2)), ROWS[:40]
+    found, want = (
+        sg.minimize_from(loss, 2, starts, method, 12, shared=data, device=device, dtype=dtype)
+        for loss in (looped, plain)
+    )
+    off = 1e-9 if dtype == "float64" else 2e-4
+    np.testing.assert_allclose(found.x, want.x, rtol=off, atol=off)
+
+
+@pytest.mark.parametrize(("device", "dtype", "n"), [("cpu", "float64", 9), ("gpu", "float32", 14)])
+def test_so_do_steps_with_a_matrix(device: Any, dtype: Any, n: int) -> None:
+    """The best sum of many waves and of what a table drives, as NumPy's least squares have it."""
+
+    def residual(p: Any, r: Any) -> Any:
+        waves = sum(p[k] * sg.cos(k * r[0]) for k in range(n))
+        return waves + sg.scan(lambda s, y: (0.5 * s + y * r[0], None), 0.0, DRIVE)[0] - r[1]
+
+    rows = np.stack([np.linspace(0.0, np.pi, 50), np.random.default_rng(4).normal(size=50)], axis=1)
+    found = sg.minimize_from(
+        residual, n, np.zeros((3, n)), sg.LevenbergMarquardt(), 30, shared=rows,
+        device=device, dtype=dtype,
+    )  # fmt: skip
+    driven = rows[:, 0] * sum(y * 0.5 ** (99 - k) for k, y in enumerate(DRIVE))
+    design = np.cos(np.arange(n) * rows[:, :1])
+    x, left, *_ = np.linalg.lstsq(design, rows[:, 1] - driven)
+    off = 1e-9 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(found.x, np.broadcast_to(x, (3, n)), rtol=off, atol=off)
+    np.testing.assert_allclose(found.fun, 0.5 * left[0], rtol=off)

@@ -24,7 +24,7 @@ from symgrad.kernel.programs.lookup import GroupLines
 from symgrad.kernel.row_tile import BLOCK, Tile
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InGroups
-from symgrad.kernel.views import View, inputs_in_a_row
+from symgrad.kernel.views import View, constants, inputs_in_a_row
 
 KEPT: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
@@ -39,9 +39,10 @@ FOUR: Final = 4
 def group_rows(tile: Tile, width: int, most: int) -> Kernel:
     """The kernel in which groups of so many invocations sum the results of a tile.
 
-    An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters`` and
-    those of `GroupLines`; ``partials`` takes the factors of the results, and then the values of
-    those that no row changes, and for each of the others the sums of all groups.
+    An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters``,
+    those of `GroupLines`, and ``constants``, if there are tables of them; ``partials`` takes the
+    factors of the results, and then the values of those that no row changes, and for each of the
+    others the sums of all groups.
     """
     return _Sums(tile, width, most).kernel()
 
@@ -61,6 +62,8 @@ class Rows:
         }
         """What does not change from row to row, but for parameters if they are too many."""
         self.lines = GroupLines(k, whole)
+        (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
+        self.known |= tables
         self.partials = k.buffer("partials", "write")
         self.lines.write_to()
         self.head = 2 * len(tile.results) - len(tile.summed)

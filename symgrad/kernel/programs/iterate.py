@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, paused_gc
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.lower import inline
+from symgrad.kernel.lower import Value, inline
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import stages
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
+from symgrad.kernel.views import constants
 
 SUMS: Final = 48
 """Sums that a team adds up at a time: with those of 64 invocations, its array has 12,480 bytes."""
@@ -26,7 +27,8 @@ def iterate_program(iteration: Iteration, target: Target) -> Kernel:
     """The kernel that does ``steps`` steps of an iteration, or fewer where a flag becomes 0.
 
     Its buffers are ``own`` (problems, rows, columns) and ``shared`` (rows, columns), which are
-    read, and ``states`` (problems, numbers). Its arguments are ``steps`` and ``rows``.
+    read, ``constants``, if there are tables of them, and ``states`` (problems, numbers). Its
+    arguments are ``steps`` and ``rows``.
     """
     return _Program(iteration, target).kernel
 
@@ -37,6 +39,10 @@ class _Program:
         self.kernel = k = Kernel(target, iteration.update.name)
         self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
         self.states = k.buffer("states", "write")
+        parts = [iteration.update, *([iteration.rows] if iteration.rows else [])]
+        tables = constants(k, *((p.graph, [i for o in p.outputs for i in o.nodes]) for p in parts))
+        self.tables: list[dict[int, Value]] = [{**found} for found in tables]
+        """Tables of constants in the update, and at rows."""
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
         self.team, width = Team(k), iteration.state
         self.exists, self.problem = self._problem()
@@ -139,7 +145,7 @@ class _Program:
         """The next state."""
         rows = self.iteration.rows
         given = [*state, *(self.sums(rows, state) if rows else ())]
-        return _values(self.kernel, self.iteration.update, given)
+        return _values(self.kernel, self.iteration.update, given, self.tables[0])
 
     # sums over rows ------------------------------------------------------------------------------
 
@@ -147,7 +153,7 @@ class _Program:
         """The sums of what is computed at every row of a problem, times their factors."""
         k, graph = self.kernel, rows.graph
         terms = [i for o in rows.outputs for i in o.nodes]
-        known = _inputs(graph, state[: rows.parameters])
+        known = self.tables[1] | _inputs(graph, state[: rows.parameters])
         carried = stages(rows).carried
         known |= zip(carried, inline(k, graph, carried, known), strict=True)
         factors = inline(k, graph, rows.factors, known)
@@ -302,7 +308,10 @@ def _inputs(graph: Graph, values: Sequence[int], first: int = 0) -> dict[int, in
     return {i: values[n] for i, n in numbered if n < len(values)}
 
 
-def _values(k: Kernel, computation: Computation, given: Sequence[int]) -> list[int]:
+def _values(
+    k: Kernel, computation: Computation, given: Sequence[int], tables: Mapping[int, Value]
+) -> list[int]:
     """The results of a computation, of inputs that are given."""
     roots = [i for o in computation.outputs for i in o.nodes]
-    return inline(k, computation.graph, roots, _inputs(computation.graph, given), in_turn=True)
+    known = {**tables, **_inputs(computation.graph, given)}
+    return inline(k, computation.graph, roots, known, in_turn=True)

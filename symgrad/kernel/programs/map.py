@@ -16,8 +16,8 @@ from symgrad.kernel.views import views
 def map_program(computation: Computation, target: Target) -> Kernel:
     """The kernel that computes the outputs of a computation at every point.
 
-    Its buffers are ``x`` (points, inputs), which is read, ``tables``, if it has any, and one for
-    each output, (points, columns), all in C order.
+    Its buffers are ``x`` (points, inputs), which is read, ``constants``, if there are tables of
+    them, and one for each output, (points, columns), all in C order.
     """
     make = _structured if computation.is_structured else _straight
     return make(computation, target)

@@ -13,11 +13,12 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.lower import inline
+from symgrad.kernel.lower import Value, inline
 from symgrad.kernel.plan import Call, Iteration, Output
 from symgrad.kernel.programs.products import SIDE, Row, products_of, room
 from symgrad.kernel.programs.solve import HELD, RIGHT, System, half, multiply
 from symgrad.kernel.team import Team
+from symgrad.kernel.views import constants
 
 DONE, ACTIVE = range(2)
 """Words of progress: the steps of all problems, and problems that are active."""
@@ -41,6 +42,11 @@ class _Program:
         self.k = k = Kernel(target, iteration.update.name)
         self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
         self.states = k.buffer("states", "write")
+        parts = iteration.update, iteration.rows
+        self.tables = constants(
+            k, *((p.graph, [i for o in p.outputs for i in o.nodes]) for p in parts)
+        )
+        """Tables of constants in the update, and at rows."""
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
         self.team, self.n, self.size = Team(k), self.matrix.n, self.matrix.size
         self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
@@ -152,7 +158,8 @@ class _Program:
         here = dict(zip(self.numbers, state, strict=True))
         self.products.add_up(self.rows, self._fillers(here), self.matrix.weight)
         inputs = _inputs(update.graph, update.outputs)
-        known = {i: self._known(number, here) for number, i in inputs.items()
+        known: dict[int, Value] = {**self.tables[0]}
+        known |= {i: self._known(number, here) for number, i in inputs.items()
                  if number < self.iteration.state + 1 + self.n + self.size}  # fmt: skip
         for call, output in zip(self.matrix.calls, update.outputs[1:], strict=True):
             found = self._call(call, inline(k, update.graph, output.nodes, known))
@@ -174,7 +181,7 @@ class _Program:
     ) -> list[int]:
         known = {i: state[n] if n < self.data.parameters else self._column(row, n)
                  for n, i in inputs.items()}  # fmt: skip
-        return inline(self.k, self.data.graph, output.nodes, known)
+        return inline(self.k, self.data.graph, output.nodes, {**self.tables[1], **known})
 
     def _column(self, row: int, number: int) -> int:
         """A column of a row: what is shared comes first."""

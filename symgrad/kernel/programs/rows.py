@@ -19,7 +19,7 @@ from symgrad.kernel.programs.lookup import Lines
 from symgrad.kernel.stage import stages
 from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.summing import SummingTarget
-from symgrad.kernel.views import View, inputs_in_a_row
+from symgrad.kernel.views import View, constants, inputs_in_a_row
 
 FEWEST: Final = 4
 """Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
@@ -83,7 +83,7 @@ class _Sums:
         self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
 
     def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
-        """The inputs that are columns, and arrays of parameters, which are read where they are."""
+        """The inputs that are columns, and arrays that are read where they are."""
         first, nodes = self.reduction.parameters, self.graph.nodes
         inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
         columns = range(first, first + self.reduction.columns)
@@ -92,7 +92,8 @@ class _Sums:
             for array, (c, size) in inputs_in_a_row(self.graph, self.roots).items()
             if c + size <= first
         }
-        return {i: c - first for i, c in inputs.items() if c in columns}, views
+        (tables,) = constants(self.k, (self.graph, self.roots))
+        return {i: c - first for i, c in inputs.items() if c in columns}, views | tables
 
     def _parameter(self, i: int) -> int:
         """A parameter, where it is first needed."""

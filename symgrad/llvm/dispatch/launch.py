@@ -35,8 +35,7 @@ class Compiled:
         assert width % vector.lanes == 0, f"groups of {width} are no whole vectors"
         shape = replace(vector, lanes=width)
         self.kernel, self.width = kernel, width
-        bound = [b for b in kernel.buffers if b.space in BOUND]
-        self._tables = {b.name: np.array(b.data, dtype) for b in bound if b.data is not None}
+        bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
         self._names = [b.name for b in bound]
         write = partial(print_kernel, kernel, definitions_for(math, dtype), shape, vector)
         self.function = Function(write)
@@ -48,7 +47,7 @@ class Compiled:
         words = dispatch.count, groups, *dispatch.words
         weight = groups * self.width * dispatch.operations
         threads = 1 if self._shared else worth(weight, self.width)
-        bound = [self._tables[b] if b in self._tables else names[b] for b in self._names]
+        bound = [names[b] for b in self._names]
         return Planned(self.function, bound, words, groups * self.width, self.width, threads)
 
 
@@ -57,8 +56,8 @@ class Planned:
     """A dispatch with all that does not change from call to call."""
 
     function: Function
-    bound: Sequence[str | np.ndarray]
-    """Names of arrays, and constants."""
+    bound: Sequence[str]
+    """The names of arrays."""
     words: tuple[int, ...]
     cells: int
     width: int
@@ -66,7 +65,7 @@ class Planned:
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Run it on these arrays."""
-        addresses = [_address(arrays[b] if isinstance(b, str) else b) for b in self.bound]
+        addresses = [_address(arrays[b]) for b in self.bound]
         call, scratch, words = self.function.call, self.function.scratch, self.words
 
         def some(first: int, end: int) -> None:

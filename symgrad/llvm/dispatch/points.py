@@ -64,12 +64,6 @@ class Program:
     def _made(self) -> Kernel:
         return map_program(self.computation, InStep(self._vector(True).lanes))
 
-    @cached_property
-    def _tables(self) -> list[np.ndarray]:
-        """The constants that the program reads."""
-        buffers = self._looped.buffers if self._looped else ()
-        return [np.array(b.data, self.dtype) for b in buffers if b.data is not None]
-
     def _vector(self, batch: bool) -> Shape:
         return host().shape(str(self.dtype), batch, self._math != "strict")
 
@@ -120,7 +114,7 @@ class Program:
         if len(points) != 1:
             return self._bind_batch(points, results)
         function = self.function(False)
-        addresses = [address(a) for a in (points, *self._tables, *results)]
+        addresses = [address(a) for a in (points, *results)]
         return partial(function.call, *addresses, function.room())
 
     # a batch -------------------------------------------------------------------------------------
@@ -164,7 +158,7 @@ class Program:
         if count < lanes:
             return partial(self._run_few, points, results)
         function = self.function(True)
-        addresses = [address(a) for a in (points, *self._tables, *results)]
+        addresses = [address(a) for a in (points, *results)]
         call, whole = partial(function.call, *addresses), count - count % lanes
         stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)

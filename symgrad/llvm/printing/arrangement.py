@@ -64,7 +64,7 @@ class Arrangement(Rowwise):
         is_wide = shape.lanes > 1 and self.columns > UNROLLED
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
         """What buffers are called here, however their kernel calls them."""
-        self.bound = [b for b in kernel.buffers if b.space in BOUND]
+        self.bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
         """The host's buffers, which are arguments."""
         self.parts: list[Part] = []
         self._part: dict[Item, int] = {}

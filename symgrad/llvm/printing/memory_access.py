@@ -45,7 +45,7 @@ class Memory(Values):
 
     def memory(self, buffer: Buffer) -> str:
         """The address of a buffer."""
-        return f"%{self.arrangement.names[buffer]}"
+        return f"{'%' if buffer.data is None else '@'}{self.arrangement.names[buffer]}"
 
     # addresses -----------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class _Module:
         """The whole text."""
         a = self.arrangement
         lines = [*self._parts(), *(self._batch() if self.shape.lanes > 1 else self._point())]
-        text = [*self._definitions(), *lines]
+        text = [*self._constants(), *self._definitions(), *lines]
         return module(text, self._parameters, a.rooms.size, self._effort, self._hot)
 
     @property
@@ -118,6 +118,15 @@ class _Module:
         is_cut = len(self.arrangement.parts) > 1
         quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
         return HOT * operations if quick else math.inf
+
+    def _constants(self) -> Iterator[str]:
+        """The numbers that the kernel knows, and reads at any index."""
+        one = replace(self.shape, lanes=1)
+        for b in self.kernel.buffers:
+            if b.data is not None:
+                numbers = ", ".join(f"{one.float} {one.number(x)}" for x in b.data)
+                array = f"[{len(b.data)} x {one.float}] [{numbers}]"
+                yield f"@{self.arrangement.names[b]} = private unnamed_addr constant {array}"
 
     def _definitions(self) -> Iterator[str]:
         """The library's functions, to be written where they are called if that is short."""

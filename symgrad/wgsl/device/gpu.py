@@ -218,6 +218,12 @@ class Gpu:
         self.free()
         return Storage(self.pool, nbytes)
 
+    def constants(self, numbers: Sequence[float]) -> Storage:
+        """Floats in a storage buffer, which nobody changes."""
+        made = self.storage(4 * len(numbers))
+        self.write(made.buffer, 0, np.array(numbers, np.float32))
+        return made
+
     def hold(self, holder: Holder) -> None:
         """Note who keeps memory between calls, to ask for it when the device is full."""
         self._holders[id(holder)] = holder

@@ -47,7 +47,7 @@ class Compiled:
         self.readable = sum(b.space == "read" for b in bound)
         self.buffers = bound
         """Those that are bound, in the order of the bindings."""
-        self.tables = {b: _table(gpu, b.data) for b in bound if b.data is not None}
+        self.tables = {b: gpu.constants(b.data) for b in bound if b.data is not None}
         writable = len(bound) - self.readable + bool(self.printed.slots)
         if (needed := self.readable + writable) > gpu.max_arrays:
             raise DeviceError(
@@ -59,13 +59,6 @@ class Compiled:
 
 
 _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
-
-
-def _table(gpu: Gpu, numbers: Sequence[float]) -> Storage:
-    """Constants in the memory of a device."""
-    made = gpu.storage(NUMBER * len(numbers))
-    gpu.write(made.buffer, 0, np.array(numbers, FLOAT))
-    return made
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ class Loop:
         self._looped, self._looped_row = turns_of_loops(iteration)
         self._sources: dict[Form, Printed] = {}
         self._pipelines: dict[Form, Any] = {}
+        self._constants: dict[Form, list[Storage]] = {}
         self._lock = threading.Lock()
         self._progress = gpu.storage(4 * PROGRESS)
         self._room: Storage | None = None
@@ -324,10 +325,19 @@ class Loop:
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
         progress = (self._progress.buffer, 0, 4 * PROGRESS)
-        arrays = [chunk.own, shared, states, progress, *self._scratch(data.form, chunk.count)]
-        bindings = gpu.bind(chunk.count, arrays, 2, (steps, data.sizes.rows))
+        tables = [(t.buffer, 0, t.nbytes) for t in self._tables(data.form)]
+        arrays = [chunk.own, shared, *tables, states, progress]
+        arrays += self._scratch(data.form, chunk.count)
+        bindings = gpu.bind(chunk.count, arrays, 2 + len(tables), (steps, data.sizes.rows))
         groups = -(-chunk.count // data.form.lanes)
         return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+
+    def _tables(self, form: Form) -> list[Storage]:
+        """The constants that a form reads."""
+        if form not in self._constants:
+            made = self._made(form)
+            self._constants[form] = [self.gpu.constants(some) for some in made.tables]
+        return self._constants[form]
 
     def _scratch(self, form: Form, count: int) -> list[Range]:
         """Memory for the arrays of loops, if it is needed."""
@@ -359,7 +369,8 @@ class Loop:
         if form not in self._pipelines:
             start = time.perf_counter()
             made = self._made(form)
-            self._pipelines[form] = self.gpu.pipeline(made.modules[0], 2 + bool(made.slots), 2)
+            read, written = 2 + len(made.tables), 2 + bool(made.slots)
+            self._pipelines[form] = self.gpu.pipeline(made.modules[0], written, read)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
 

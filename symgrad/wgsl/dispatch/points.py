@@ -94,7 +94,7 @@ class Program:
         self.gpu = gpu
         self.layout = layout
         self.chunk = _checked_chunk(gpu, layout, len(tables))
-        self._tables = [_table(gpu, numbers) for numbers in tables]
+        self._tables = [gpu.constants(numbers) for numbers in tables]
         writable = len(layout.outputs) + (layout.scratch > 0)
         self._pipelines = [gpu.pipeline(source, writable, 1 + len(tables)) for source in modules]
         self._lock = threading.Lock()
@@ -297,13 +297,6 @@ def require_turns(gpu: Gpu, turns: int) -> None:
             "say max_steps= of a loop whose bounds are computed and of sg.while_loop, or use "
             'device="cpu"'
         )
-
-
-def _table(gpu: Gpu, numbers: Sequence[float]) -> Storage:
-    """Constants in the memory of a device."""
-    made = gpu.storage(4 * len(numbers))
-    gpu.write(made.buffer, 0, np.array(numbers, FLOAT))
-    return made
 
 
 def _checked_chunk(gpu: Gpu, layout: Layout, tables: int) -> int:

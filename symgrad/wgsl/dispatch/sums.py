@@ -101,9 +101,11 @@ class Sums:
             self.modules = emit_reduction(reduction, functions, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         rows = (self.most_groups(m) * m.width * m.most for m in self.modules)
-        self.block = min(_checked_block(gpu, reduction), *rows)
+        self.block = min(_checked_block(gpu, reduction, self.modules), *rows)
         require_turns(gpu, max(m.turns for m in self.modules))
         self.pipelines = [self._pipeline(m) for m in self.modules]
+        self.tables = {m: [gpu.constants(some) for some in m.tables] for m in self.modules}
+        """The constants of each module."""
         self._lock = threading.Lock()
         self._streams: dict[int, BoundSums] = {}
         gpu.hold(self)
@@ -111,7 +113,8 @@ class Sums:
 
     def _pipeline(self, module: Summation) -> Any:
         """A compiled module, which binds the rows and then as much as all do."""
-        writable = _arrays(self.reduction) - module.readable + (module.slots > 0)
+        arrays = _arrays(self.reduction) + len(module.tables)
+        writable = arrays - module.readable + (module.slots > 0)
         return self.gpu.pipeline(module.source, writable, module.readable)
 
     def most_groups(self, module: Summation) -> int:
@@ -366,6 +369,7 @@ class BoundSums:
         looked, block = self._lookups, part.block
         arrays = [part.source, (self._parameters.buffer, 0, self._parameter_bytes)]
         arrays += looked.read(block) if looked else []
+        arrays += [(t.buffer, 0, t.nbytes) for t in self.sums.tables[part.module]]
         arrays.append(part.target(self._results))
         arrays += [looked.slopes(block)] if looked else []
         if part.scratch:
@@ -386,9 +390,9 @@ def _arrays(reduction: Reduction) -> int:
     return ARRAYS[bool(reduction.lookups)]
 
 
-def _checked_block(gpu: Gpu, reduction: Reduction) -> int:
+def _checked_block(gpu: Gpu, reduction: Reduction, modules: Sequence[Summation]) -> int:
     """The rows that one dispatch takes, or a DeviceError if it takes none."""
-    needed = _arrays(reduction)
+    needed = _arrays(reduction) + max(len(m.tables) for m in modules)
     if gpu.max_arrays < needed:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
     widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))

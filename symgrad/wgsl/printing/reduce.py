@@ -40,10 +40,10 @@ class Summation:
     """A module that sums some of the results; entry point "main", workgroups of ``width``.
 
     Bindings: 0 is the uniform block, whose count is that of the rows; then come ``readable`` ones:
-    the rows and the parameters, padded to 16 bytes, and the indices and tables that rows look up,
-    if any. The next takes ``head`` numbers, the factors of the results and then the values of those
-    that no row changes, and after them, for each of the others, the partial sums of all workgroups.
-    Slopes and scratch memory follow, if there are any.
+    the rows and the parameters, padded to 16 bytes, the indices and tables that rows look up, and
+    constants, if any. The next takes ``head`` numbers, the factors of the results and then the
+    values of those that no row changes, and after them, for each of the others, the partial sums of
+    all workgroups. Slopes and scratch memory follow, if there are any.
     """
 
     source: str
@@ -67,6 +67,8 @@ class Summation:
     """How often an invocation turns in the loops of rows, at most."""
     long: bool = False
     """Whether rows turn in loops."""
+    tables: tuple[tuple[float, ...], ...] = ()
+    """The constants of the last of the bindings that are only read."""
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
@@ -152,7 +154,7 @@ class _Emit:
         readable = sum(b.space == "read" for b in kernel.buffers)
         return Summation(
             source, tile.results, tuple(tile.summed), most, kernel.target.width, readable, cells,
-            tile.slopes, printed.slots, printed.turns, tile.whole.is_structured,
+            tile.slopes, printed.slots, printed.turns, tile.whole.is_structured, printed.tables,
         )  # fmt: skip
 
 
