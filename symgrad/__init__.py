@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
+    from symgrad.web.model import export_html, export_js
     from symgrad.wgsl.arrays.array import DeviceArray
 
 __version__ = "0.1.0"
@@ -173,6 +174,8 @@ __all__ = [
     "devices",
     "dot",
     "evaluate",
+    "export_html",
+    "export_js",
     "fit_many",
     "fixed_point",
     "fori_loop",
@@ -271,6 +274,7 @@ _LATER = {
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
+    "symgrad.web.model": "export_html export_js",
     "symgrad.wgsl.arrays.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""

@@ -105,12 +105,16 @@ class Chromium:
                 self._rest += more
 
     @contextmanager
-    def page(self, address: str, width: int = 1280, height: int = 900) -> Iterator[Page]:
-        """A page of a window of this size."""
+    def page(
+        self, address: str, width: int = 1280, height: int = 900, before: str = ""
+    ) -> Iterator[Page]:
+        """A page of a window of this size; ``before`` runs there before its own programs do."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         found = Page(self, session)
         found.resize(width, height)
+        found.call("Page.enable")
+        found.call("Page.addScriptToEvaluateOnNewDocument", source=before)
         found.open(address if "://" in address else f"{self.address}/{address}")
         try:
             yield found
@@ -143,7 +147,6 @@ class Page:
 
     def open(self, address: str) -> None:
         """Go to an address, and wait until all has been loaded."""
-        self.call("Page.enable")
         found = self.call("Page.navigate", url=address)
         assert "errorText" not in found, found
         wait = "new Promise(r => document.readyState === 'complete' ? r() : onload = () => r())"

@@ -1,4 +1,4 @@
-"""The command line: ``python -m symgrad demo``, ``devices`` and ``show``."""
+"""The command line: ``python -m symgrad demo``, ``devices``, ``show`` and ``export``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from symgrad.front.fused_second import fused_hessian
 from symgrad.mathlib.define import MATH
 from symgrad.report.screen import open_screen
 from symgrad.targets import choose, devices
+from symgrad.web.model import export_html
 
 KINDS: Final[dict[str, Callable[..., Any]]] = {
     "gradient": fused_forward_backward,
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="list what kernels can run on")
     listing.set_defaults(run=lambda _: list_devices())
     _add_show(commands)
+    _add_export(commands)
     return top
 
 
@@ -79,6 +81,19 @@ def _add_show(commands: Any) -> None:
     show.add_argument("--kind", choices=KINDS, default="gradient", help="(%(default)s)")
     show.add_argument("--math", choices=MATH, default="accurate")
     show.set_defaults(run=show_kernel)
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser("export", help="write a function of yours for browsers")
+    export.add_argument("function", metavar="module:function", help="a module of this folder")
+    export.add_argument("n", type=count, help="the number of its variables, or of parameters")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--js", type=Path, metavar="FOLDER", help="an ES module for WebGPU")
+    where.add_argument("--html", type=Path, metavar="FOLDER",
+                       help="a page that fits a model f(x, *parameters) to data")  # fmt: skip
+    export.add_argument("--kind", choices=KINDS, default="gradient", help="of --js (%(default)s)")
+    export.add_argument("--math", choices=MATH, default="accurate", help="of --js (%(default)s)")
+    export.set_defaults(run=export_function)
 
 
 def device(text: str) -> str | int:
@@ -121,14 +136,39 @@ def list_devices() -> None:
 
 def show_kernel(given: argparse.Namespace) -> None:
     """``symgrad show``."""
+    write(_of_users(given, _kernel).wgsl.rstrip("\n"))
+
+
+def export_function(given: argparse.Namespace) -> None:
+    """``symgrad export``."""
+    name = given.function.rpartition(":")[2]
+    if given.js:
+        place, kernel = given.js / f"{name}.mjs", _of_users(given, _kernel)
+        given.js.mkdir(parents=True, exist_ok=True)
+        kernel.export_js(place)
+    else:
+        place, start = given.html / f"{name}.html", [1.0] * given.n
+        given.html.mkdir(parents=True, exist_ok=True)
+        _of_users(given, lambda f, _: export_html(f, place, start))
+    write(str(place))
+
+
+def _kernel(f: Callable[..., Any], given: argparse.Namespace) -> Any:
+    """The kernel that a command asks for."""
+    return KINDS[given.kind](given.n, f, device="cpu", math=given.math)
+
+
+def _of_users(
+    given: argparse.Namespace, make: Callable[[Callable[..., Any], argparse.Namespace], Any]
+) -> Any:
+    """What is made of the function that is named; what that raises is told with its line."""
     f = find_function(given.function)
     try:
-        kernel = KINDS[given.kind](given.n, f, device="cpu", math=given.math)
+        return make(f, given)
     except SymgradError:
         raise
     except Exception as error:
         raise InputError(f"{given.function} with n = {given.n} raised {_told(error)}") from error
-    write(kernel.wgsl.rstrip("\n"))
 
 
 def find_function(name: str) -> Callable[..., Any]:

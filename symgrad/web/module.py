@@ -45,7 +45,7 @@ class Exported:
             "// const kernel = await create(await requestDevice());",
             "// What is called how, and gives what, says the file of types beside it.",
             "",
-            *(runtime_text(name) for name in self._parts),
+            *(text_of("runtime", name) for name in self._parts),
             f"const description = {json.dumps(self.description, indent=1, allow_nan=True)};",
             "",
             "/** The sources of the kernel. */",
@@ -62,7 +62,7 @@ class Exported:
         return "\n".join([
             f"// {MARK}: {self.title}.",
             "",
-            runtime_text("types.d.ts"),
+            text_of("runtime", "types.d.ts"),
             "/** The sources of the kernel. */",
             "export const wgsl: string[];",
             "",
@@ -95,7 +95,12 @@ def literal(text: str) -> str:
     return "`" + re.sub(r"[\\`]|\$(?=\{)", r"\\\g<0>", text) + "`"
 
 
+def in_a_script(javascript: str) -> str:
+    """A program as it may stand in a page: nothing in its texts ends or begins a script there."""
+    return re.sub(r"<(?=/script|!--|script)", r"\\x3c", javascript, flags=re.IGNORECASE)
+
+
 @cache
-def runtime_text(name: str) -> str:
+def text_of(folder: str, name: str) -> str:
     """A file that lies in the package."""
-    return files("symgrad.web").joinpath("runtime", name).read_text("utf-8")
+    return files("symgrad.web").joinpath(folder, name).read_text("utf-8")

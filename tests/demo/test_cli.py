@@ -26,6 +26,9 @@ def far(v):
 def pair(v):
     return [v[0], v[0] * v[1]]
 
+def line(x, a, b):
+    return a + b * x
+
 answer = 42
 """
 
@@ -57,6 +60,19 @@ def test_show_prints_the_kernel_of_a_function_in_this_folder(folder: Path) -> No
     assert done.stdout.startswith("// rosenbrock: loss and gradient\n")
     assert "@compute @workgroup_size(256)" in done.stdout
     assert done.stdout.endswith("}\n")
+
+
+def test_export_writes_modules_and_pages(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "losses:rosenbrock", "2", "--js", "out/js"]) == 0
+    assert main(["export", "losses:line", "2", "--html", "out"]) == 0
+    told = capsys.readouterr().out.split()
+    assert told == [str(Path("out/js/rosenbrock.mjs")), str(Path("out/line.html"))]
+    assert "rosenbrock: loss and gradient" in Path(told[0]).read_text()
+    assert Path("out/js/rosenbrock.d.mts").exists()
+    assert "<title>line</title>" in Path(told[1]).read_text()
+    Path(told[1]).write_text("mine")
+    assert main(["export", "losses:line", "2", "--html", "out"]) == 1
+    assert "not symgrad's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
