@@ -19,7 +19,6 @@ from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.handles.tree import Tree
 from symgrad.expr.meaning.show import formula
-from symgrad.front.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.front.points import Inputs
 from symgrad.front.running import Running
 from symgrad.kernel.stats import Derived, Stats, measured
@@ -27,6 +26,7 @@ from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
 from symgrad.report.audit import Audit, labels
+from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.report.expressions import Expressions
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged

@@ -16,9 +16,11 @@ from symgrad.kernel.memory import POOL
 from symgrad.optimize.over_data import minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.report.audit import Audit
+from symgrad.report.exhausted import WhenExhausted, report_rows, require_choice
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel
+from symgrad.rows.exhausted import flagged
 from symgrad.rows.exported import ExportedRows
 from symgrad.rows.loss import Request, require_request, traced_loss
 from symgrad.rows.on_device import is_there
@@ -68,7 +70,10 @@ class DataKernel(ExportedRows):
         (only,) = params
         return self._parameters.flat(only)
 
-    def run(self, params: Any, rows: Any, *, progress: Asked = False) -> Any:
+    def run(
+        self, params: Any, rows: Any, *, progress: Asked = False,
+        exhausted: WhenExhausted | None = None,
+    ) -> Any:  # fmt: skip
         """The loss over the rows, and its gradient.
 
         Args:
@@ -79,34 +84,46 @@ class DataKernel(ExportedRows):
                 columns, is read where it is; columns of indices come to the host once.
             progress: True to show how many rows are done, or a function that is called with a
                 `Progress` at times, once a second is over.
+            exhausted: "warn" or "raise" to say how many rows have loops that need more turns than
+                their ``max_steps``, which another kernel counts; they contribute NaN in any case.
 
         Raises:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an
-            index that is out of range, or, if ``nan_policy="raise"``, a NaN.
+            index that is out of range, or, if ``nan_policy="raise"``, a NaN. ExhaustedError: if a
+            loop did not end, and that is asked for.
         """
-        return self._over(self._flat(params), rows, progress)
+        return self._over(self._flat(params), rows, progress, exhausted)
 
-    def _over(self, flat: np.ndarray, rows: Any, progress: Asked) -> Any:
+    def _over(
+        self, flat: np.ndarray, rows: Any, progress: Asked, exhausted: WhenExhausted | None
+    ) -> Any:
         """The results over the rows, table by table."""
-        total, done = None, 0
+        total, done, flagging, unended = None, 0, self._flagging_for(exhausted), 0
         with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
             for table in [rows] if self._stays_there(rows) else tables_of(rows, ROWS_AT_A_TIME):
-                part = self._total(flat, self._read(table, there=True))
+                read = self._read(table, there=True)
+                part = self._total(flat, read)
                 total = part if total is None else total + part
+                unended += flagging.counted(flat, read) if flagging else 0
                 done += len_of(table)
                 report(done)
+        if exhausted:
+            report_rows(unended, done, exhausted)
         return self._finished(total, flat)
 
-    def bind(self, rows: Any) -> BoundKernel:
+    def bind(self, rows: Any, *, exhausted: WhenExhausted | None = None) -> BoundKernel:
         """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
 
         It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
         in blocks of so many, whose sums it adds in float64: then last bits may differ. Rows that a
         GPU has no memory for are copied here, and go through its memory in every run.
+        ``exhausted`` is that of `run`, for all runs.
         """
+        flagging, counting = self._flagging_for(exhausted), None
         table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
         try:
             resident = self._resident(table)
+            counting = flagging and flagging._resident(table)
         except DeviceMemoryError:
             if self._traced.gathers or not isinstance(table.numbers, np.ndarray):
                 raise
@@ -116,7 +133,10 @@ class DataKernel(ExportedRows):
 
         def run(*params: Any) -> Any:
             flat = self._flat(*params)
-            return self._finished(self._total(flat, table, resident), flat)
+            total = self._total(flat, table, resident)
+            if exhausted and flagging:
+                report_rows(flagging.counted(flat, table, counting), table.count, exhausted)
+            return self._finished(total, flat)
 
         return BoundKernel(self, table.count, run)
 
@@ -260,6 +280,22 @@ class DataKernel(ExportedRows):
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(lines), table.weight)
+
+    def _flagging_for(self, exhausted: WhenExhausted | None) -> DataKernel | None:
+        """What counts rows whose loops have not ended, if that is asked for and can be."""
+        if exhausted is None:
+            return None
+        require_choice(exhausted)
+        return self._flagging
+
+    @cached_property
+    def _flagging(self) -> DataKernel | None:
+        traced = flagged(self.request, self._traced)
+        return None if traced is None else DataKernel(self.request, self.device, traced)
+
+    def counted(self, flat: np.ndarray, table: Table, bound: Any = None) -> int:
+        """The first sum as a number of rows."""
+        return round(float(self._total(flat, table, bound).sums[0]))
 
     def _resident(self, table: Table) -> Any:
         """The table where it is needed; None if it stays where it is."""

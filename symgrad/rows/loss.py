@@ -253,7 +253,7 @@ def ready(
     columns = request.columns
     indices = tuple(sorted({g.column for g in made.gathers}))
     used, reduction = clock.time(
-        "simplify", lambda: _reduction(request.options, made, summed, added, indices)
+        "simplify", lambda: reduced(request.options, made, summed, added, indices)
     )
     roots = [i for ids in groups for i in ids]
     graph, roots = arranged(made.graph, roots, inputs_of(made, made.parameters, indices))
@@ -269,7 +269,7 @@ def ready(
     )  # fmt: skip
 
 
-def _reduction(
+def reduced(
     options: Options, made: RowTrace, summed: Mapping[str, Sequence[int]], added: Sequence[int],
     indices: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
@@ -278,7 +278,7 @@ def _reduction(
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    every = inputs_of(made, made.parameters, ())
+    every = inputs_of(made, made.parameters, indices)
     new = {old: ids[made.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
     used = tuple(k for k, i in made.parameters.items() if new[i] in needed)

@@ -12,6 +12,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.tracing.gather import Gather
 from symgrad.pipeline import Clock
+from symgrad.report.exhausted import WhenExhausted
 from symgrad.report.progress import Asked
 from symgrad.rows.kernel import DataKernel, Totals
 from symgrad.rows.loss import Request, Traced, ready
@@ -59,20 +60,21 @@ class PartsKernel(DataKernel):
         return self._traced.expressions.in_groups()
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *arrays: Any, progress: Asked = False
+        self, *arrays: Any, progress: Asked = False, exhausted: WhenExhausted | None = None
     ) -> Any:
         """The results over the rows: see `DataKernel.run`.
 
         Args:
             arrays: the parameters; of a product the vector as well, nested alike; and the rows.
             progress: as for `DataKernel.run`.
+            exhausted: as for `DataKernel.run`.
 
         Raises:
-            InputError: as `DataKernel.run` does.
+            InputError: as `DataKernel.run` does. ExhaustedError: likewise.
         """
         if not arrays:
             raise InputError("run takes parameters and rows")
-        return self._over(self._flat(*arrays[:-1]), arrays[-1], progress)
+        return self._over(self._flat(*arrays[:-1]), arrays[-1], progress, exhausted)
 
     __call__ = run
 

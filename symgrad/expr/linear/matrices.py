@@ -17,7 +17,13 @@ from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.versions import Array, array_of
 
 MOST_WRITTEN: Final = 144
-"""Elements that are not the number 0 of the largest matrix that is written out."""
+"""Elements that are not the number 0 of the largest matrix that is written out.
+
+Of solve, slogdet and cholesky of 5 x 5 to 10 x 10, with their gradients, loops take 1.6 to 7 times
+as long as what is written out on the CPU, and 2 to 8 times on an H200: registers hold what loops
+keep in memory. For 12 x 12 it is 0.8 to 1.7 times on the CPU and 4 to 9 times on the H200, and the
+first result comes up to 1 s earlier. The text grows with the cube of the rows.
+"""
 
 MOST_ROWS: Final = 64
 """Rows of the largest matrix: its gradient takes a few times as many numbers as it has."""
