@@ -192,6 +192,17 @@ def test_the_programs_have_no_races(traits: Any) -> None:
     assert max(problem.errors(((found[0], found[1]), found[2:]))) <= 1e-12
 
 
+@pytest.mark.parametrize("states", [1, 2, 3, 5, 8, 12, 16, 17, 33, 64])
+@pytest.mark.parametrize("width", [32, 64])
+def test_what_groups_share_is_no_more_than_webgpu_has(states: int, width: int) -> None:
+    shapes = [(2, 30, 4), (2, 30, 4), (4, states), (2, 30, states), (2, 30, states), (4,)]
+    work = SelectiveScan(False, "zoh", True, Options("scan"))
+    launch = work.launch("vjp", [*shapes, (2, 4, states)], InGroups(width=width))
+    for dispatch in launch.dispatches:
+        buffers = dispatch.program(dispatch.target).buffers
+        assert 4 * sum(b.size for b in buffers if b.space == "group") <= 16_384
+
+
 def test_the_same_bits_every_time_and_after_pickling() -> None:
     problem = Problem.drawn((2, 21, 40, 16))
     kernel = problem.kernel("gpu")

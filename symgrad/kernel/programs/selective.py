@@ -86,16 +86,25 @@ class Split:
             lanes *= 2
         each, channels = -(-states // lanes), target.width // lanes
         made = [
-            cls(states, lanes, each, channels, n, min(n, KEPT_STEPS), min(n, 4))
-            for n in (16, 8, 4, 2, 1) if n <= most
+            cls(states, lanes, each, channels, n, min(n, KEPT_STEPS), flushed)
+            for n in (16, 8, 4, 2, 1) for flushed in (4, 2, 1)
+            if flushed <= n <= most and n >= min(lanes, most)  # all bring numbers of a tile
         ]  # fmt: skip
         return next((s for s in made if s.shared(target.width) <= SHARED), made[-1])
 
     def shared(self, width: int) -> int:
-        """The bytes of shared memory that the way back takes."""
-        tiles = 4 * _whole(self.steps * self.channels, width)
-        tiles += 2 * _whole(self.steps * self.states, width)
-        return 4 * (tiles + self.flushed * width * (self.each + 2))
+        """The bytes of shared memory that both ways take, at most: tiles, and rows of sums."""
+        tile = _whole(self.steps * self.channels, width)
+        factors = 2 * _whole(self.steps * self.states, width)
+        lanes, both = stride_of(self.lanes), self.flushed * self.states * stride_of(self.channels)
+        forward = 3 * tile + self.steps * self.channels * lanes
+        backward = 4 * tile + 2 * self.flushed * self.channels * lanes
+        return 4 * (max(forward, backward) + factors + both)
+
+
+def stride_of(parts: int) -> int:
+    """The numbers of a row of so many parts: one more, so that rows begin in different banks."""
+    return parts + 1 if parts > 1 else 1
 
 
 def _whole(count: int, width: int) -> int:

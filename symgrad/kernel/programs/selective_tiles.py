@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, every
+from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, every, stride_of
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.words import Word
 
@@ -63,7 +63,7 @@ class Gathered:
 
     def __init__(self, k: Kernel, name: str, rows: int, parts: int) -> None:
         self.k, self.rows, self.parts = k, rows, parts
-        self.stride = parts + 1 if parts > 1 else 1
+        self.stride = stride_of(parts)
         self.buffer = k.buffer(name, "group", size=rows * self.stride)
 
     def put(self, row: Word, part: Word, value: int) -> None:

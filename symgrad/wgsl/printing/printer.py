@@ -97,11 +97,17 @@ def print_plan(
     return Printed(tuple(sources), 4 * len(plan.scratch), 0, width=kernel.target.width)
 
 
+MOST_SHARED: Final = 16_384
+"""Bytes that the invocations of a group share, at most, on any device: WebGPU's default."""
+
+
 def print_kernel(
     kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
     """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
     verify(kernel)
+    shared = 4 * sum(b.size for b in kernel.buffers if b.space == "group")
+    assert shared <= MOST_SHARED, f"{kernel.name}: groups share {shared} bytes"
     found = split(kernel)
     kernels = list(dict.fromkeys(found.kernels))
     own, library = Own.placed(_names_of_buffers(kernels), kernels), Library(functions)
