@@ -9,6 +9,7 @@
 from typing import TYPE_CHECKING, Any
 
 from symgrad.errors import (
+    BufferUnknownError,
     DeviceError,
     DeviceLostError,
     DeviceMemoryError,
@@ -22,6 +23,7 @@ from symgrad.errors import (
     NameUnknownError,
     PickleError,
     PrecisionWarning,
+    ProgramError,
     SymgradError,
     TraceError,
     UnsupportedError,
@@ -78,6 +80,8 @@ if TYPE_CHECKING:
     from symgrad.optimize.newton import GaussNewton, Newton
     from symgrad.optimize.result import FitError
     from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
+    from symgrad.programs.builder import Builder, Variable
+    from symgrad.programs.program import Program, grad_program, program
     from symgrad.report.audit import Audit, Suspect
     from symgrad.report.memory_use import Memory, free_memory, memory
     from symgrad.report.profiling import Profile, profile
@@ -109,6 +113,8 @@ __all__ = [
     "AdamW",
     "Audit",
     "BoundKernel",
+    "BufferUnknownError",
+    "Builder",
     "Clipped",
     "Condition",
     "DataKernel",
@@ -144,6 +150,8 @@ __all__ = [
     "PickleError",
     "PrecisionWarning",
     "Profile",
+    "Program",
+    "ProgramError",
     "Progress",
     "Report",
     "RowsKernel",
@@ -158,6 +166,7 @@ __all__ = [
     "TraceError",
     "TracedArray",
     "UnsupportedError",
+    "Variable",
     "adamw_update",
     "array",
     "associative_scan",
@@ -191,6 +200,7 @@ __all__ = [
     "fused_least_squares",
     "gemm_bias",
     "grad",
+    "grad_program",
     "hessian",
     "hvp",
     "int32",
@@ -209,6 +219,7 @@ __all__ = [
     "network",
     "polygamma",
     "profile",
+    "program",
     "random",
     "rowwise",
     "save_arrays",
@@ -259,6 +270,8 @@ _LATER = {
     "symgrad.optimize.result": "FitError",
     "symgrad.optimize.rules": "Adam AdamW Clipped GradientDescent Momentum",
     "symgrad.fit.scipy_minimize": "minimize",
+    "symgrad.programs.builder": "Builder Variable",
+    "symgrad.programs.program": "Program grad_program program",
     "symgrad.report.profiling": "Profile profile",
     "symgrad.report.progress": "Progress",
     "symgrad.rows.each_row": "RowsKernel",

@@ -36,6 +36,14 @@ class NameUnknownError(SymgradError, AttributeError):
     """A row has no such column, or there are no parameters of that name."""
 
 
+class ProgramError(SymgradError, ValueError):
+    """A program has a fault, such as a race or a barrier that some invocations do not reach."""
+
+
+class BufferUnknownError(SymgradError, LookupError):
+    """A program has no such array, or it is not to be used so."""
+
+
 class DifferentiationError(SymgradError, ValueError):
     """A derivative was asked for that there is none of."""
 

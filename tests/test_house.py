@@ -18,7 +18,8 @@ import symgrad
 ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < expr < mathlib values < kernel < wgsl llvm < pipeline targets < backend
-    < report < optimize < bridges web < rows tensor < front < fit < checks demo < symgrad __main__
+    < report < optimize < bridges web < rows tensor < programs < front < fit < checks demo
+    < symgrad __main__
 """
 WITHIN_ROOMS = {
     "expr": """

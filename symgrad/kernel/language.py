@@ -129,7 +129,7 @@ class Kernel:
 
     Invariants:
       1. A value is used where it stands or within, and behind what makes it.
-      2. In no scope is there a node that is also in one around it.
+      2. No node is made where an equal one stands in a scope around; it may be made there later.
       3. ``graph.places`` names the user's line of each node, where there is one.
 
     The arena may begin as a copy of another ``graph``'s, of which `compute` takes what is needed.

@@ -25,6 +25,9 @@ CACHED_KERNELS: Final = 64
 
 LARGEST_WORD: Final = 2**32 - 1
 
+SAME_BITS: Final = {"i", "u"}
+"""Kinds of numbers that a kernel may take for each other: an integer is the word of its bits."""
+
 GUESSED: Final = 32
 """Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
 
@@ -246,7 +249,7 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
     kernel = dispatch.kernel
     for b, name in dispatch.bound:
         array = arrays[name]
-        if b.kind != array.kind:
+        if b.kind != array.kind and {b.kind, array.kind} != SAME_BITS:
             yield f"{b.name} of {kernel.name} has numbers of kind {b.kind}, {name} of {array.kind}"
         if b.size and b.size > array.size:
             yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {array.size}"

@@ -109,7 +109,8 @@ class _Check:
     def _hashed(self, scope: Scope, i: int, shown: str) -> Iterator[str]:
         op, *args = self.nodes[i]
         around = scope.parent.enclosing() if scope.parent else ()
-        if any(s.index.get(self.nodes[i]) in self.known for s in around):
+        equal = [s.index[self.nodes[i]] for s in around if self.nodes[i] in s.index]
+        if any(j < i and j in self.known for j in equal):  # else it was made there later
             yield f"{shown} is known in a scope around its own"
         if op.commutative and args[0] > args[1]:
             yield f"{shown} has its arguments out of order"

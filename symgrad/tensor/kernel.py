@@ -194,7 +194,7 @@ class TensorKernel:
         found: list[Any] = []
         for a, name in zip(given, names, strict=True):
             if not isinstance(a, DeviceArray):
-                a = np.asarray(real_numbers(a, name), self.dtype, order="C")
+                a = np.asarray(real_numbers(a, name), self._dtype_of(name), order="C")
                 found.append(DeviceArray.from_numpy(owner, a) if there and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
@@ -202,10 +202,15 @@ class TensorKernel:
                     f"{name} is on {a.device}, {self.name} on {self.device}: use x.numpy(), "
                     "or the kernel's .to(device)"
                 )
-            if a.dtype != self.dtype:
-                raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} of {self.dtype}")
+            if a.dtype != self._dtype_of(name):
+                wanted = self._dtype_of(name)
+                raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} takes {wanted}")
             found.append(a)
         return found
+
+    def _dtype_of(self, name: str) -> np.dtype[Any]:
+        """The dtype of an array that it takes."""
+        return self.dtype
 
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
         backend = backend_of(self.device)

@@ -32,6 +32,7 @@ class Compiled:
     def __init__(self, kernel: Kernel, math: str, dtype: str) -> None:
         vector = host().shape(dtype, True, math != "strict")
         width = kernel.target.width
+        vector = replace(vector, lanes=min(vector.lanes, width))
         assert width % vector.lanes == 0, f"groups of {width} are no whole vectors"
         shape = replace(vector, lanes=width)
         self.kernel, self.width = kernel, width

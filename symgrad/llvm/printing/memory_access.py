@@ -200,7 +200,7 @@ class Memory(Values):
         mask, zeros = self._mask(), f"{wide} zeroinitializer"
         align, name = self.arrangement.size(kind), f"v{self.lanes}{self._scalar(kind)}"
         if buffer.space != "own" and self.arrangement.indices.step(index) == 1:
-            at = self._one(buffer, index)
+            at = self._first_of_lanes(buffer, index)
             if self.mask is None:
                 return self.write.value(f"load {wide}, ptr {at}, align {align}")
             call = f"call {wide} @llvm.masked.load.{name}.p0(ptr {at}, i32 {align}"
@@ -225,6 +225,20 @@ class Memory(Values):
             index, column = self.kernel.columns[index]
             base = self._at(base, unit, str(column))
         return self._at(base, unit, self.first(index))
+
+    def _first_of_lanes(self, buffer: Buffer, index: int) -> str:
+        """The address of the first lane's number, where those of the others follow.
+
+        Of lanes that are masked a word may be below 0, where it is the largest ones: so it is
+        counted back from the lane behind the last, whose word is then small.
+        """
+        if not self.mask or self.graph.nodes[index][0] not in LINEAR:
+            return self._one(buffer, index)
+        behind = self.write.value(f"add i32 {self.first(index)}, {self.lanes}")
+        wide = self.write.value(f"zext i32 {behind} to i64")
+        at = self.write.value(f"sub i64 {wide}, {self.lanes}")
+        unit = self.type(buffer.kind, False)
+        return self.write.value(f"getelementptr {unit}, ptr {self.memory(buffer)}, i64 {at}")
 
     def _line(self, buffer: Buffer, index: int) -> str:
         """The address of a vector of a buffer of the invocations' own."""
@@ -340,8 +354,9 @@ class Memory(Values):
             bits = f"i{self.lanes}"
             mask = self.write.value(f"bitcast <{self.lanes} x i1> {self.mask} to {bits}")
             lane = self.write.value(f"call {bits} @llvm.cttz.{bits}({bits} {mask}, i1 true)")
-            if self.lanes < 64:
-                lane = self.write.value(f"zext {bits} {lane} to i64")
+            if self.lanes != 64:
+                cast = "zext" if self.lanes < 64 else "trunc"
+                lane = self.write.value(f"{cast} {bits} {lane} to i64")
         return self.write.value(f"extractelement {kind} {value}, i64 {lane}")
 
     def _store_many(self, s: Store) -> None:
@@ -354,7 +369,7 @@ class Memory(Values):
             call = f"call void @llvm.masked.scatter.{name}.v{self.lanes}p0({wide} {value}"
             self.write.do(f"{call}, <{self.lanes} x ptr> {at}, i32 {align}, {self._mask()})")
             return
-        at = self._one(s.buffer, s.index)
+        at = self._first_of_lanes(s.buffer, s.index)
         if self.mask is None:
             self.write.do(f"store {wide} {value}, ptr {at}, align {align}")
             return

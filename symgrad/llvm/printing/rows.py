@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -88,18 +88,23 @@ class Rowwise(Needs):
         return rows if rows and rows.stride > 1 else None
 
     def _staged(self) -> dict[Store, Rows]:
-        """The stores that together write all columns of rows, and these rows."""
+        """The stores that together write all columns of rows, and these rows.
+
+        They are the only ones to their buffer: another one might come between them.
+        """
         groups: defaultdict[Rows, list[Store]] = defaultdict(list)
+        times = Counter(s.buffer for s in self.statements if isinstance(s, Store))
         tested = {s.scope for s in self.statements if isinstance(s, For) and s.test is not None}
         for scope, item in self.stated:
-            if isinstance(item, Store) and item.buffer.space == "write" and not item.add:
+            if isinstance(item, Store) and _is_staged(item):
                 rows = None if scope in tested else self.rows_of(scope, item.buffer, item.index)
                 if rows and item.buffer not in self.loaded:
                     groups[rows].append(item)
         found: dict[Store, Rows] = {}
         for rows, stores in groups.items():
             columns = [self.column(s.index) for s in stores]
-            if sorted(columns) == list(range(rows.stride)):
+            alone = len(stores) == times[rows.buffer]
+            if alone and sorted(columns) == list(range(rows.stride)):
                 found.update((s, rows) for s in stores)
         return found
 
@@ -151,3 +156,8 @@ class Rowwise(Needs):
             yield i
             if self.kernel.home[i] is rows.scope:
                 stack += self.graph.args(i)
+
+
+def _is_staged(s: Store) -> bool:
+    """Whether a store may wait for others: of floats, which registers turn from rows to columns."""
+    return s.buffer.space == "write" and s.buffer.kind == "f" and not s.add

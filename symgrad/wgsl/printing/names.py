@@ -23,7 +23,8 @@ _WORDS: Final = """
     firstLeadingBit firstTrailingBit floor fma fract frexp insertBits inverseSqrt ldexp length log
     log2 max min mix modf normalize pow quantizeToF16 radians reflect refract reverseBits round
     saturate select sign sin sinh smoothstep sqrt step storageBarrier tan tanh transpose trunc
-    workgroupBarrier arrayLength
+    workgroupBarrier arrayLength workgroupUniformLoad atomicAdd atomicLoad
+    read write read_write function private workgroup uniform storage
     alias break case const const_assert continue continuing default diagnostic discard else enable
     false fn for if let loop override requires return struct switch true var while
     NULL Self abstract active alignas alignof as asm asm_fragment async attribute auto await become

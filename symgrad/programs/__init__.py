@@ -1,0 +1,1 @@
+"""Programs: the kernel language as users write it, and their derivatives."""

@@ -1,0 +1,511 @@
+"""The statements of programs as methods, with blocks by ``with``."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from symgrad.errors import (
+    BufferUnknownError,
+    InputError,
+    ProgramError,
+    TraceError,
+    UnsupportedError,
+)
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import ANY_INPUT, TRUTH, real_number
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.handles.expression import Condition, Expr, Scalar, as_float, require_graph
+from symgrad.expr.handles.integers import BITS, SignedWord, Word
+from symgrad.programs.code import (
+    GLOBAL,
+    TYPES,
+    Array,
+    Assign,
+    Barrier,
+    Code,
+    Declare,
+    Dispatch,
+    For,
+    Get,
+    If,
+    Kind,
+    Let,
+    Load,
+    Name,
+    Operation,
+    Reduce,
+    Space,
+    Statement,
+    Store,
+)
+
+WIDEST: Final = 256
+"""Invocations of a workgroup, at most."""
+
+SHARED_BYTES: Final = 16_384
+"""Bytes of the arrays of a workgroup, at most."""
+
+WORDS: Final = frozenset(
+    [
+        "program",
+        "input",
+        "output",
+        "temporary",
+        "workgroup",
+        "private",
+        "dispatch",
+        "groups",
+        "of",
+        "let",
+        "var",
+        "if",
+        "else",
+        "for",
+        "in",
+        "down",
+        "most",
+        "barrier",
+        "cell",
+        "local",
+        "group",
+        "group_sum",
+        "group_max",
+        "group_min",
+        "inf",
+        "nan",
+        "f32",
+        "i32",
+        "u32",
+        "bool",
+        "float32",
+        "int32",
+        "uint32",
+    ]
+) | frozenset(keyword.kwlist)
+"""The words of the text of programs, and those that Python keeps for itself."""
+
+_HANDLES: Final = {"f32": Expr, "i32": SignedWord, "u32": Word, "bool": Condition}
+
+Index = Any
+"""A whole number or an integer value; a tuple of them, one for each axis."""
+
+
+class Variable:
+    """A number that assignments change: ``value`` is what it is at this point of the program."""
+
+    def __init__(self, builder: Builder, name: Name) -> None:
+        self._builder, self.name = builder, name
+
+    @property
+    def value(self) -> Any:
+        """What it is here: a value that stays as it is, whatever is assigned later."""
+        return self._builder.get(self)
+
+    def __repr__(self) -> str:
+        return f"<variable {self.name.name}: {self.name.kind}>"
+
+
+class Builder:
+    """What the body of a program is written with: see `symgrad.program`.
+
+    Values are expressions, with Python's operators and symgrad's functions: `where` selects, `fma`
+    is fused, `int32` and `uint32` cast. A value is what it was where it was made: a `load` reads
+    when it is called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.code = Code(name)
+        self._names: set[str] = set()
+        self._blocks: list[list[Statement]] = []
+        self._known: list[set[int]] = []
+        """The leaves that are made in each open block."""
+        self._variables: list[set[Name]] = []
+        self._needs: dict[int, frozenset[int]] = {}
+        """The leaves that values are made of."""
+        self._dispatch: Dispatch | None = None
+
+    # arrays --------------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: int | Sequence[int] = (), kind: Kind = "f32") -> Array:
+        """An array that the caller gives, which is only read."""
+        return self._array(name, "input", shape, kind)
+
+    def output(self, name: str, shape: int | Sequence[int] = (), kind: Kind = "f32") -> Array:
+        """An array that the caller gets, of zeros until something is stored."""
+        return self._array(name, "output", shape, kind)
+
+    def temporary(self, name: str, shape: int | Sequence[int] = (), kind: Kind = "f32") -> Array:
+        """An array of the program's own, of zeros at first, which later dispatches may read."""
+        return self._array(name, "temporary", shape, kind)
+
+    def workgroup(self, name: str, shape: int | Sequence[int], kind: Kind = "f32") -> Array:
+        """An array of each workgroup, of which nothing is known until something is stored."""
+        return self._array(name, "workgroup", shape, kind)
+
+    def private(self, name: str, shape: int | Sequence[int], kind: Kind = "f32") -> Array:
+        """An array of each invocation, of which nothing is known until something is stored."""
+        return self._array(name, "private", shape, kind)
+
+    def _array(self, name: str, space: Space, shape: int | Sequence[int], kind: Kind) -> Array:
+        if kind not in TYPES or (kind == "bool" and space in GLOBAL):
+            kinds = [k for k in TYPES if k != "bool" or space not in GLOBAL]
+            raise UnsupportedError(located(f"{name} of {kind!r}: it may be of {', '.join(kinds)}"))
+        if not name.isidentifier() or not name.isascii() or name in WORDS:
+            raise InputError(located(f"no array can be called {name!r}: use letters and digits"))
+        if name in self._names:
+            raise InputError(located(f"something is called {name} already: use another name"))
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not all(isinstance(n, int) and n >= 0 for n in sizes):
+            raise InputError(
+                located(f"{name} has the shape {shape!r}: it is to be of whole numbers")
+            )
+        made = Array(name, space, kind, sizes)
+        self._names.add(name)
+        if space in GLOBAL:
+            if self._dispatch:
+                raise ProgramError(located(f"declare {made} before any dispatch"))
+            self.code.arrays.append(made)
+            return made
+        if made.size == 0:
+            raise InputError(located(f"{name} has no elements: an array of its space has some"))
+        self._open(f"declare {made}").arrays.append(made)
+        used = sum(4 * a.size for a in self._open("").arrays if a.space == "workgroup")
+        if used > SHARED_BYTES:
+            raise InputError(
+                located(f"the workgroup's arrays take {used:,} bytes, of {SHARED_BYTES:,}: "
+                        f"{name} is too large")
+            )  # fmt: skip
+        return made
+
+    # dispatches ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def dispatch(self, invocations: int, group: int = 64) -> Generator[Word]:
+        """A block that so many invocations do, each with a number of its own, which this gives.
+
+        They are in workgroups of ``group``, a power of two from 2 to 256. Dispatches are done one
+        after the other. What is beyond the last invocation does nothing; so where invocations wait
+        for each other, by `barrier` or `group_sum`, they fill whole workgroups.
+        """
+        if self._dispatch:
+            raise ProgramError(located("a dispatch stands in no other dispatch"))
+        if group not in [2**n for n in range(1, WIDEST.bit_length())]:
+            raise InputError(located(f"a group of {group}: use a power of two from 2 to {WIDEST}"))
+        if not 1 <= invocations < 2**BITS - WIDEST:
+            raise InputError(located(f"{invocations} invocations: there is to be one at least"))
+        leaves = [self._leaf(name, "u32") for name in ("cell", "local", "group")]
+        self._dispatch = Dispatch(invocations, group, *[leaf.id for leaf in leaves])
+        self.code.dispatches.append(self._dispatch)
+        with self._block(self._dispatch.body, *leaves):
+            yield leaves[0]
+        self._dispatch = None
+
+    @property
+    def local(self) -> Word:
+        """The number of the invocation in its workgroup."""
+        return Word(self.code.graph, self._open("local").local)
+
+    @property
+    def group(self) -> Word:
+        """The number of its workgroup."""
+        return Word(self.code.graph, self._open("group").group)
+
+    def _open(self, what: str) -> Dispatch:
+        if self._dispatch is None:
+            raise ProgramError(
+                located(f"{what}: stands in no dispatch: use `with p.dispatch(..):`")
+            )
+        return self._dispatch
+
+    @contextmanager
+    def _block(self, block: list[Statement], *leaves: Scalar) -> Generator[None]:
+        self._blocks.append(block)
+        self._known.append({leaf.id for leaf in leaves})
+        self._variables.append(set())
+        yield
+        for stack in (self._blocks, self._known, self._variables):
+            stack.pop()
+
+    # values --------------------------------------------------------------------------------------
+
+    def _leaf(self, name: str, kind: Kind) -> Any:
+        graph = self.code.graph
+        return _HANDLES[kind](graph, graph.input(name, TYPES[kind]))
+
+    def _value(self, x: Any, kind: Kind | None = None, what: str = "a value") -> Scalar:
+        """A number or an expression as a value of a kind, all of whose leaves are known here."""
+        graph = self.code.graph
+        if isinstance(x, Variable):
+            raise TraceError(located(f"{x!r} stands for {what}: use its .value"))
+        if isinstance(x, Scalar):
+            require_graph(graph, x)
+            made = x
+        else:
+            made = _constant(self, x, kind)
+        if kind is not None and kind_of(made) != kind:
+            made = _converted(made, kind, what)
+        self._require_known(made.id, what)
+        return made
+
+    def needs(self, i: int) -> frozenset[int]:
+        """The leaves that a value is made of."""
+        graph, found = self.code.graph, self._needs
+        for n in () if i in found else reachable(graph, [i]):
+            if n not in found:
+                parts = (found[a] for a in graph.args(n))
+                found[n] = frozenset({n} if graph.nodes[n][0] in ANY_INPUT else ()).union(*parts)
+        return found[i]
+
+    def _require_known(self, i: int, what: str) -> None:
+        known = set[int]().union(*self._known)
+        for leaf in sorted(self.needs(i) - known):
+            graph = self.code.graph
+            name = graph.names[graph.nodes[leaf][1]]
+            raise ProgramError(
+                located(
+                    f"{what} needs {name}, which is not known here: it was made in a block that "
+                    "has ended; make it before that block, or keep it in a variable"
+                )
+            )
+
+    def _do(self, statement: Statement, what: str) -> None:
+        self._open(what)
+        self._blocks[-1].append(statement)
+
+    def _gives(self, make: Any, name: str, kind: Kind) -> Any:
+        """The result of a statement."""
+        leaf = self._leaf(name, kind)
+        self._do(make(leaf.id), name)
+        self._known[-1].add(leaf.id)
+        return leaf
+
+    def fresh(self, name: str) -> str:
+        """A name like this that nothing has."""
+        if not name.isidentifier() or not name.isascii():
+            raise InputError(located(f"no value can be called {name!r}: use letters and digits"))
+        wanted = self.unused(name)
+        self._names.add(wanted)
+        return wanted
+
+    def unused(self, name: str) -> str:
+        """The name, or one like it, that nothing has so far."""
+        wanted, k = name, 2
+        while wanted in self._names or wanted in WORDS:
+            wanted, k = f"{name}_{k}", k + 1
+        return wanted
+
+    def let(self, name: str, value: Any) -> Any:
+        """The value, which is called so in the text of the program and in its kernels."""
+        made = self._value(value, what=f"let {name}")
+        self._do(Let(self.fresh(name), made.id), "let")
+        return made
+
+    def var(self, name: str, value: Any, kind: Kind | None = None) -> Variable:
+        """A variable that begins with a value, of whose kind it is; a number is a float."""
+        made = self._value(value, kind, f"var {name}")
+        variable = Name(self.fresh(name), kind_of(made))
+        self._do(Declare(variable, made.id), "var")
+        self._variables[-1].add(variable)
+        return Variable(self, variable)
+
+    def get(self, variable: Variable) -> Any:
+        """What a variable is here: see `Variable.value`."""
+        name = self._of(variable)
+        return self._gives(lambda i: Get(i, name), name.name, name.kind)
+
+    def assign(self, variable: Variable, value: Any) -> None:
+        """Change a variable."""
+        name = self._of(variable)
+        made = self._value(value, name.kind, f"{name.name} = ..")
+        self._do(Assign(name, made.id), "assign")
+
+    def _of(self, variable: Variable) -> Name:
+        if not isinstance(variable, Variable):
+            raise TraceError(located(f"{variable!r} is no variable: make one by p.var"))
+        if not any(variable.name in known for known in self._variables):
+            raise ProgramError(
+                located(f"{variable!r} is not known here: declare it before the block")
+            )
+        return variable.name
+
+    # memory --------------------------------------------------------------------------------------
+
+    def load(self, array: Array, index: Index = ()) -> Any:
+        """The number at an index of an array, as it is now."""
+        at = self._index(array, index)
+        return self._gives(lambda i: Load(i, array, at), array.name, array.kind)
+
+    def store(self, array: Array, index: Index, value: Any) -> None:
+        """Write a number to an index of an array."""
+        self._store(array, index, value, False)
+
+    def add(self, array: Array, index: Index, value: Any) -> None:
+        """Add a number to the one at an index, which no other invocation may do to that one."""
+        self._store(array, index, value, True)
+
+    def _store(self, array: Array, index: Index, value: Any, add: bool) -> None:
+        at, shown = self._index(array, index), f"{array.name}[..] {'+' * add}= .."
+        if array.space == "input":
+            raise BufferUnknownError(
+                located(f"{shown}: {array.name} is an input, which is only read")
+            )
+        if add and array.kind == "bool":
+            raise UnsupportedError(located(f"{shown}: conditions have no sum"))
+        made = self._value(value, array.kind, shown)
+        self._do(Store(array, at, made.id, add), shown)
+
+    def _index(self, array: Array, index: Index) -> int:
+        mine = self.code.arrays if array_is_global(array) else self._open("an index").arrays
+        if array not in mine:
+            raise BufferUnknownError(located(f"{array!r} is no array of this program, or dispatch"))
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) not in (1, len(array.shape)) and given:
+            raise InputError(
+                located(f"{array.name}{list(given)}: it has {len(array.shape)} axes; give as many "
+                        "indices, or one of its elements in a row")
+            )  # fmt: skip
+        shape = array.shape if len(given) == len(array.shape) else (array.size,)
+        if not given and array.size != 1:
+            raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
+        flat: Any = 0
+        for i, n in zip(given, shape, strict=True):
+            flat = _plus(_times(flat, n), self._whole(array, i, n))
+        return self._value(flat, "u32", f"an index of {array.name}").id
+
+    def _whole(self, array: Array, index: Any, size: int) -> Any:
+        """An index of an axis of so many elements."""
+        if isinstance(index, int) and not isinstance(index, bool):
+            if not 0 <= index < size:
+                raise ProgramError(
+                    located(f"{array.name}[{index}] is out of bounds: there are {size} of them")
+                )
+            return index
+        if isinstance(index, Word):
+            return index.bits()
+        raise TraceError(
+            located(f"{array.name}[{index!r}]: an index is an integer; cast it by sg.uint32")
+        )
+
+    # blocks --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def if_(self, condition: Any) -> Generator[None]:
+        """A block that is done where a condition holds."""
+        made = If(self._value(condition, "bool", "if").id)
+        self._do(made, "if")
+        with self._block(made.then):
+            yield
+
+    @contextmanager
+    def else_(self) -> Generator[None]:
+        """A block that is done where the condition of the `if_` just before does not hold."""
+        self._open("else")
+        last = self._blocks[-1][-1] if self._blocks[-1] else None
+        if not isinstance(last, If) or last.otherwise:
+            raise ProgramError(located("else: there is no if just before it"))
+        with self._block(last.otherwise):
+            yield
+
+    @contextmanager
+    def for_(
+        self, lo: Any, hi: Any, *, down: bool = False, most: int | None = None, name: str = "k"
+    ) -> Generator[Word]:
+        """A block that is done for each counter lo, lo + 1, .., hi - 1, or ``down`` from there.
+
+        There are ``most`` turns at most, if that is known: what is beyond them is not done.
+        """
+        start, end = (self._value(x, "u32", "a bound of a loop").id for x in (lo, hi))
+        if most is not None and not 0 < most < 2**BITS:
+            raise InputError(located(f"most {most} turns: use a number above 0"))
+        counter = self._leaf(called := self.fresh(name), "u32")
+        made = For(counter.id, called, start, end, down, most)
+        self._do(made, "for")
+        with self._block(made.body, counter):
+            yield counter
+
+    # workgroups ----------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """Wait for all invocations of the workgroup; what they have stored can be loaded then."""
+        self._do(Barrier(), "barrier")
+
+    def group_sum(self, value: Any, among: int | None = None) -> Any:
+        """The sum of the values of all invocations of the workgroup, which each of them gets.
+
+        ``among`` is of so many neighbours instead, a power of two: a subgroup.
+        """
+        return self._reduce("sum", value, among)
+
+    def group_max(self, value: Any, among: int | None = None) -> Any:
+        """The largest of the values: see `group_sum`."""
+        return self._reduce("max", value, among)
+
+    def group_min(self, value: Any, among: int | None = None) -> Any:
+        """The smallest of the values: see `group_sum`."""
+        return self._reduce("min", value, among)
+
+    def _reduce(self, operation: Operation, value: Any, among: int | None) -> Any:
+        what = f"group_{operation}"
+        width = self._open(what).width
+        many = width if among is None else among
+        if many not in [2**n for n in range(width.bit_length())]:
+            raise InputError(located(f"{what} among {many}: use a power of two up to {width}"))
+        if isinstance(value, Word):
+            raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
+        made = self._value(value, "f32", what)
+        return self._gives(lambda i: Reduce(i, operation, made.id, many), what, "f32")
+
+
+def array_is_global(array: Array) -> bool:
+    """Whether all invocations have an array in common; or it is none."""
+    if not isinstance(array, Array):
+        raise BufferUnknownError(
+            located(f"{array!r} is no array: declare one by p.input, p.output and the like")
+        )
+    return array.space in GLOBAL
+
+
+def kind_of(value: Scalar) -> Kind:
+    """The kind of a value."""
+    if isinstance(value, Condition):
+        return "bool"
+    if isinstance(value, Word):
+        return "i32" if isinstance(value, SignedWord) else "u32"
+    return "f32"
+
+
+def _constant(builder: Builder, x: Any, kind: Kind | None) -> Scalar:
+    """A number as a value of a kind; of none, as a float."""
+    graph, known = builder.code.graph, kind or ("bool" if isinstance(x, bool) else "f32")
+    number = real_number(x)
+    if known == "f32":
+        return Expr(graph, graph.constant(number))
+    if known == "bool":
+        return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
+    if not number.is_integer():
+        raise TraceError(located(f"{x!r} is no integer: cast it by sg.int32 or sg.uint32"))
+    return (SignedWord if known == "i32" else Word).of(graph, int(x))
+
+
+def _converted(value: Scalar, kind: Kind, what: str) -> Scalar:
+    """A value as one of another kind, where nobody can be mistaken about what that means."""
+    if kind == "f32":
+        return as_float(value)
+    if kind == "bool":
+        return value.is_true()
+    if isinstance(value, Word):
+        return (SignedWord if kind == "i32" else Word)(value.graph, value.id)
+    raise TraceError(
+        located(f"{what} is to be {kind}, not {kind_of(value)}: cast it by sg.int32 or sg.uint32")
+    )
+
+
+def _times(a: Any, n: int) -> Any:
+    return a * n if isinstance(a, int) or n != 1 else a
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if isinstance(a, int) and a == 0 else a + b

@@ -1,0 +1,234 @@
+"""Programs that compute the outputs of another one, and the gradients of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from symgrad.errors import DifferentiationError
+from symgrad.programs.builder import Builder
+from symgrad.programs.code import GLOBAL, Array, Code, Load, Store, everything
+from symgrad.programs.keeping import Source
+from symgrad.programs.reverse import Reverse
+from symgrad.programs.text import shown
+from symgrad.programs.trial import facts_of
+from symgrad.programs.uniform import Uniformity
+
+MOST_NUMBERS: Final = 2**25
+"""Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""
+
+GROUP: Final = 64
+"""Invocations that add up the copies of a number."""
+
+FEW: Final = 64
+"""Copies up to which one invocation adds up those of a number."""
+
+
+def cotangent_of(code: Code, output: Array) -> str:
+    """What the cotangent of an output is called."""
+    return _beside(code, f"cotangent_{output.name}")
+
+
+def gradient_of(code: Code, input: Array) -> str:
+    """What the gradient of an input is called."""
+    return _beside(code, f"grad_{input.name}")
+
+
+def _beside(code: Code, name: str) -> str:
+    """The name, or one like it, that no array has."""
+    taken, made, k = {a.name for a in code.arrays}, name, 2
+    while made in taken:
+        made, k = f"{name}_{k}", k + 1
+    return made
+
+
+def gradient(code: Code) -> Code:
+    """The program that gives the outputs of one, and behind them the gradients of its inputs.
+
+    It takes the inputs, and behind them a cotangent for each output that is of floats.
+
+    Raises:
+        DifferentiationError: for an operation without a derivative, and where the gradient would
+            be a race, or need more than there is room for; it names the statement and the remedy.
+    """
+    return _Gradient(code).made()
+
+
+class _Gradient:
+    def __init__(self, code: Code) -> None:
+        self.old, self.builder = code, Builder(f"{code.name}_gradient")
+        b = self.builder
+        self.arrays = {a: b.input(a.name, a.shape, a.kind) for a in code.of("input")}
+        active = [a for a in code.of("output") if a.is_active]
+        self.seeds = {a: b.input(cotangent_of(code, a), a.shape) for a in active}
+        self.arrays |= {a: b.output(a.name, a.shape, a.kind) for a in code.of("output")}
+        inputs = [a for a in code.of("input") if a.is_active]
+        self.cotangents = {a: b.output(gradient_of(code, a), a.shape) for a in inputs}
+        """The arrays of cotangents."""
+        for a in code.of("temporary"):
+            self.arrays[a] = b.temporary(a.name, a.shape, a.kind)
+        facts = {d: facts_of(d, code) for d in code.dispatches}
+        uniform = {d: Uniformity(code, d) for d in code.dispatches}
+        self.sources = [Source(code, d, facts[d], uniform[d]) for d in code.dispatches]
+        self.direct = {a for a in active if self._is_direct(a)}
+        """The outputs whose cotangents are read where they are."""
+        for a in code.arrays:
+            if a.is_active and a.space != "input" and a not in self.direct:
+                self.cotangents[a] = b.temporary(b.unused(f"d_{a.name}"), a.shape)
+        self.scatters = {s.dispatch: self._scatters(s) for s in self.sources}
+
+    def _statements(self, a: Array) -> list[tuple[Source, Load | Store]]:
+        return [
+            (source, s)
+            for source in self.sources
+            for s in everything(source.dispatch.body)
+            if isinstance(s, Load | Store) and s.array is a
+        ]
+
+    def _is_direct(self, a: Array) -> bool:
+        """Whether all that is stored to an output stays there."""
+        found = self._statements(a)
+        if any(isinstance(s, Load) for _, s in found) or len({id(f) for f, _ in found}) > 1:
+            return False
+        adds = all(isinstance(s, Store) and s.add for _, s in found)
+        return adds or all(source.facts.once.get(a, False) for source, _ in found)
+
+    # where cotangents go -------------------------------------------------------------------------
+
+    def _scatters(self, source: Source) -> dict[Array, Scatter]:
+        """How a dispatch adds to the cotangents of the arrays that it loads from."""
+        loads: dict[Array, list[Load]] = {}
+        for s in everything(source.dispatch.body):
+            if isinstance(s, Load) and s.array.space in GLOBAL and s.array.is_active:
+                loads.setdefault(s.array, []).append(s)
+        return {a: self._scatter(source, a, found) for a, found in loads.items()}
+
+    def _scatter(self, source: Source, a: Array, loads: Sequence[Load]) -> Scatter:
+        d, b = source.dispatch, self.builder
+        if source.facts.owned.get(a, False):
+            return Scatter(1, None)
+        if any(isinstance(s, Store) and s.array is a for s in everything(d.body)):
+            raise DifferentiationError(
+                f"{shown(self.old, loads[0])}: {a.name} is stored to in the same dispatch, and "
+                "maybe loaded by another invocation: load it in another dispatch"
+            )
+        together = d.invocations % d.width == 0 and all(
+            s not in source.uniform.parted and not source.uniform.varies(s.index) for s in loads
+        )
+        copies = -(-d.invocations // d.width) if together else d.invocations
+        if a.size * copies > MOST_NUMBERS:
+            raise DifferentiationError(
+                f"{shown(self.old, loads[0])}: several invocations load the same elements of "
+                f"{a.name}, and its gradient takes a copy of its {a.size:,} elements for each of "
+                f"{copies:,}, above {MOST_NUMBERS:,} in all: use fewer invocations, each with a "
+                "loop, or let each load elements of its own, or a whole workgroup the same one"
+            )
+        room = b.temporary(b.unused(f"each_{a.name}"), a.size * copies)
+        return Scatter(copies, room, together)
+
+    # writing it ----------------------------------------------------------------------------------
+
+    def made(self) -> Code:
+        """The program."""
+        b = self.builder
+        for a, seed in self.seeds.items():
+            if a in self.cotangents and a.size:
+                self._copy(seed, self.cotangents[a])
+        for source in self.sources[:-1]:
+            self._require_kept(source)
+            with b.dispatch(source.dispatch.invocations, source.dispatch.width) as cell:
+                self._reverse(source, cell, True).replay()
+        for source in reversed(self.sources):
+            last = source is self.sources[-1]
+            with b.dispatch(source.dispatch.invocations, source.dispatch.width) as cell:
+                self._reverse(source, cell, last).write()
+            for a, scatter in self.scatters[source.dispatch].items():
+                if scatter.room is not None and a.size:
+                    self._sum(scatter, self.cotangents[a])
+        return b.code
+
+    def _reverse(self, source: Source, cell: Any, writes: bool) -> Reverse:
+        places = _Places(self, self.scatters[source.dispatch], cell)
+        return Reverse(self.builder, source, places, cell, writes)
+
+    def _require_kept(self, source: Source) -> None:
+        """Refuse a dispatch that reads what it, or a later one, writes."""
+        later = self.sources[self.sources.index(source) :]
+        written = {
+            s.array for f in later for s in everything(f.dispatch.body) if isinstance(s, Store)
+        }
+        for s in everything(source.dispatch.body):
+            if isinstance(s, Load) and s.array in written:
+                raise DifferentiationError(
+                    f"{shown(self.old, s)}: {s.array.name} is stored to here or later, so what was "
+                    "loaded is not kept: store to another array"
+                )
+
+    def _copy(self, source: Array, target: Array) -> None:
+        with self.builder.dispatch(target.size) as i:
+            self.builder.store(target, (i,), self.builder.load(source, (i,)))
+
+    def _sum(self, scatter: Scatter, target: Array) -> None:
+        """Add up all copies of each element, and add that to the gradient."""
+        b, copies, room = self.builder, scatter.copies, scatter.room
+        assert room is not None, "there are copies"
+        few = copies <= FEW
+        invocations = target.size if few else target.size * GROUP
+        with b.dispatch(invocations, GROUP) as i:
+            at, first, step = (i, 0, 1) if few else (b.group, b.local, GROUP)
+            total = b.var("total", 0.0)
+            with b.for_(0, -(-copies // step), name="n") as n:
+                which = n * step + first if step > 1 else n
+                place = at * copies + which
+                if copies % step:
+                    with b.if_(which < copies):
+                        b.assign(total, total.value + b.load(room, place))
+                else:
+                    b.assign(total, total.value + b.load(room, place))
+            if few:
+                b.add(target, (at,), total.value)
+            else:
+                found = b.group_sum(total.value)
+                with b.if_(b.local < 1):
+                    b.add(target, (at,), found)
+
+
+class Scatter:
+    """How cotangents are added up: at once, or in a room with so many copies of each element."""
+
+    def __init__(self, copies: int, room: Array | None, together: bool = False) -> None:
+        self.copies, self.room, self.together = copies, room, together
+
+
+class _Places:
+    """See `symgrad.programs.reverse.Places`."""
+
+    def __init__(self, gradient: _Gradient, scatters: dict[Array, Scatter], cell: Any) -> None:
+        self.gradient, self.scatters, self.cell = gradient, scatters, cell
+        self.builder = gradient.builder
+
+    def array(self, a: Array) -> Array:
+        """The array, in the gradient program."""
+        return self.gradient.arrays[a]
+
+    def seed(self, a: Array, index: Any, add: bool) -> Any:
+        """The cotangent of what is stored."""
+        if a in self.gradient.direct:
+            return self.builder.load(self.gradient.seeds[a], (index,))
+        there = self.gradient.cotangents[a]
+        g = self.builder.load(there, (index,))
+        if not add:
+            self.builder.store(there, (index,), 0.0)
+        return g
+
+    def scatter(self, s: Load, index: Any, g: Any) -> None:
+        """Add to the cotangent of what is loaded."""
+        found, b = self.scatters[s.array], self.builder
+        if found.room is None:
+            b.add(self.gradient.cotangents[s.array], (index,), g)
+        elif found.together:
+            total = b.group_sum(g)
+            with b.if_(b.local < 1):
+                b.add(found.room, index * found.copies + b.group, total)
+        else:
+            b.add(found.room, index * found.copies + self.cell, g)

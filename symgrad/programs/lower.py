@@ -1,0 +1,270 @@
+"""Dispatches of programs as kernels of the language: variables become carries and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import ANY_INPUT, Op
+from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.lower import inline
+from symgrad.kernel.statements import Buffer, Space, lane_sum
+from symgrad.kernel.target import InGroups, InStep
+from symgrad.pipeline import Options, simplified
+from symgrad.programs.code import (
+    TYPES,
+    Array,
+    Assign,
+    Barrier,
+    Code,
+    Declare,
+    Dispatch,
+    For,
+    Get,
+    If,
+    Let,
+    Load,
+    Name,
+    Reduce,
+    Statement,
+    Store,
+    assigned,
+    everything,
+    is_collective,
+    operands,
+)
+
+OPERATIONS: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
+"""What two numbers become in a reduction."""
+
+
+def stored(dispatch: Dispatch) -> set[Array]:
+    """The arrays that a dispatch writes to."""
+    return {s.array for s in everything(dispatch.body) if isinstance(s, Store)}
+
+
+def read(dispatch: Dispatch) -> set[Array]:
+    """The arrays whose elements a dispatch needs as they were."""
+    statements = everything(dispatch.body)
+    return {s.array for s in statements if isinstance(s, Load) or (isinstance(s, Store) and s.add)}
+
+
+def used(dispatch: Dispatch) -> set[Array]:
+    """The arrays that a dispatch reads or writes."""
+    return {s.array for s in everything(dispatch.body) if isinstance(s, Store | Load)}
+
+
+def is_grouped(code: Code, dispatch: Dispatch) -> bool:
+    """Whether it matters which invocations are in one workgroup."""
+    if is_collective(dispatch.body) or any(a.space == "workgroup" for a in dispatch.arrays):
+        return True
+    roots = (i for s in everything(dispatch.body) for i in operands(s))
+    reached = set(roots)
+    stack = list(reached)
+    while stack:
+        node = code.graph.nodes[stack.pop()]
+        new = set(node[1:] if node[0].arity else ()) - reached
+        reached |= new
+        stack += new
+    return not reached.isdisjoint((dispatch.local, dispatch.group))
+
+
+def target_of(code: Code, dispatch: Dispatch, traits: Target) -> Target:
+    """What a dispatch is written for: groups as wide as it says, where that matters."""
+    if isinstance(traits, InStep):
+        wide = replace(traits, width=dispatch.width, whole=False)
+        return wide if is_grouped(code, dispatch) else replace(traits, whole=False)
+    assert isinstance(traits, InGroups), "targets are in step, or in groups"
+    groups = -(-dispatch.invocations // dispatch.width)
+    return InGroups(dispatch.width, grid=groups > 65_535)
+
+
+def lower(code: Code, number: int, options: Options, target: Target) -> Kernel:
+    """A dispatch of a program as a kernel."""
+    return _Lowering(code, code.dispatches[number], options, target).kernel(number)
+
+
+class _Lowering:
+    def __init__(self, code: Code, dispatch: Dispatch, options: Options, target: Target) -> None:
+        self.code, self.dispatch, self.target = code, dispatch, target
+        roots = list(dict.fromkeys(i for s in everything(dispatch.body) for i in operands(s)))
+        self.graph, made = simplified(code.graph, roots, options)
+        self.roots = dict(zip(roots, made, strict=True))
+        """The values of statements as they are in the simplified graph."""
+        numbered = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] in ANY_INPUT}
+        nodes = code.graph.nodes
+        self._leaves = {
+            i: numbered[n[1]] for i, n in enumerate(nodes) if n[0] in ANY_INPUT and n[1] in numbered
+        }
+        self.known: dict[int, int] = {}
+        """What leaves of the simplified graph are in the kernel."""
+        self.variables: dict[Name, int] = {}
+        self.tiles: dict[str, Buffer] = {}
+
+    def kernel(self, number: int) -> Kernel:
+        """The kernel."""
+        several = f"_{number + 1}" if len(self.code.dispatches) > 1 else ""
+        self.k = k = Kernel(self.target, f"{self.code.name}{several}")
+        writes, uses = stored(self.dispatch), used(self.dispatch)
+        spaces: dict[str, Space] = {"workgroup": "group", "private": "own"}
+        self.buffers = {
+            a: k.buffer(
+                a.name,
+                spaces.get(a.space, "write" if a in writes else "read"),
+                TYPES[a.kind],
+                a.size,
+            )
+            for a in (*self.code.arrays, *self.dispatch.arrays)
+            if a in uses
+        }
+        d = self.dispatch
+        for leaf, value in ((d.cell, k.cell), (d.local, k.local), (d.group, k.group)):
+            self._set(leaf, value)
+        if is_collective(d.body) or d.invocations % self.target.width == 0:
+            self.block(d.body)
+        else:
+            inside = k.add(ops.word_lt, k.cell, k.count)
+            k.when(inside, lambda: self.block(d.body))
+        return k
+
+    def _set(self, leaf: int, value: int) -> None:
+        if leaf in self._leaves:
+            self.known[self._leaves[leaf]] = value
+
+    def value(self, i: int) -> int:
+        """A value of a statement, written to where the kernel is."""
+        (found,) = inline(self.k, self.graph, [self.roots[i]], self.known)
+        return found
+
+    # statements ----------------------------------------------------------------------------------
+
+    def block(self, block: Sequence[Statement]) -> None:
+        """Write statements."""
+        for statement in block:
+            self.statement(statement)
+
+    def statement(self, s: Statement) -> None:
+        """Write one."""
+        k = self.k
+        match s:
+            case Let():
+                value = self.value(s.value)
+                if self.code.graph.nodes[s.value][0].arity or value not in k.names:
+                    k.names.setdefault(value, s.name)
+            case Declare() | Assign():
+                self.variables[s.variable] = self.value(s.value)
+            case Get():
+                self._set(s.result, self.variables[s.variable])
+            case Load():
+                self._set(s.result, k.load(self.buffers[s.array], self.value(s.index), here=True))
+            case Store():
+                index, value = self.value(s.index), self.value(s.value)
+                k.store(self.buffers[s.array], index, value, s.add)
+            case Reduce():
+                self._set(s.result, self._reduced(s))
+            case Barrier():
+                k.barrier()
+            case If():
+                self._choose(s)
+            case For():
+                self._loop(s)
+
+    def _choose(self, s: If) -> None:
+        changed = assigned([*s.then, *s.otherwise])
+        before = dict(self.variables)
+
+        def side(block: Sequence[Statement]) -> list[int]:
+            self.variables = dict(before)
+            self.block(block)
+            return [self.variables[v] for v in changed]
+
+        results = self.k.choose(
+            self.value(s.condition), partial(side, s.then), partial(side, s.otherwise)
+        )
+        self.variables = before | dict(zip(changed, results, strict=True))
+        self._call(changed, results)
+
+    def _loop(self, s: For) -> None:
+        k, changed, before = self.k, assigned(s.body), dict(self.variables)
+        lo, hi = self.value(s.lo), self.value(s.hi)
+        if s.most is not None:
+            hi = self._limited(lo, hi, s.most, s.down)
+
+        def body(counter: int, carries: list[int]) -> list[int]:
+            self._set(s.counter, counter)
+            k.names[counter] = s.name
+            self.variables |= zip(changed, carries, strict=True)
+            self._call(changed, carries)
+            self.block(s.body)
+            return [self.variables[v] for v in changed]
+
+        inits = [before[v] for v in changed]
+        results, _ = k.loop(lo, hi, inits, body, down=s.down, most=s.most)
+        self.variables = before | dict(zip(changed, results, strict=True))
+
+    def _limited(self, lo: int, hi: int, most: int, down: bool) -> int:
+        """The end of a loop of so many turns at most."""
+        k = self.k
+        none = k.add(ops.word_lt, hi, lo)
+        turns = k.add(ops.word_min, k.add(ops.word_sub, hi, lo), k.word(most))
+        return k.add(ops.word_where, none, lo, k.add(ops.word_add, lo, turns))
+
+    def _call(self, variables: Sequence[Name], values: Sequence[int]) -> None:
+        self.k.names.update((i, v.name) for v, i in zip(variables, values, strict=True))
+
+    # reductions ----------------------------------------------------------------------------------
+
+    def _reduced(self, s: Reduce) -> int:
+        """What is made of the values of neighbours, by halves in an array of the group."""
+        k, value = self.k, self.value(s.value)
+        if s.among == 1:
+            return value
+        whole = s.among == k.target.width
+        if whole and k.target.in_step and s.operation == "sum":
+            return k.add(lane_sum, value)
+        tile = self._tile()
+        k.store(tile, k.local, value)
+        k.barrier()
+        place = k.local if whole else k.add(ops.word_and, k.local, k.word(s.among - 1))
+        half = s.among // 2
+        while half:
+            there = k.add(ops.word_add, k.local, k.word(half))
+            lower = k.add(ops.word_lt, place, k.word(half))
+            k.when(lower, partial(self._join, tile, there, OPERATIONS[s.operation]))
+            k.barrier()
+            half //= 2
+        first = k.word(0) if whole else k.add(ops.word_sub, k.local, place)
+        found = k.agreed(tile, first) if whole else k.load(tile, first)
+        if not whole:
+            k.barrier()
+        return found
+
+    def _join(self, tile: Buffer, there: int, op: Op) -> None:
+        k = self.k
+        made = k.add(op, k.load(tile, k.local), k.load(tile, there))
+        k.store(tile, k.local, made)
+
+    def _tile(self) -> Buffer:
+        """An array of the group with a number for each invocation."""
+        if "f" not in self.tiles:
+            name = "tile"
+            while any(b.name == name for b in self.k.buffers):
+                name += "_"
+            self.tiles["f"] = self.k.buffer(name, "group", size=self.k.target.width)
+        return self.tiles["f"]
+
+
+@dataclass(frozen=True)
+class DispatchProgram:
+    """What writes a dispatch of a program: see `symgrad.kernel.launch.Program`."""
+
+    code: Code
+    number: int
+    options: Options
+
+    def __call__(self, target: Target) -> Kernel:
+        """The kernel."""
+        return lower(self.code, self.number, self.options, target)

@@ -1,0 +1,329 @@
+"""Programs tried out before they have any inputs: races and indices that are wrong for all of them.
+
+All invocations go together, and compute what depends on no array. A statement is refused only for
+what it certainly does; what is found of accesses holds for all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from symgrad.errors import ProgramError
+from symgrad.expr.graph.node import ANY_INPUT
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.programs.code import (
+    GLOBAL,
+    Array,
+    Assign,
+    Barrier,
+    Code,
+    Declare,
+    Dispatch,
+    For,
+    Get,
+    If,
+    Load,
+    Name,
+    Reduce,
+    Statement,
+    Store,
+    assigned,
+    is_collective,
+)
+from symgrad.programs.text import shown
+
+MOST_INVOCATIONS: Final = 2**20
+"""Invocations that are tried, at most."""
+
+MOST_STEPS: Final = 2**25
+"""Statements that are tried, turn by turn and invocation by invocation, at most."""
+
+MOST_PLACES: Final = 2**24
+"""Elements of an array, all copies of it together, of which it is noted who has been there."""
+
+NOBODY: Final = -1
+SEVERAL: Final = -2
+
+Numbers = np.ndarray | None
+"""What a value is in each invocation; None if that depends on the inputs."""
+
+
+@dataclass
+class Access:
+    """What is known of how a statement reads or writes."""
+
+    known: bool = True
+    """Whether all its indices are known."""
+    distinct: bool = True
+    """Whether no two invocations of a workgroup are at one place at the same time."""
+
+
+@dataclass
+class Facts:
+    """What has been found of a dispatch."""
+
+    complete: bool = True
+    """Whether all that is known without inputs was tried."""
+    accesses: dict[Statement, Access] = field(default_factory=dict)
+    owned: dict[Array, bool] = field(default_factory=dict)
+    """Of shared arrays, whether no two invocations are ever at one place of them, between two
+    barriers if it is a workgroup's."""
+    once: dict[Array, bool] = field(default_factory=dict)
+    """Of shared arrays, whether no place is stored to twice."""
+    whole: dict[Array, bool] = field(default_factory=dict)
+    """Of shared arrays, whether all their places are stored to, whatever the inputs are."""
+    turns: dict[For, int | None] = field(default_factory=dict)
+    """How often loops turn, at most, if that is known."""
+
+
+class _Shared:
+    """An array, and who has been where in it."""
+
+    def __init__(self, array: Array, size: int) -> None:
+        self.array = array
+        self.written = np.zeros(size, bool)
+        """The places that may have been stored to."""
+        self.surely = np.zeros(size, bool)
+        """Those that have been."""
+        self.wait()
+        self.owned, self.once = True, True
+
+    def wait(self) -> None:
+        """A barrier."""
+        many = len(self.written) if self.array.space != "private" else 0
+        self.stored, self.touched = (np.full(many, NOBODY, np.int32) for _ in range(2))
+
+
+def tried(code: Code, dispatch: Dispatch) -> Facts:
+    """What is found by trying a dispatch.
+
+    Raises:
+        ProgramError: for a race, an index out of bounds, or a place that is read before anything
+            is stored there; it names the statement.
+    """
+    return _Trial(code, dispatch).facts
+
+
+_facts: WeakKeyDictionary[Dispatch, Facts] = WeakKeyDictionary()
+
+
+def facts_of(dispatch: Dispatch, code: Code) -> Facts:
+    """What is found by trying a dispatch, which is done once."""
+    found = _facts.get(dispatch)
+    if found is None:
+        found = _facts[dispatch] = tried(code, dispatch)
+    return found
+
+
+class _Trial:
+    def __init__(self, code: Code, dispatch: Dispatch) -> None:
+        self.code, self.dispatch, self.nodes = code, dispatch, code.graph.nodes
+        groups = -(-dispatch.invocations // dispatch.width)
+        most = max(1, MOST_INVOCATIONS // dispatch.width)
+        self.groups = min(groups, most)
+        self.n = self.groups * dispatch.width
+        self.facts, self.steps = Facts(self.groups == groups), 0
+        self.most = max(1, MOST_STEPS // self.n)
+        self.cells = np.arange(self.n)
+        u = self.cells.astype(np.uint32)
+        width = np.uint32(dispatch.width)
+        self.values: dict[int, Numbers] = {
+            dispatch.cell: u, dispatch.local: u % width, dispatch.group: u // width
+        }  # fmt: skip
+        self._leaves: dict[int, list[int]] = {}
+        self.variables: dict[Name, Numbers] = {}
+        everyone = is_collective(dispatch.body)
+        mask = np.ones(self.n, bool) if everyone else self.cells < dispatch.invocations
+        arrays = [*code.arrays, *dispatch.arrays]
+        copies = {"workgroup": self.groups, "private": self.n}
+        many = {a: a.size * copies.get(a.space, 1) for a in arrays}
+        self.shared = {a: _Shared(a, n) for a, n in many.items() if 0 < n <= MOST_PLACES}
+        self.block(dispatch.body, mask, True)
+        for a, shared in self.shared.items():
+            self.facts.owned[a] = shared.owned and self.facts.complete
+            self.facts.once[a] = shared.once and self.facts.complete
+            self.facts.whole[a] = bool(shared.surely.all()) and self.facts.complete
+
+    def value(self, i: int) -> Numbers:
+        """A value in each invocation."""
+        if i not in self._leaves:
+            order = reachable(self.code.graph, [i])
+            self._leaves[i] = [n for n in order if self.nodes[n][0] in ANY_INPUT]
+        inputs = {leaf: self.values.get(leaf) for leaf in self._leaves[i]}
+        if any(v is None for v in inputs.values()):
+            return None
+        with np.errstate(all="ignore"):
+            (found,) = evaluate_graph(self.code.graph, [i], inputs, np.float64)
+        return np.broadcast_to(found, (self.n,))
+
+    def block(self, block: Sequence[Statement], mask: np.ndarray, sure: bool) -> None:
+        """Do statements where the mask holds, if it is ``sure`` that they are done."""
+        for s in block:
+            self.steps += 1
+            if self.steps > self.most:
+                self.facts.complete = False
+                return
+            self.statement(s, mask, sure)
+
+    def statement(self, s: Statement, mask: np.ndarray, sure: bool) -> None:
+        """Do one."""
+        match s:
+            case Declare(variable=v, value=value):
+                self.variables[v] = self.value(value)
+            case Assign(variable=v, value=value):
+                self._assign(v, self.value(value), mask, sure)
+            case Get(result=result, variable=v):
+                self.values[result] = self.variables[v]
+            case Load() | Store():
+                self._access(s, mask, sure)
+            case Reduce(result=result):
+                self.values[result] = None
+                self._wait()
+            case Barrier():
+                self._wait()
+            case If():
+                self._choose(s, mask, sure)
+            case For():
+                self._loop(s, mask, sure)
+            case _:
+                pass
+
+    def _assign(self, v: Name, value: Numbers, mask: np.ndarray, sure: bool) -> None:
+        before = self.variables[v]
+        if sure and mask.all():
+            self.variables[v] = value
+        elif not sure or value is None or before is None:
+            self.variables[v] = None
+        else:
+            self.variables[v] = np.where(mask, value, before)
+
+    def _wait(self) -> None:
+        for a, shared in self.shared.items():
+            if a.space == "workgroup":
+                shared.wait()
+
+    # memory --------------------------------------------------------------------------------------
+
+    def _access(self, s: Load | Store, mask: np.ndarray, sure: bool) -> None:
+        if isinstance(s, Load):
+            self.values[s.result] = None
+        found = self.facts.accesses.setdefault(s, Access())
+        index, shared = self.value(s.index), self.shared.get(s.array)
+        if shared is None:
+            found.known = found.distinct = False
+        elif index is None:
+            found.known = found.distinct = shared.owned = shared.once = False
+            if isinstance(s, Store):
+                shared.written[:] = True
+                shared.once = False
+        else:
+            self._known_access(s, found, shared, index, mask, sure)
+
+    def _known_access(
+        self, s: Load | Store, found: Access, shared: _Shared, index: np.ndarray,
+        mask: np.ndarray, sure: bool,
+    ) -> None:  # fmt: skip
+        at, cells = index.astype(np.int64)[mask], self.cells[mask]
+        if (beyond := at[at >= s.array.size]).size and sure:
+            signed = int(np.int64(beyond[0]))
+            size = s.array.size
+            self._refuse(s, f"index {signed} of {s.array.name} is out of bounds, it has {size}")
+        inside = at < s.array.size
+        at, cells = self._placed(s.array, at[inside], cells[inside]), cells[inside]
+        self._note(s, found, shared, at, cells, sure)
+
+    def _placed(self, a: Array, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Where elements stand, of an array that there may be several of."""
+        if a.space in GLOBAL:
+            return at
+        return at + a.size * (cells // self.dispatch.width if a.space == "workgroup" else cells)
+
+    def _note(
+        self, s: Load | Store, found: Access, shared: _Shared, at: np.ndarray,
+        cells: np.ndarray, sure: bool,
+    ) -> None:  # fmt: skip
+        a = s.array
+        if a.space != "private":
+            if len(np.unique(at)) < len(at):
+                found.distinct = False
+            self._meet(s, shared, at, cells, sure)
+        if isinstance(s, Store):
+            if (shared.surely | shared.written)[at].any():
+                shared.once = False
+            shared.written[at] = True
+            if sure:
+                shared.surely[at] = True
+        elif a.space not in GLOBAL and sure and not shared.written[at].all():
+            self._refuse(s, f"nothing is stored in {a.name} there before it is read")
+
+    def _meet(
+        self, s: Load | Store, shared: _Shared, at: np.ndarray, cells: np.ndarray, sure: bool
+    ) -> None:
+        """Note who is where; refuse what is written by one and touched by another."""
+        touched, stored = shared.touched, shared.stored
+        mine = s.array.space != "input"
+        before = stored[at] if isinstance(s, Load) else touched[at]
+        others = (before != NOBODY) & (before != cells)
+        if isinstance(s, Store):
+            first = np.full(len(touched), NOBODY)
+            first[at] = cells
+            others = others | (first[at] != cells)
+        if mine and sure and others.any():
+            who = int(cells[others][0])
+            self._refuse(
+                s, f"a race: invocation {who} meets another one in {s.array.name}, which one of "
+                "them writes, with no barrier of a workgroup between them",
+            )  # fmt: skip
+        if ((touched[at] != NOBODY) & (touched[at] != cells)).any() or len(set(at)) < len(at):
+            shared.owned = False
+        many = np.where((touched[at] == NOBODY) | (touched[at] == cells), cells, SEVERAL)
+        touched[at] = many
+        touched[at[touched[at] != many]] = SEVERAL
+        if isinstance(s, Store) and sure:
+            stored[at] = cells
+
+    def _refuse(self, s: Statement, what: str) -> NoReturn:
+        raise ProgramError(f"{shown(self.code, s)}: {what}")
+
+    # blocks --------------------------------------------------------------------------------------
+
+    def _choose(self, s: If, mask: np.ndarray, sure: bool) -> None:
+        condition = self.value(s.condition)
+        if condition is None:
+            before = dict(self.variables)
+            for block in (s.then, s.otherwise):
+                self.variables = dict(before)
+                self.block(block, mask, False)
+            changed = assigned([*s.then, *s.otherwise])
+            self.variables = before | dict.fromkeys(changed)
+            return
+        for block, here in ((s.then, mask & condition), (s.otherwise, mask & ~condition)):
+            if here.any():
+                self.block(block, here, sure)
+
+    def _loop(self, s: For, mask: np.ndarray, sure: bool) -> None:
+        lo, hi = self.value(s.lo), self.value(s.hi)
+        if lo is None or hi is None:
+            self.facts.turns[s] = s.most
+            self.variables |= dict.fromkeys(assigned(s.body))
+            self.values[s.counter] = None
+            self.block(s.body, mask, False)
+            self.variables |= dict.fromkeys(assigned(s.body))
+            return
+        trips = np.maximum(hi.astype(np.int64) - lo.astype(np.int64), 0)
+        trips = np.where(mask, trips if s.most is None else np.minimum(trips, s.most), 0)
+        many = int(trips.max(initial=0))
+        self.facts.turns[s] = max(self.facts.turns.get(s) or 0, many)
+        for t in range(many):
+            k = trips - 1 - t if s.down else np.full(self.n, t)
+            self.values[s.counter] = (lo.astype(np.int64) + k).astype(np.uint32)
+            self.block(s.body, mask & (t < trips), sure)
+            if not self.facts.complete and self.steps > self.most:
+                self.variables |= dict.fromkeys(assigned(s.body))
+                return

@@ -1,0 +1,252 @@
+"""Programs: what their statements do, what is refused, and what their gradients are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.targets import DeviceChoice
+
+DEVICES: list[DeviceChoice] = ["cpu", "gpu"]
+Body = Callable[[sg.Builder], None]
+
+
+def shifted(p: sg.Builder) -> None:
+    """Reads behind its own element: the first lanes of a vector have no such element."""
+    x, y, z = p.input("x", 40), p.output("y", 40), p.output("z", 40)
+    with p.dispatch(40) as i, p.if_(i >= 5):
+        p.store(y, i, p.load(x, i - 5))
+        p.store(z, i - 5, p.load(x, i))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_index_may_be_below_0_in_lanes_that_do_not_go(device: DeviceChoice) -> None:
+    x = np.arange(40.0)
+    y, z = sg.program(shifted, device=device).run(x)
+    assert y.tolist() == [0.0] * 5 + x[:35].tolist()
+    assert z.tolist() == [*x[5:].tolist(), *[0.0] * 5]
+
+
+@pytest.mark.parametrize("name", ["read", "write", "read_write", "storage", "workgroup", "private"])
+def test_arrays_may_be_called_as_words_of_wgsl(name: str) -> None:
+    def body(p: sg.Builder) -> None:
+        taken = {"workgroup": "uniform", "private": "function"}.get(name, name)
+        x, y = p.input(taken, 8), p.output("y", 8)
+        with p.dispatch(8, group=8) as i:
+            tile = p.workgroup("atomicLoad", 8)
+            p.store(tile, p.local, p.load(x, i))
+            p.barrier()
+            p.store(y, i, p.load(tile, 7 - p.local))
+
+    x = np.arange(8.0)
+    assert sg.program(body, device="gpu").run(x).tolist() == x[::-1].tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_integers_have_their_signs_and_bits(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        n, u = p.input("n", 8, "i32"), p.input("u", 8, "u32")
+        a, b = p.output("a", 8, "i32"), p.output("b", 8, "u32")
+        with p.dispatch(8) as i:
+            v, w = p.load(n, i), p.load(u, i)
+            with p.if_(v < 0):
+                p.store(a, i, v // 3)
+            with p.else_():
+                p.store(a, i, -v)
+            p.store(b, i, (w << 3) ^ sg.uint32(v))
+
+    n, u = np.arange(-4, 4), np.arange(8) * 99
+    program = sg.program(body, device=device)
+    for found in (program.run(n, u), program.interpret(n, u)):
+        assert found[0].dtype == np.int32
+        assert found[0].tolist() == [v // 3 if v < 0 else -v for v in n.tolist()]
+        assert found[1].tolist() == ((u << 3) ^ n % 2**32).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_dispatches_follow_one_another(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        x, y, t = p.input("x", 8), p.output("y", 4), p.temporary("t", 8)
+        with p.dispatch(8) as i:
+            p.store(t, i, p.load(x, i) ** 2)
+        with p.dispatch(4) as i:
+            p.store(y, i, p.load(t, 2 * i) * p.load(t, 2 * i + 1))
+
+    x = np.arange(8.0)
+    y, (dx,) = sg.program(body, device=device).vjp(x, np.ones(4))
+    assert y.tolist() == ((x[::2] * x[1::2]) ** 2).tolist()
+    assert dx[::2].tolist() == (2 * x[::2] * x[1::2] ** 2).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_all_invocations_read_has_one_gradient(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        w, x, y = p.input("w", 3), p.input("x", (128, 3)), p.output("y", 128)
+        with p.dispatch(128) as i:
+            total = p.var("total", 0.0)
+            with p.for_(0, 3) as k:
+                p.assign(total, total.value + p.load(w, k) * p.load(x, (i, k)))
+            p.store(y, i, sg.tanh(total.value))
+
+    rng = np.random.default_rng(0)
+    w, x, g = rng.normal(size=3), rng.normal(size=(128, 3)), rng.normal(size=128)
+    y, (dw, dx) = sg.program(body, device=device).vjp(w, x, g)
+    slope = g * (1 - np.tanh(x @ w) ** 2)
+    assert np.allclose(y, np.tanh(x @ w), atol=1e-5)
+    assert np.allclose(dw, slope @ x, atol=1e-4)
+    assert np.allclose(dx, slope[:, None] * w, atol=1e-5)
+
+
+def test_a_gradient_has_a_gradient() -> None:
+    cube = sg.program(one_to_one(lambda x: x**3), device="cpu", dtype="float64")
+    second = sg.grad_program(sg.grad_program(cube))
+    x, ones, zeros = np.arange(4.0), np.ones(4), np.zeros(4)
+    found = second.run(x, ones, zeros, ones)
+    assert found[2].tolist() == (6 * x).tolist()
+
+
+def one_to_one(f: Callable[..., object]) -> Body:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 4), p.output("y", 4)
+        with p.dispatch(4) as i:
+            p.store(y, i, f(p.load(x, i)))
+
+    return body
+
+
+def test_a_program_is_a_kernel_like_others() -> None:
+    p = sg.program(one_to_one(sg.exp), name="growth", device="cpu")
+    x = np.arange(4.0)
+    again = pickle.loads(pickle.dumps(p))
+    assert again.run(x).tolist() == p.run(x).tolist()
+    assert str(again) == str(p)
+    assert "sg_exp" in p.wgsl
+    assert p.stats.kernels == 1
+    assert p.profile(x).bytes == 32
+    on_gpu = p.to("gpu").run(sg.device_array(x, device="gpu"))
+    assert isinstance(on_gpu, sg.DeviceArray)
+    assert np.allclose(on_gpu.numpy(), np.exp(x), rtol=1e-6)
+    with pytest.raises(sg.InputError, match=r"x has shape \(3,\), growth takes \(4,\)"):
+        p.run(x[:3])
+
+
+def test_a_node_of_a_branch_may_be_made_again_around_it() -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 8), p.output("y", 8)
+        with p.dispatch(8) as i:
+            v, total = p.load(x, i), p.var("total", 0.0)
+            with p.for_(0, 2):
+                with p.if_(total.value < 3.0):
+                    p.assign(total, total.value + v * v)
+                p.assign(total, total.value * (v * v))
+            p.store(y, i, total.value)
+
+    x = np.linspace(0.5, 2.0, 8)
+    once = x**4
+    wanted = np.where(once < 3, once + x**2, once) * x**2
+    assert np.allclose(sg.program(body, device="cpu").run(x), wanted, rtol=1e-6)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+HEAD = """
+program wrong
+  input x: f32[64]
+  input n: u32[64]
+  output y: f32[64]
+  dispatch 64 in groups of 64:
+    private a: f32[4]
+    workgroup tile: f32[64]
+"""
+
+REFUSED = {
+    "if cell < 3:\n  barrier": "a barrier that not all invocations",
+    "for k in 0 .. n[cell]:\n  barrier": "a barrier that not all invocations",
+    "if x[cell] < 3.0:\n  let s = group_sum(x[cell])": "group_sum that not all invocations",
+    "y[0] = 1.0": "a race",
+    "y[cell // 2] = 1.0": "a race",
+    "y[cell] = 1.0\ny[63 - cell] = 2.0": "a race",
+    "tile[local] = 1.0\ny[cell] = tile[local ^ 1]": "a race",
+    "y[64] = 1.0": "out of bounds",
+    "y[cell + 1] = 1.0": "out of bounds",
+    "y[cell] = a[4]": "out of bounds",
+    "y[cell] = a[1]": "nothing is stored in a there",
+    "y[cell] = b": "b is not known here",
+    "if cell < 3:\n  let b = x[cell]\ny[cell] = b": "b is not known here",
+    "b = 1.0": "b is not known here",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED, ids=list(REFUSED))
+def test_faults_name_the_statement(body: str) -> None:
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    with pytest.raises(sg.ProgramError, match=REFUSED[body]) as caught:
+        sg.program(HEAD + lines, device="cpu")
+    assert "line" in str(caught.value)
+    assert any(line.strip().rstrip(":") in str(caught.value) for line in body.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("z[cell] = 1.0", sg.BufferUnknownError, "no array z"),
+        ("x[cell] = 1.0", sg.BufferUnknownError, "only read"),
+        ("y[cell] = frobnicate(x[cell])", sg.UnsupportedError, "no operation"),
+        ("while cell < 3:", sg.UnsupportedError, "no statement"),
+        ("y[cell] = x[cell] if cell < 3 else 0.0", sg.UnsupportedError, "no such operation"),
+        ("let s = group_sum(cell)", sg.UnsupportedError, "real numbers"),
+        ("y[cell] = x[x[cell]]", sg.TraceError, "an index is an integer"),
+    ],
+)
+def test_errors_are_typed(line: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        sg.program(f"{HEAD}    {line}\n", device="cpu")
+
+
+def test_a_value_does_not_outlive_its_block() -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 4), p.output("y", 4)
+        with p.dispatch(4) as i:
+            with p.if_(i < 2):
+                v = p.load(x, i)
+            p.store(y, i, v)
+
+    with pytest.raises(sg.ProgramError, match="needs x, which is not known here"):
+        sg.program(body, device="cpu")
+
+
+def test_a_loop_of_traced_functions_is_no_value() -> None:
+    body = one_to_one(lambda x: sg.fori_loop(0, 3, lambda k, y: y * x, x))
+    with pytest.raises(sg.UnsupportedError, match="for_"):
+        sg.program(body, device="cpu")
+
+
+NOT_DIFFERENTIABLE = {
+    "y[cell] = gammainc(x[cell], 0.5)": "gammainc",
+    "var s = x[cell]\nfor k in 0 .. n[cell]:\n  s = s * s\ny[cell] = s": "give most=",
+    "var s = 0.0\ntile[local] = x[cell]\nbarrier\nif cell < 9:\n"
+    "  for k in 0 .. 3:\n    s = s + tile[k]\ny[cell] = s": "would be a race",
+}
+
+
+@pytest.mark.parametrize("body", NOT_DIFFERENTIABLE, ids=list(NOT_DIFFERENTIABLE.values()))
+def test_what_has_no_gradient_names_the_statement_and_the_remedy(body: str) -> None:
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    p = sg.program(HEAD + lines, device="cpu")
+    with pytest.raises(sg.DifferentiationError, match=NOT_DIFFERENTIABLE[body]) as caught:
+        sg.grad_program(p)
+    assert "line" in str(caught.value)
+
+
+def test_a_gradient_that_takes_too_much_memory_is_refused() -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 2**13), p.output("y", 2**13)
+        with p.dispatch(2**13) as i:
+            p.store(y, i, p.load(x, i) + p.load(x, sg.minimum(i + 1, 2**13 - 1)))
+
+    with pytest.raises(sg.DifferentiationError, match="a copy of its 8,192 elements"):
+        sg.grad_program(sg.program(body, device="cpu"))
