@@ -32,6 +32,10 @@ RESERVED = [
     "async",
     "std",
     "this",
+    "read",
+    "read_write",
+    "storage",
+    "workgroup",
 ]
 
 
