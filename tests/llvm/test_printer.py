@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -115,3 +116,12 @@ def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> No
     assert "@part" in source.text
     assert source.effort == 1
     assert print_kernel(looped(100, operations=LOOPED + 1), {}, shape).effort == 0
+
+
+def test_loops_of_one_point_are_compiled_quickly_at_first_and_soon_again() -> None:
+    many, one = (Shape("float32", lanes, True) for lanes in (WIDEST, 1))
+    kernel = looped(100, operations=arrangement.LONG + 1)
+    batch, point = (print_kernel(kernel, {}, shape) for shape in (many, one))
+    assert (batch.effort, point.effort) == (1, 0)
+    assert 0.0 < point.hot < batch.hot < math.inf
+    assert print_kernel(kernel, {}, one, thorough=True).effort == 1

@@ -26,8 +26,11 @@ NEAR: Final = 2**20
 """Bytes that a block of several registers works in, at most: the cache has to hold it."""
 
 LOOPED: Final = 8_000
-"""Operations of a kernel with loops up to which it is not compiled in the quickest way: that takes
-half as long, and loops that take three times as long."""
+"""Operations of a kernel with loops up to which its batches are not compiled in the quickest way:
+that takes half as long, and loops that take three times as long, which is much for many points."""
+
+LOOPS_GAIN: Final = 4
+"""How many times sooner it pays to compile one point's loops thoroughly than what is straight."""
 
 SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
@@ -99,12 +102,12 @@ class _Module:
         """The level of optimisation that compiles it in reasonable time.
 
         The second makes vectors of short kernels 2 to 4 % faster, and takes 10 % longer. It is
-        never 0 where loops have little beside them.
+        never 0 where loops have little beside them, or each is done for many points.
         """
         a = self.arrangement
         if len(a.parts) > 1:
-            looped = not (a.is_straight or self.quick) and a.operations <= LOOPED
-            return 1 if self.thorough or looped else 0
+            single = a.is_straight or self.quick or self.shape.lanes == 1
+            return 1 if self.thorough or (not single and a.operations <= LOOPED) else 0
         if a.operations > LONG_BATCH:
             return 1
         items = everything(self.kernel.main.items)
@@ -117,7 +120,8 @@ class _Module:
         operations = self.arrangement.operations
         is_cut = len(self.arrangement.parts) > 1
         quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
-        return HOT * operations if quick else math.inf
+        sooner = LOOPS_GAIN if self.shape.lanes == 1 and not self.arrangement.is_straight else 1
+        return HOT * operations / sooner if quick else math.inf
 
     def _constants(self) -> Iterator[str]:
         """The numbers that the kernel knows, and reads at any index."""
