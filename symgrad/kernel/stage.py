@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.expr.graph.reach import reachable
-from symgrad.expr.graph.rebuild import Ids, outline, rebuild
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import Ids, continued, outline, rebuild
 from symgrad.kernel.plan import Output, Reduction
 
 _ORDINARY: Final = 2.0**-60
@@ -105,15 +106,17 @@ def _with_reciprocals(reduction: Reduction) -> tuple[Graph, Ids, set[int]]:
     old = reduction.graph
     order = reachable(old, _nodes_of(reduction.outputs))
     varying = _varying(old, order, reduction.parameters)
-    copy = outline(old)
+
+    quotients = (i for i in order if old.nodes[i][0] is ops.div)
+    turned = [i for i in quotients if [a in varying for a in old.args(i)] == [True, False]]
+    start = turned[0] if turned else len(old)
+    copy, later = continued(old, start), order[bisect_left(order, start) :]
     graph = copy.graph
 
     def product(_: Op, a: int, b: int) -> int:
         return graph.add(ops.mul, a, graph.add(ops.reciprocal, b))
 
-    quotients = (i for i in order if old.nodes[i][0] is ops.div)
-    turned = [i for i in quotients if [a in varying for a in old.args(i)] == [True, False]]
-    rebuild(old, order, copy, changed=dict.fromkeys(turned, product))
+    rebuild(old, later, copy, changed=dict.fromkeys(turned, product))
     return graph, copy.ids, set(range(len(graph))) - {copy.ids[i] for i in varying}
 
 
@@ -228,7 +231,19 @@ def _part(graph: Graph, i: int, fixed: set[int]) -> _Product:
 
 def arranged(graph: Graph, roots: Sequence[int], inputs: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph of some nodes, its inputs these, numbered in this order, and none else."""
+    if sorted(inputs) == sorted(inputs_of(graph)):
+        return _renumbered(graph, inputs), list(roots)
     order = reachable(graph, roots)
     left_out = {i for i in order if graph.nodes[i][0] is INPUT}.difference(inputs)
     assert not left_out, f"inputs {sorted(left_out)} are left out, but needed"
     return rebuild(graph, order, outline(graph, inputs)).of(roots)
+
+
+def _renumbered(graph: Graph, inputs: Sequence[int]) -> Graph:
+    """A graph with its inputs in this order; all other nodes are as they are."""
+    nodes, names = list(graph.nodes), [graph.names[graph.nodes[i][1]] for i in inputs]
+    for number, i in enumerate(inputs):
+        nodes[i] = (nodes[i][0], number)
+    made = Graph.of(nodes, list(graph.places), names, graph.sources)
+    made.derived = list(graph.derived)
+    return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
@@ -128,14 +129,13 @@ def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int |
     if PUT not in heads(graph):
         return
     nodes, order = graph.nodes, reachable(graph, roots)
-    ends = dict.fromkeys(
-        a for i in order for n, a in enumerate(graph.args(i))
-        if _puts(graph, a) and not (n == 0 and _puts(graph, i))
-    )  # fmt: skip
+    puts = {i for i in order if _puts(graph, i)}
+    taken = (nodes[i][1 + (i in puts) :] for i in order if nodes[i][0].arity)
+    ends = [a for a in dict.fromkeys(chain.from_iterable(taken)) if a in puts]
     for end in ends:
         elements: dict[int, int] = {}
         i, last = end, length(graph, end) - 1
-        while _puts(graph, i):
+        while i in puts:
             _, array, at, value = nodes[i]
             elements.setdefault(min(nodes[at][1], last), value)
             i = array

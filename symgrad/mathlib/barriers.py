@@ -63,6 +63,9 @@ def with_barriers(
     rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within)
     concerned = [i for i in order if nodes[i][0] in rules]
     hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
+    changed = [i for i in order if hidden.get(i) or _of_itself(nodes[i])]
+    if not changed:
+        return graph, list(roots)
     copy = outline(graph)
     target = copy.graph
 
@@ -73,10 +76,7 @@ def with_barriers(
             return OF_ITSELF[op](Expr(target, made[0])).id
         return target.add(op, *made)
 
-    changed = {i: partial(build, i) for i in order if hidden.get(i) or _of_itself(nodes[i])}
-    if not changed:
-        return graph, list(roots)
-    return rebuild(graph, order, copy, changed=changed).of(roots)
+    return rebuild(graph, order, copy, changed={i: partial(build, i) for i in changed}).of(roots)
 
 
 def _rules(

@@ -11,7 +11,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.reach import heads, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)
@@ -22,9 +22,9 @@ FAR: Final = 4
 
 def place_signs(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which what is mostly needed with the other sign is computed with it."""
-    order = reachable(graph, roots)
-    if not any(graph.nodes[i][0] is ops.neg for i in order):
+    if ops.neg not in heads(graph):
         return graph, list(roots)
+    order = reachable(graph, roots)
     turned = _Turning(graph, roots, order).turned()
     return _with_turned(graph, roots, order, turned) if turned else (graph, list(roots))
 

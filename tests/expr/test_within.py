@@ -8,7 +8,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.rebuild import continued, rebuild
 from symgrad.expr.graph.region import Regional, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
@@ -130,3 +131,21 @@ def test_what_the_pipeline_makes_of_regions_means_the_same() -> None:
             graph, roots = simplified(traced.graph, traced.outputs, options)
             inputs = [graph.input_named(n) for n in traced.graph.names]
             np.testing.assert_allclose(values(graph, roots, inputs), want, rtol=1e-12, atol=1e-12)
+
+
+def test_what_stands_before_the_first_change_stays_as_it_is() -> None:
+    graph = Graph()
+    x = graph.input("x")
+    kept = graph.add(ops.sin, x)
+    turned = graph.add(ops.neg, kept)
+    y = graph.input("y")
+    root = graph.add(ops.mul, turned, y)
+    copy = continued(graph, turned)
+    assert copy.graph.nodes == [*graph.nodes[:turned], graph.nodes[y]]
+    rebuild(
+        graph, [turned, y, root], copy, changed={turned: lambda _, a: copy.graph.add(ops.cos, a)}
+    )
+    made, roots = copy.of([root])
+    verify(made, roots)
+    (found,) = evaluate_graph(made, roots, dict.fromkeys(inputs_of(made), X))
+    np.testing.assert_array_equal(found, np.cos(np.sin(X)) * X)

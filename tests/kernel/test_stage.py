@@ -10,11 +10,13 @@ import pytest
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.verify import verify
+from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.plan import Output, Reduction
-from symgrad.kernel.stage import hoisted, stages
+from symgrad.kernel.stage import arranged, hoisted, stages
 from symgrad.pipeline import Options, simplified
 
 
@@ -132,3 +134,15 @@ def test_every_operation_is_in_one_stage_and_after_its_arguments() -> None:
     for i in split.each:
         assert carried.issuperset(nodes[i][1:])
         carried.add(i)
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_inputs_get_the_order_that_is_asked_for(left_out: int) -> None:
+    traced = trace(lambda v: v[0] - v[1] / v[2], 3 + left_out)
+    (root,), wanted = traced.outputs, [*traced.inputs[2::-1]]
+    graph, roots = arranged(traced.graph, [root], wanted)
+    verify(graph, roots)
+    assert graph.names == [traced.graph.names[k] for k in (2, 1, 0)]
+    points = dict(zip(inputs_of(graph), np.array([[4.0], [2.0], [1.0]]), strict=True))
+    (found,) = evaluate_graph(graph, roots, points)
+    assert found == 1.0 - 2.0 / 4.0

@@ -201,6 +201,8 @@ ANY_INPUT: Final = frozenset(INPUTS.values())
 HOLES: Final = _leaves_of("hole")
 """What stands, while a region is traced, for an input of it: see `region.hole`."""
 
+ANY_HOLE: Final = frozenset(HOLES.values())
+
 LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *INPUTS.values(), *HOLES.values())
 ARRAYS: Final = "FW"
 """The types of arrays."""

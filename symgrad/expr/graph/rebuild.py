@@ -45,6 +45,17 @@ def outline(graph: Graph, inputs: Iterable[int] | None = None) -> Copy:
     return Copy(made, ids)
 
 
+def continued(graph: Graph, start: int) -> Copy:
+    """The start of a copy: all nodes before this one as they are, needed or not, and all inputs."""
+    made = Graph.of(graph.nodes[:start], graph.places[:start], graph.names, graph.sources)
+    made.derived = [range(r.start, min(r.stop, start)) for r in graph.derived if r.start < start]
+    ids = [*range(start), *[-1] * (len(graph) - start)]
+    for i in range(start, len(graph)):
+        if graph.nodes[i][0] in ANY_INPUT:
+            ids[i] = made.intern(graph.nodes[i])
+    return Copy(made, ids)
+
+
 def rebuild(
     graph: Graph,
     order: Iterable[int],

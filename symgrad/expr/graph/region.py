@@ -298,9 +298,17 @@ def has_regions(graph: Graph) -> bool:
     return any(op.__class__ in Regional for op in heads(graph))
 
 
+def from_regions_on(graph: Graph, roots: Sequence[int]) -> list[int]:
+    """The nodes that the roots need, from the first loop or choice in the graph on."""
+    if not has_regions(graph):
+        return []
+    first = next(i for i, node in enumerate(graph.nodes) if node[0].__class__ in Regional)
+    return reachable(graph, roots, first)
+
+
 def regions(graph: Graph, roots: Sequence[int]) -> Iterator[Region]:
     """The regions of all loops and choices that the roots need, those within others too."""
-    for i in reachable(graph, roots) if has_regions(graph) else ():
+    for i in from_regions_on(graph, roots):
         op = graph.nodes[i][0]
         if isinstance(op, Regional):
             yield op.body

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.graph.rebuild import outline, rebuild
+from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.rebuild import continued, rebuild
 from symgrad.expr.graph.region import (
     Choice,
     Loop,
     Region,
     Regional,
     choice_op,
-    has_regions,
+    from_regions_on,
     loop_op,
 )
 
@@ -26,19 +26,18 @@ def in_regions(graph: Graph, roots: Sequence[int], transform: Pass) -> tuple[Gra
 
     The regions within regions are left to ``transform``; so is the graph itself.
     """
-    if not has_regions(graph):
-        return graph, list(roots)
-    order = reachable(graph, roots)
+    order = from_regions_on(graph, roots)
     regional = {i: graph.nodes[i][0] for i in order if isinstance(graph.nodes[i][0], Regional)}
     new = {op: _transformed(op, transform) for op in set(regional.values())}
     if all(op is other for op, other in new.items()):
         return graph, list(roots)
-    copy = outline(graph)
+    start = min(regional)
+    copy, later = continued(graph, start), (i for i in order if i >= start)
 
     def make(op: Op, *args: int) -> int:
         return copy.graph.add(new[op], *args)
 
-    return rebuild(graph, order, copy, changed=dict.fromkeys(regional, make)).of(roots)
+    return rebuild(graph, later, copy, changed=dict.fromkeys(regional, make)).of(roots)
 
 
 def _transformed(op: Loop | Choice, transform: Pass) -> Loop | Choice:

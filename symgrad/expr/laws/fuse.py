@@ -6,13 +6,15 @@ however many derivatives were taken, one by one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import flags, inputs_of, reachable
-from symgrad.expr.graph.rebuild import Copy, outline, rebuild
+from symgrad.expr.graph.rebuild import Copy, continued, rebuild
 from symgrad.expr.graph.region import (
     TURNS,
     Choice,
@@ -22,6 +24,7 @@ from symgrad.expr.graph.region import (
     Regional,
     choice_op,
     close,
+    from_regions_on,
     loop_op,
     pick,
 )
@@ -41,18 +44,20 @@ def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
 
     Loops that are transposed in strips run in strips.
     """
-    order = reachable(graph, roots)
+    order = from_regions_on(graph, roots)
     if not graph.strips.keys().isdisjoint(order):
         region, _ = close(graph, inputs_of(graph), roots, graph.strips)
         graph, roots = region.graph, region.yields
-        order = reachable(graph, roots)
+        order = from_regions_on(graph, roots)
     levels = _levels(graph, order)
-    if all(len(group) == 1 for items in levels for group in _alike(graph, items, graph.args)):
+    groups = [group for items in levels for group in _alike(graph, items, graph.args)]
+    start = min((group[0] for group in groups if len(group) > 1), default=None)
+    if start is None:
         return graph, list(roots)
-    fusing = _Fusing(graph)
+    fusing = _Fusing(graph, start)
     for items in levels:
         fusing.fuse(items)
-    return fusing.made, fusing.build(roots)
+    return fusing.made, fusing.finished(order, roots)
 
 
 def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
@@ -61,11 +66,12 @@ def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
     Those of one level need nothing of one another; and where some of them become one, none comes to
     wait for itself.
     """
-    level: dict[int, int] = {}
+    nodes, level = graph.nodes, defaultdict[int, int](int)
     found: list[list[int]] = []
-    for i in order:
+    last = max((i for i in order if isinstance(nodes[i][0], Regional)), default=-1)
+    for i in order[: bisect_right(order, last)]:
         level[i] = max([level[a] for a in graph.args(i)], default=0)
-        if isinstance(graph.nodes[i][0], Regional):
+        if isinstance(nodes[i][0], Regional):
             found += [[]] if level[i] == len(found) else []
             found[level[i]].append(i)
             level[i] += 1
@@ -85,13 +91,14 @@ def _alike(
 
 
 class _Fusing:
-    """A graph on its way to another, in which what can be one is."""
+    """A graph on its way to another, in which what can be one is; nodes before ``start`` stay."""
 
-    def __init__(self, graph: Graph) -> None:
-        copy = outline(graph)
+    def __init__(self, graph: Graph, start: int) -> None:
+        copy = continued(graph, start)
         self._graph, self.made = graph, copy.graph
         self._derived = flags(graph, graph.derived)
-        self._new = {i: copy.ids[i] for i in inputs_of(graph)}
+        self._new: list[int] = list(copy.of(range(len(graph)))[1])
+        """What stands for each node; -1 is nothing yet."""
         self._results: dict[Slot, int] = {}
         """The results of loops and choices that are one with others."""
 
@@ -100,16 +107,23 @@ class _Fusing:
         stack = list(roots)
         while stack:
             i = stack[-1]
-            missing = [] if i in self._new else self._missing(i)
+            missing = [] if self._new[i] >= 0 else self._missing(i)
             stack += missing
             if not missing:
                 stack.pop()
-                if i not in self._new:
+                if self._new[i] < 0:
                     self._new[i] = self._add(i)
         return [self._new[i] for i in roots]
 
+    def finished(self, order: Iterable[int], roots: Sequence[int]) -> list[int]:
+        """What the roots are there; ``order`` are the nodes that they need, in ascending order."""
+        for i in order:
+            if self._new[i] < 0:
+                self._new[i] = self._add(i)
+        return [self._new[i] for i in roots]
+
     def _missing(self, i: int) -> list[int]:
-        return [a for a in self._graph.args(i) if a not in self._new]
+        return [a for a in self._graph.args(i) if self._new[a] < 0]
 
     def _add(self, i: int) -> int:
         node, made, before = self._graph.nodes[i], self.made, len(self.made)
@@ -135,7 +149,8 @@ class _Fusing:
         one = _one_choice if isinstance(items[0][0], Choice) else _few_loops
         for (n, j), result in one(made, items).items():
             self._results[group[n], j] = result
-            self._new.setdefault(group[n], made.nodes[result][1])
+            if self._new[group[n]] < 0:
+                self._new[group[n]] = made.nodes[result][1]
 
 
 class _Joint:

@@ -13,7 +13,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import HOLES, INPUT, Graph, Handle
+from symgrad.expr.graph.node import ANY_HOLE, INPUT, Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe, resolve_places
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import choice_op, close, pick
@@ -65,8 +65,9 @@ def require_closed(graph: Graph, roots: Iterable[int]) -> None:
     Raises:
         TraceError: it names the line of the value.
     """
-    needed = reachable(graph, roots)
-    open_ones = {i for i in needed if graph.nodes[i][0] in HOLES.values()}
+    holes = {i for i, node in enumerate(graph.nodes) if node[0] in ANY_HOLE}
+    needed = reachable(graph, roots, min(holes, default=len(graph)))
+    open_ones = holes.intersection(needed)
     if not open_ones:
         return
     resolve_places(graph)

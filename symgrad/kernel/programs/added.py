@@ -6,15 +6,17 @@ slopes is an array of zeros to which loops add, and results are its elements.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
 from symgrad.expr.graph.node import HOLES, STRUCTURED, WORD, Graph, Op
 from symgrad.expr.graph.reach import heads, reachable
-from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
+from symgrad.expr.graph.rebuild import Copy, Make, continued, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
 from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.programs.chosen import case_of
@@ -56,12 +58,13 @@ def added_to(reduction: Reduction) -> Added:
         alone = users[end] == len(elements) and len({e.when for e in elements}) == 1
         if alone and (start := _start(graph, end, users)) is not None:
             found[end] = start
-    copy = outline(graph)
+    first = min((owner for owner, _ in found.values()), default=len(graph))
+    copy, later = continued(graph, first), order[bisect_left(order, first) :]
     leaves = {
         start: copy.graph.intern((HOLES["F"], n, f"slopes{n}", length(graph, end)))
         for n, (end, start) in enumerate(found.items())
     }
-    rebuild(graph, order, copy, changed=_started(copy.graph, leaves))
+    rebuild(graph, later, copy, changed=_started(copy.graph, leaves))
     number = {end: n for n, end in enumerate(found)}
     when = {e.array: e.when for e in wanted.values()}
     conditions = ((when[end][0], when[end][1]) for end in found)
@@ -127,7 +130,9 @@ def _in_copy(reduction: Reduction, copy: Copy) -> Reduction:
 
 def _users(graph: Graph, order: Iterable[int], ends: Iterable[int]) -> Counter[int]:
     """How often each node is needed."""
-    return Counter(a for i in order for a in graph.args(i)) + Counter(ends)
+    found = Counter(ends)
+    found.update(chain.from_iterable(map(graph.args, order)))
+    return found
 
 
 def _start(graph: Graph, end: int, users: Counter[int]) -> tuple[int, int] | None:
