@@ -172,12 +172,6 @@ class Builder:
         if made.size == 0:
             raise InputError(located(f"{name} has no elements: an array of its space has some"))
         self._open(f"declare {made}").arrays.append(made)
-        used = sum(4 * a.size for a in self._open("").arrays if a.space == "workgroup")
-        if used > SHARED_BYTES:
-            raise InputError(
-                located(f"the workgroup's arrays take {used:,} bytes, of {SHARED_BYTES:,}: "
-                        f"{name} is too large")
-            )  # fmt: skip
         return made
 
     # dispatches ----------------------------------------------------------------------------------

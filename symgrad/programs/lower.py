@@ -57,6 +57,13 @@ def used(dispatch: Dispatch) -> set[Array]:
     return {s.array for s in everything(dispatch.body) if isinstance(s, Store | Load)}
 
 
+def shared_bytes(dispatch: Dispatch) -> int:
+    """Bytes of the arrays of a workgroup, that of its reductions among them."""
+    tiles = any(isinstance(s, Reduce) and s.among > 1 for s in everything(dispatch.body))
+    arrays = (a.size for a in dispatch.arrays if a.space == "workgroup")
+    return 4 * (sum(arrays) + tiles * dispatch.width)
+
+
 def is_grouped(code: Code, dispatch: Dispatch) -> bool:
     """Whether it matters which invocations are in one workgroup."""
     if is_collective(dispatch.body) or any(a.space == "workgroup" for a in dispatch.arrays):
@@ -114,7 +121,7 @@ class _Lowering:
             a: k.buffer(
                 a.name,
                 spaces.get(a.space, "write" if a in writes else "read"),
-                TYPES[a.kind],
+                TYPES[a.kind].replace("b", "u"),
                 a.size,
             )
             for a in (*self.code.arrays, *self.dispatch.arrays)
@@ -159,9 +166,13 @@ class _Lowering:
             case Get():
                 self._set(s.result, self.variables[s.variable])
             case Load():
-                self._set(s.result, k.load(self.buffers[s.array], self.value(s.index), here=True))
+                found = k.load(self.buffers[s.array], self.value(s.index), here=True)
+                is_truth = s.array.kind == "bool"
+                self._set(s.result, k.add(ops.word_eq, found, k.word(1)) if is_truth else found)
             case Store():
                 index, value = self.value(s.index), self.value(s.value)
+                if s.array.kind == "bool":  # memory has words for truths
+                    value = k.add(ops.word_where, value, k.word(1), k.word(0))
                 k.store(self.buffers[s.array], index, value, s.add)
             case Reduce():
                 self._set(s.result, self._reduced(s))

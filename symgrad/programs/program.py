@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputTypeError
+from symgrad.errors import InputError, InputTypeError, ProgramError
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options
 from symgrad.programs.builder import Builder
-from symgrad.programs.code import Code
+from symgrad.programs.code import Array, Code
 from symgrad.programs.gradient import gradient
 from symgrad.programs.parse import parse, settled
 from symgrad.programs.text import text
 from symgrad.programs.work import ProgramWork, checked, launch_of
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.kernel import TensorKernel
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
+from symgrad.values.arrays import real_numbers
 
 
 class Program(TensorKernel):
@@ -80,14 +81,30 @@ class Program(TensorKernel):
         Raises:
             ProgramError: for an index out of bounds, and for a race.
         """
-        hosted = self._arrays(arrays, self.arguments)
-        launch = launch_of(self.code, self._options, InGroups())
-        return _single(launch.execute([np.asarray(a) for a in hosted]))
+        if len(arrays) != len(self.arguments):
+            raise InputError(f"{self.name} takes {len(self.arguments)} arrays, not {len(arrays)}")
+        given = zip(self.code.of("input"), arrays, strict=True)
+        hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in given]
+        self._work.results([x.shape for x in hosted])
+        try:
+            found = launch_of(self.code, self._options, InGroups()).execute(hosted)
+        except AssertionError as error:
+            raise ProgramError(f"{self.name}, for these inputs: {error}") from error
+        return _single(found)
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
-        kinds = {a.name: a.kind for a in self.code.arrays}
-        kind = kinds.get(name, "f32")
-        return self.dtype if kind == "f32" else np.dtype({"i32": np.int32, "u32": np.uint32}[kind])
+        found = (_numbers(a, self.dtype) for a in self.code.arrays if a.name == name)
+        return next(found, self.dtype)
+
+    def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
+        """The last call, or what the first one will be: all shapes are known."""
+        shapes = tuple(a.shape for a in self.code.of("input"))
+        return self._last or (self._work, "run", shapes)
+
+
+def _numbers(a: Array, floats: Any) -> np.dtype[Any]:
+    """What the numbers of an array are on the host, where the program's are such floats."""
+    return np.dtype({"f32": floats, "i32": np.int32, "u32": np.uint32}[a.kind])
 
 
 def _single(found: Sequence[Any]) -> Any:

@@ -13,9 +13,10 @@ from symgrad.kernel import launch as kernel_launch
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.launch import Launch
 from symgrad.pipeline import Options
+from symgrad.programs.builder import SHARED_BYTES
 from symgrad.programs.code import TYPES, Array, Code, is_collective
 from symgrad.programs.gradient import cotangent_of
-from symgrad.programs.lower import DispatchProgram, read, target_of, used
+from symgrad.programs.lower import DispatchProgram, read, shared_bytes, target_of, used
 from symgrad.programs.trial import facts_of
 from symgrad.programs.uniform import require_uniform
 from symgrad.tensor.dispatches import each_of
@@ -101,6 +102,11 @@ def checked(code: Code) -> Code:
             raise ProgramError(
                 f"{code.name}: {d.invocations} invocations, which wait for each other, are no "
                 f"whole workgroups of {d.width}: use {-(-d.invocations // d.width) * d.width}"
+            )
+        if (nbytes := shared_bytes(d)) > SHARED_BYTES:
+            raise ProgramError(
+                f"{code.name}: a workgroup's arrays, with what its reductions take, have "
+                f"{nbytes:,} bytes, of {SHARED_BYTES:,}: use smaller ones"
             )
         require_uniform(code, d)
         facts_of(d, code)

@@ -207,6 +207,46 @@ def test_errors_are_typed(line: str, kind: type[Exception], message: str) -> Non
         sg.program(f"{HEAD}    {line}\n", device="cpu")
 
 
+def test_a_workgroup_has_16_kilobytes_with_those_of_reductions() -> None:
+    lines = "    workgroup large: f32[{}]\n    let s = group_sum(x[cell])\n    y[cell] = s\n"
+    sg.program(HEAD + lines.format(4096 - 64 - 64), device="cpu")
+    with pytest.raises(sg.ProgramError, match="16,388 bytes"):
+        sg.program(HEAD + lines.format(4096 - 64 - 64 + 1), device="cpu")
+
+
+def test_the_interpreter_finds_races_that_depend_on_inputs() -> None:
+    p = sg.program(f"{HEAD}    y[n[cell]] = x[cell]\n", device="cpu")
+    x, n = np.arange(64.0), np.arange(64)
+    assert p.interpret(x, n[::-1]).tolist() == x[::-1].tolist()
+    with pytest.raises(sg.ProgramError, match="meet in y"):
+        p.interpret(x, n // 2)
+    with pytest.raises(sg.ProgramError, match="index 64 of y"):
+        p.interpret(x, n + 1)
+
+
+def test_its_kernels_are_known_before_it_runs() -> None:
+    p = sg.program(one_to_one(sg.exp), device="cpu")
+    assert "sg_exp" in p.wgsl and p.stats.kernels == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_conditions_may_be_kept(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 32), p.output("y", 32)
+        with p.dispatch(32, group=32) as i:
+            mine, ours = p.private("mine", 2, "bool"), p.workgroup("ours", 32, "bool")
+            known = p.var("known", p.load(x, i) > 0)
+            p.store(mine, i % 2, known.value)
+            p.store(ours, p.local, p.load(mine, i % 2))
+            p.barrier()
+            p.assign(known, p.load(ours, 31 - p.local) & ~known.value)
+            p.store(y, i, sg.where(known.value, 1.0, -1.0))
+
+    x = np.random.default_rng(0).normal(size=32)
+    wanted = np.where((x[::-1] > 0) & ~(x > 0), 1.0, -1.0)
+    assert sg.program(body, device=device).run(x).tolist() == wanted.tolist()
+
+
 def test_a_value_does_not_outlive_its_block() -> None:
     def body(p: sg.Builder) -> None:
         x, y = p.input("x", 4), p.output("y", 4)
