@@ -131,6 +131,18 @@ def test_the_programs_have_no_races(traits: Any) -> None:
     assert all(np.isfinite(a).all() for a in first)
 
 
+def test_a_loop_of_steps_finds_the_bindings_that_it_had() -> None:
+    update = sg.adamw_update(max_norm=1.0, device="gpu")
+    arrays = [np.full(64, k + 1.0, "float32") for k in range(20)]
+    params, slopes = ([sg.device_array(a, device="gpu") for a in arrays] for _ in range(2))
+    params, state = update.run(params, slopes)
+    counts = []
+    for _ in range(10):
+        params, state = update.run(params, slopes, state)
+        counts.append(len(params[0].gpu._bindings))
+    assert counts[4] == counts[-1], counts
+
+
 @needs_tint
 def test_tint_takes_all_programs() -> None:
     update = sg.adamw_update(max_norm=1.0, device="gpu")

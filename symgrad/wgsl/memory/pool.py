@@ -154,11 +154,16 @@ class Pool:
         return sum(size * len(shelf) for size, shelf in self._shelves.items())
 
     def _tidy(self) -> None:
-        """Shelve what was returned."""
+        """Shelve what was returned, in an order of their own.
+
+        So a loop that lets go of many arrays together takes them in the same order again, and finds
+        the bind groups that it had.
+        """
         if self._returned:
-            now = self._clock()
+            now, returned = self._clock(), list[Any]()
             while self._returned:
-                buffer = self._returned.popleft()
+                returned.append(self._returned.popleft())
+            for buffer in sorted(returned, key=id, reverse=True):
                 self._shelves.setdefault(buffer.size, deque()).append((buffer, now))
                 del self._taken[id(buffer)]
                 self._live -= buffer.size
