@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ from symgrad.web.module import Exported, in_a_script, text_of
 
 LARGEST_TABLE: Final = 100_000
 """Rows of data that a page brings along, at most."""
+
+HEIGHT: Final = 780
+"""Pixels of a page in a notebook."""
 
 
 def export_js(
@@ -64,7 +67,7 @@ def export_js(
 def export_html(
     f: Callable[..., Any], path: str | Path, p0: Any = None, *, x: Any = None, y: Any = None,
     title: str | None = None, steps: int = 200, tol: Any = None, bounds: Any = None,
-) -> None:  # fmt: skip
+) -> Page:  # fmt: skip
     """Write a page that fits a model ``f(x, *parameters)`` to data in a browser, by WebGPU.
 
     It is a single file, which needs nothing else: sliders for the parameters, data that are pasted
@@ -82,6 +85,9 @@ def export_html(
         tol: as for `minimize_from`.
         bounds: as for `minimize_from`; sliders go from bound to bound.
 
+    Returns:
+        Where it is; a notebook shows the page.
+
     Raises:
         InputError: for a file there that symgrad did not write, and data that do not fit.
         TraceError: if f cannot be traced.
@@ -91,13 +97,31 @@ def export_html(
         >>> decay = lambda x, a, b: a * sg.exp(-b * x)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sg.export_html(decay, f"{folder}/decay.html", title="A decay")
+        <symgrad page ...decay.html>
     """
     place = Path(path)
     if place.suffix not in (".html", ".htm"):
         raise InputError(f"{place}: the name of a page ends in .html")
     model = _model(f, p0, bounds)
     exported = model.exported(Steps(LevenbergMarquardt(), steps, tol, bounds))
-    write_files({place: model.page(exported, title or model.name, _table(x, y))})
+    text = model.page(exported, title or model.name, _table(x, y))
+    write_files({place: text})
+    return Page(place, text)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that was written; a notebook shows it."""
+
+    path: Path
+    text: str = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<symgrad page {self.path}>"
+
+    def _repr_html_(self) -> str:
+        inner = html.escape(self.text)
+        return f'<iframe srcdoc="{inner}" width="100%" height="{HEIGHT}" style="border:0"></iframe>'
 
 
 @dataclass(frozen=True)

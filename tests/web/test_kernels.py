@@ -109,6 +109,32 @@ def test_points(name: str, browser: Chromium, page: Page) -> None:
         assert_near(found[name], result)
 
 
+@pytest.mark.parametrize("f", [rosenbrock, transcendental, collatz_like])
+def test_points_beyond_all_numbers(f: Any, browser: Chromium, page: Page) -> None:
+    """NaN and infinities come out where they do on the CPU, with their signs."""
+    kernel = sg.fused_forward(2, f, device="cpu")
+    edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e18, 1e-30], np.float32)
+    points = np.stack(np.meshgrid(edges, edges), -1).reshape(-1, 2)
+    found = calls(browser, page, kernel.export_js, "await kernel.run(x)", x=points)["values"]
+    wanted = kernel.run(points)
+    beyond = ~np.isfinite(wanted)
+    np.testing.assert_array_equal(found[beyond], wanted[beyond])
+    np.testing.assert_allclose(found[~beyond], wanted[~beyond], rtol=1e-5, atol=1e-6)
+
+
+def test_loops_of_several_modules(browser: Chromium, page: Page) -> None:
+    """Loops that turn more often than drivers stand in one dispatch."""
+
+    def orbit(v: Any) -> Any:
+        return sg.fori_loop(0, 150_000, lambda k, x: x + 1e-5 * (v[0] - x), 0.0)
+
+    kernel = sg.fused_forward(1, orbit, device="cpu")
+    assert len(kernel.modules) > 1
+    points = np.linspace(0, 2, 5, dtype=np.float32)[:, None]
+    found = calls(browser, page, kernel.export_js, "await kernel.run(x)", x=points)["values"]
+    np.testing.assert_allclose(found, kernel.run(points), rtol=1e-4)
+
+
 def test_a_hundred_chains_draw_the_same_random_numbers(browser: Chromium, page: Page) -> None:
     kernel = sg.fused_forward(1, chain, device="cpu")
     points = np.arange(100, dtype=np.float32)[:, None]

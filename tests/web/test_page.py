@@ -116,6 +116,20 @@ def test_a_page_without_data_begins_with_an_example(browser: Chromium, tmp_path:
     np.testing.assert_allclose(values, [1.2, 1.2], rtol=0.1)
 
 
+def test_a_notebook_shows_the_page(browser: Chromium, tmp_path: Path) -> None:
+    shown = sg.export_html(lambda x, a, b: a + b * x, tmp_path / "line.html")
+    assert repr(shown) == f"<symgrad page {tmp_path / 'line.html'}>"
+    with browser.page("blank.html") as page:
+        names = page.run(
+            f"{UNTIL} document.body.innerHTML = cell; const inner = () =>"
+            " document.querySelector('iframe').contentDocument;"
+            "await until(() => inner()?.getElementById('fit')?.disabled === false);"
+            "return [...inner().querySelectorAll('.parameter label')].map((e) => e.textContent);",
+            cell=shown._repr_html_(),
+        )
+    assert names == ["a", "b"]
+
+
 def test_nothing_within_a_script_ends_it() -> None:
     text = "a `${b}` \\ </script> <!-- <SCRIPT"
     page = in_a_script(f"const a = {literal(text)};")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import platform
 import re
 import sys
 import tempfile
@@ -14,8 +15,9 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from symgrad.errors import DeviceError
 from symgrad.llvm import compiler
 from symgrad.llvm.printing.instruction import BITS, Shape
 from symgrad.llvm.printing.source import Source
@@ -46,10 +48,28 @@ class Host:
         return Shape(dtype, lanes, self.fused and fuse, "+avx512f" in self.features)
 
 
+def llvm() -> Any:
+    """LLVM.
+
+    Raises:
+        DeviceError: if it is not installed.
+    """
+    try:
+        return compiler.llvm()
+    except ImportError as error:
+        raise DeviceError(
+            f"kernels are compiled for the CPU by llvmlite, which is missing here ({error}): "
+            "install it, use a GPU, or export the kernel"
+        ) from error
+
+
 @functools.cache
 def host() -> Host:
-    """This machine's CPU."""
-    llvm = compiler.llvm()
+    """This machine's CPU: without LLVM only its kind, for kernels that never run on it."""
+    try:
+        llvm = compiler.llvm()
+    except ImportError:
+        return Host(platform.machine() or "CPU", "", 128, False, _threads())
     features = llvm.get_host_cpu_features()
     on = {name for name, has in features.items() if has}
     bits = 512 if "avx512f" in on else 256 if "avx" in on else 128
@@ -68,10 +88,10 @@ class Code:
     """Machine code in memory: ``address`` is that of its function ``run``."""
 
     def __init__(self, compiled: bytes) -> None:
-        llvm, cpu = compiler.llvm(), host()
+        found, cpu = llvm(), host()
         machine = compiler.target_machine(cpu.name, cpu.features)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(compiled))
+        engine = found.create_mcjit_compiler(found.parse_assembly(""), machine)
+        engine.add_object_file(found.ObjectFileRef.from_data(compiled))
         engine.finalize_object()
         self._engine = engine
         self.address: int = engine.get_function_address("run")
@@ -119,9 +139,9 @@ def _compiled(source: Source) -> bytes:
 
 
 def _key(source: Source) -> str:
-    llvm, cpu = compiler.llvm(), host()
-    version = ".".join(map(str, llvm.llvm_version_info))
-    where = (version, llvm.get_process_triple(), cpu.name, cpu.features)
+    found, cpu = llvm(), host()
+    version = ".".join(map(str, found.llvm_version_info))
+    where = (version, found.get_process_triple(), cpu.name, cpu.features)
     parts = (*where, str(source.effort), source.text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

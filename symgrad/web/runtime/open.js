@@ -4,13 +4,13 @@ async function open(device, description, wgsl) {
   gpu.check();
   const made = Object.keys(MAKERS).filter((name) => name in description);
   const parts = await Promise.all(made.map((name) => MAKERS[name](gpu, description[name], wgsl)));
-  return new Kernel(description.name, parts);
+  return new Kernel(description, parts);
 }
 
 /** What all parts of a kernel can do, in one. */
 class Kernel {
-  constructor(name, parts) {
-    this.name = name;
+  constructor({ name, inputs }, parts) {
+    Object.assign(this, { name, inputs });
     for (const part of parts) {
       for (const method of Object.getOwnPropertyNames(Object.getPrototypeOf(part))) {
         if (!["constructor", "destroy"].includes(method)) this[method] = part[method].bind(part);

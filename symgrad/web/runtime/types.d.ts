@@ -14,6 +14,8 @@ export function requestDevice(options?: GPURequestAdapterOptions): Promise<GPUDe
  */
 interface Kernel {
   readonly name: string;
+  /** The names of the numbers of a point, of the parameters, or of the arrays. */
+  readonly inputs: string[];
   /** Give the kernel's own memory back. */
   destroy(): void;
 }

@@ -24,6 +24,8 @@ _CALL: Final = re.compile(r"^[\w<>]+\(.*\)$")
 Text = tuple[str, int]
 """An expression and how tightly it binds."""
 
+LARGEST: Final = float(np.finfo(np.float32).max)
+
 TYPES: Final = {"f": "f32", "b": "bool", "i": "i32", "u": "u32"}
 
 
@@ -52,10 +54,14 @@ def _typed(op: Op, value: int) -> str:
 
 
 def _finite(value: np.float32) -> str:
-    """NumPy's shortest text that reads back as the same bits; subnormals by their bits."""
+    """NumPy's shortest text that reads back as the same bits; subnormals by their bits.
+
+    Tint refuses one that is beyond the largest number, though it would be rounded to that.
+    """
     if value != 0 and abs(value) < np.finfo(np.float32).tiny:
         return f"bitcast<f32>({int(value.view(np.uint32)):#x}u)"
-    return f"{value!s}f"
+    text = str(value)
+    return (text if abs(float(text)) <= LARGEST else repr(float(value))) + "f"
 
 
 def wrapped(argument: Text, least: int) -> str:
