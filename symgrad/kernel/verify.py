@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from symgrad.expr.graph.node import WORD, Op
@@ -39,6 +40,21 @@ def verify(kernel: Kernel) -> None:
 def faults(kernel: Kernel) -> Iterator[str]:
     """What is wrong with a kernel, in words."""
     return _Check(kernel).scope(kernel.main, uniform=True)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """An item as a person would name it, who is told of few."""
+
+    kernel: Kernel
+    item: int | Statement
+
+    def __str__(self) -> str:
+        kernel, item = self.kernel, self.item
+        if isinstance(item, int):
+            return f"{item} = {kernel.graph.nodes[item][0].name}{tuple(kernel.graph.args(item))}"
+        buffers = [b.name for b, _ in accesses(kernel, item)]
+        return f"{type(item).__name__}{(*buffers, *operands(kernel, item))}"
 
 
 class _Check:
@@ -95,7 +111,7 @@ class _Check:
         return op.signature.startswith(kinds + "->") and not (op.commutative and args[0] > args[1])
 
     def _item(self, scope: Scope, item: int | Statement) -> Iterator[str]:
-        shown = self.shown(item)
+        shown = _Shown(self.kernel, item)
         yield from self._unknown(operands(self.kernel, item), shown)
         yield from self._types(item, shown)
         for result in results_of(item):
@@ -106,7 +122,7 @@ class _Check:
         if isinstance(item, int):
             yield from self._hashed(scope, item, shown)
 
-    def _hashed(self, scope: Scope, i: int, shown: str) -> Iterator[str]:
+    def _hashed(self, scope: Scope, i: int, shown: object) -> Iterator[str]:
         op, *args = self.nodes[i]
         around = scope.parent.enclosing() if scope.parent else ()
         equal = [s.index[self.nodes[i]] for s in around if self.nodes[i] in s.index]
@@ -118,7 +134,7 @@ class _Check:
     def _inner(self, item: int | Statement, uniform: bool) -> Iterator[str]:
         """The faults of what stands within an item, and of what needs all invocations."""
         if not uniform and self._waits(item):
-            yield f"{self.shown(item)} stands where control flow may vary within a group"
+            yield f"{_Shown(self.kernel, item)} stands where control flow may vary within a group"
         if isinstance(item, If):
             here = uniform and not diverges(item, self.varying)
             for scope, ends in zip(item.sides, item.yields, strict=True):
@@ -158,7 +174,7 @@ class _Check:
         if loop.test not in before and not self._is_known(loop.test):
             yield f"the test {loop.test} of a loop is not known where it is asked"
 
-    def _unknown(self, values: Sequence[int], shown: str) -> Iterator[str]:
+    def _unknown(self, values: Sequence[int], shown: object) -> Iterator[str]:
         yield from (
             f"{shown} needs {v}, which is not known there" for v in values if not self._is_known(v)
         )
@@ -168,7 +184,7 @@ class _Check:
 
     # what it is ----------------------------------------------------------------------------------
 
-    def _types(self, item: int | Statement, shown: str) -> Iterator[str]:
+    def _types(self, item: int | Statement, shown: object) -> Iterator[str]:
         for values, wanted in self._signatures(item):
             found = "".join(map(self.kernel.type, values))
             if found != wanted:
@@ -204,7 +220,7 @@ class _Check:
         return "".join(map(self.kernel.type, values))
 
     def _access(
-        self, item: int | Statement, buffer: Buffer, index: int | None, shown: str
+        self, item: int | Statement, buffer: Buffer, index: int | None, shown: object
     ) -> Iterator[str]:
         if id(buffer) not in self.buffers:
             yield f"{shown} is of a buffer that the kernel does not have"
@@ -242,10 +258,3 @@ class _Check:
         agreed = isinstance(item, Load) and item.agreed
         over_lanes = isinstance(item, int) and self.nodes[item][0] in OVER_LANES
         return agreed or isinstance(item, Barrier | StoreRow) or over_lanes
-
-    def shown(self, item: int | Statement) -> str:
-        """An item as a person would name it."""
-        if isinstance(item, int):
-            return f"{item} = {self.nodes[item][0].name}{tuple(self.kernel.graph.args(item))}"
-        buffers = [b.name for b, _ in accesses(self.kernel, item)]
-        return f"{type(item).__name__}{(*buffers, *operands(self.kernel, item))}"
