@@ -37,6 +37,7 @@ from symgrad.expr.handles.expression import Condition, Expr
 from symgrad.expr.handles.functions import *
 from symgrad.expr.handles.variables import symbols, var
 from symgrad.expr.meaning.show import dot, latex, text
+from symgrad.lazy import cumulative as _cumulative
 
 if TYPE_CHECKING:
     from symgrad.bridges.from_jax import from_jax
@@ -291,6 +292,8 @@ _LATER = {
     "symgrad.wgsl.arrays.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""
+
+_cumulative.stands_for = "symgrad.tensor.cumulative"
 
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 

@@ -7,19 +7,22 @@ from typing import Any, Final
 
 
 class Lazy:
-    """A module of which nothing is loaded before one of its names is asked for."""
+    """A module of which nothing is loaded before one of its names is asked for.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    ``stands_for`` is the module's name; a room leaves it to those above to name what is theirs.
+    """
+
+    def __init__(self, stands_for: str = "") -> None:
+        self.stands_for = stands_for
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(importlib.import_module(self._name), name)
+        found = getattr(importlib.import_module(self.stands_for), name)
         setattr(self, name, found)
         return found
 
 
-cumulative: Final[Any] = Lazy("symgrad.tensor.cumulative")
-"""Kernels that are made of arrays, which arrays have methods for."""
+cumulative: Final[Any] = Lazy()
+"""What scans arrays on a device, which have methods for it: the package says which module."""
 
 mpmath: Final[Any] = Lazy("mpmath")
 sympy: Final[Any] = Lazy("sympy")
