@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.group_sums import known_to_all
 from symgrad.kernel.language import Kernel, narrow, wide_add, widen
-from symgrad.kernel.statements import Buffer, lane_sum, wide_lane_sum
+from symgrad.kernel.statements import lane_sum, wide_lane_sum
 from symgrad.kernel.summing import Summing
 
 TOGETHER: Final = 16
@@ -163,37 +164,5 @@ class InGroups:
         return k.add(ops.where, lost, k.add(ops.add, high, low), high)
 
     def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
-        """Halves are added to halves in an array of the group: see `Target`."""
-        many = min(len(values), TOGETHER)
-        tile = k.buffer(f"tile{len(k.buffers)}", "group", size=max(many, 1) * self.width)
-        found: list[int] = []
-        for start in range(0, len(values), TOGETHER):
-            some = values[start : start + TOGETHER]
-            for c, value in enumerate(some):
-                k.store(tile, k.add(ops.word_add, k.local, k.word(c * self.width)), value)
-            self._add_halves(k, tile, len(some))
-            found += [k.load(tile, k.word(c * self.width)) for c in range(len(some))]
-            k.barrier()
-        return found
-
-    def _add_halves(self, k: Kernel, tile: Buffer, count: int) -> None:
-        """Add the numbers of all invocations to those of the first, for each of some sums."""
-
-        def add(step: int, _: Sequence[int]) -> Sequence[int]:
-            half = k.add(ops.word_shift_right, k.word(self.width // 2), step)
-            k.barrier()
-
-            def turn(c: int, _: Sequence[int]) -> Sequence[int]:
-                at = k.add(ops.word_add, k.local, k.add(ops.word_mul, c, k.word(self.width)))
-                k.store(tile, at, k.load(tile, k.add(ops.word_add, at, half)), add=True)
-                return ()
-
-            def each() -> None:
-                k.loop(k.word(0), k.word(count), (), turn)
-
-            lower = k.add(ops.word_lt, k.local, half)
-            k.when(lower, each)
-            return ()
-
-        k.loop(k.word(0), k.word(self.width.bit_length() - 1), (), add)
-        k.barrier()
+        """By way of the group's memory: see `Target`."""
+        return known_to_all(k, values)

@@ -85,9 +85,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   totals = array<f32, 13>();
   let blocks = (loads + 3u) / 4u;
   let end = params.count / 2u;
+  var start = cell;
   for (var block = 0u; block < blocks; block += 1u) {
     let last = min(loads, block * 4u + 4u);
-    let start = cell + jump * (block * 4u);
     let load1 = jump + start;
     let load2 = start + jump * 2u;
     let load3 = start + jump * 3u;
@@ -128,6 +128,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     totals[11u] += sums[11u];
     totals[12u] += sums[12u];
     sums = array<f32, 13>();
+    start = start + jump * 4u;
   }
   tile[local] = totals[0u];
   tile[local + 256u] = totals[1u];

@@ -18,6 +18,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.reach import reachable
+from symgrad.kernel.group_sums import add_up, branches_of
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value, inline, inlined
 from symgrad.kernel.programs.lookup import GroupLines
@@ -28,12 +29,6 @@ from symgrad.kernel.views import View, constants, inputs_in_a_row
 
 KEPT: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
-
-BRANCHES: Final = 16
-"""Invocations that add up a group's sums of one result, and then parts that one adds up."""
-
-FOUR: Final = 4
-"""Numbers that are added up in pairs: (a + b) + (c + d)."""
 
 
 def group_rows(tile: Tile, width: int, most: int) -> Kernel:
@@ -167,20 +162,24 @@ class _Sums(Rows):
         k, block = self.k, self.k.word(self.block)
         k.fill(totals)
 
-        def turn(b: int, _: Sequence[int]) -> Sequence[int]:
+        def turn(b: int, start: Sequence[int]) -> Sequence[int]:
             first = k.add(ops.word_mul, b, block)
             last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.loads)
             k.names |= {b: "block", last: "last"}
-            self._flat(first, last) if self.tile.flat else self._loads(first, last)
+            if self.tile.flat:
+                self._flat(start[0], first, last)
+            else:
+                self._loads(first, last)
             for n in map(k.word, range(self.count)):
                 k.store(totals, n, k.load(self.sums, n), add=True)
             k.fill(self.sums)
-            return ()
+            return [k.add(ops.word_add, at, k.add(ops.word_mul, self.jump, block)) for at in start]
 
         up = k.add(ops.word_add, self.loads, k.word(self.block - 1))
         blocks = k.add(ops.word_div, up, block)
         k.names[blocks] = "blocks"
-        k.loop(k.word(0), blocks, (), turn, most=-(-self.most // (self.block * self.tile.rows)))
+        most = -(-self.most // (self.block * self.tile.rows))
+        k.loop(k.word(0), blocks, [k.cell] * self.tile.flat, turn, most=most)
 
     def _loads(self, first: int, last: int) -> None:
         """Add up some loads, in a loop."""
@@ -199,10 +198,12 @@ class _Sums(Rows):
 
         k.loop(first, last, (), turn, most=self.block if self.totals else self.most // rows)
 
-    def _flat(self, first: int, last: int) -> None:
-        """Add up a block without the loop, all loads before the work, unless the end cuts it."""
+    def _flat(self, start: int, first: int, last: int) -> None:
+        """Add up a block without the loop, all loads before the work, unless the end cuts it.
+
+        ``start`` is the first load, and ``first`` its number among those of the invocation.
+        """
         k, rows = self.k, self.tile.rows
-        start = k.add(ops.word_add, k.cell, k.add(ops.word_mul, first, self.jump))
         steps = [k.add(ops.word_mul, self.jump, k.word(j)) for j in range(self.block)]
         places = [k.add(ops.word_add, start, step) if j else start for j, step in enumerate(steps)]
         k.names |= {start: "start"} | {at: f"load{j}" for j, at in enumerate(places) if j}
@@ -267,56 +268,22 @@ class _Sums(Rows):
 
     def _write(self, sums: Buffer) -> None:
         """Write the sums of the group, as many together as its memory takes."""
-        together = self.width // BRANCHES
+        k, together = self.k, self.width // branches_of(self.width)
         if self.count:
             size = min(together, self.count) * self.width
-            self.tree = self.k.buffer("tile", "group", size=size)
-        for start in range(0, self.count, together):
-            if start:
-                self.k.barrier()
-            self._write_some(sums, range(start, min(start + together, self.count)))
+            tile = k.buffer("tile", "group", size=size)
+            for start in range(0, self.count, together):
+                if start:
+                    k.barrier()
+                some = range(start, min(start + together, self.count))
+                values = [partial(k.load, sums, k.word(n)) for n in some]
+                add_up(k, tile, values, partial(self._write_sum, start))
 
-    def _write_some(self, sums: Buffer, numbers: range) -> None:
-        """A tree of two levels: parts of each sum, and the sums of these."""
-        k, tile, local = self.k, self.tree, self.k.local
-        for c, n in enumerate(numbers):
-            at = k.add(ops.word_add, local, k.word(c * self.width))
-            k.store(tile, at, k.load(sums, k.word(n)))
-        k.barrier()
-        branches = k.word(BRANCHES)
-        which, branch = k.add(ops.word_div, local, branches), k.add(ops.word_and, local, k.word(15))
-        begin = k.add(ops.word_add, k.add(ops.word_mul, which, k.word(self.width)), branch)
-        mine = k.add(ops.word_lt, local, k.word(BRANCHES * len(numbers)))
-
-        def part() -> list[int]:
-            return [self._in_fours(begin, BRANCHES, self.width // BRANCHES)]
-
-        (found,) = k.choose(mine, part, lambda: [k.constant(0.0)])
-        k.barrier()
-        k.when(mine, lambda: k.store(tile, local, found))
-        k.barrier()
-        first = k.add(ops.word_lt, local, k.word(len(numbers)))
-        k.when(first, lambda: self._write_sum(numbers.start))
-
-    def _write_sum(self, start: int) -> None:
-        """Write the sum that an invocation has to write."""
+    def _write_sum(self, start: int, total: int) -> None:
+        """Write the sum that an invocation has, of those from a number on."""
         k = self.k
-        begin = k.add(ops.word_mul, k.local, k.word(BRANCHES))
         number = k.add(ops.word_add, k.local, k.word(start))
         first = k.add(ops.word_add, k.group, k.word(self.head))
-        to = k.add(ops.word_add, first, k.add(ops.word_mul, number, k.groups))
-        k.store(self.partials, to, self._in_fours(begin, 1, BRANCHES))
-
-    def _in_fours(self, begin: int, step: int, count: int) -> int:
-        """The sum of so many numbers of the tile, added up in fours."""
-        k, tile = self.k, self.tree
-
-        def turn(t: int, sums: list[int]) -> list[int]:
-            first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, k.word(FOUR * step)))
-            at = [k.add(ops.word_add, first, k.word(j * step)) for j in range(FOUR)]
-            a, b, c, d = [k.load(tile, i) for i in at]
-            four = k.add(ops.add, k.add(ops.add, a, b), k.add(ops.add, c, d))
-            return [k.add(ops.add, sums[0], four)]
-
-        (found,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], turn)
-        return found
+        k.store(
+            self.partials, k.add(ops.word_add, first, k.add(ops.word_mul, number, k.groups)), total
+        )
