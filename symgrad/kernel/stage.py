@@ -31,15 +31,22 @@ class Stages:
 
 def stages(reduction: Reduction) -> Stages:
     """The operations of a reduction, by what they depend on."""
-    graph = reduction.graph
-    nodes, roots = graph.nodes, _nodes_of(reduction.outputs)
-    order = reachable(graph, roots)
-    rows = _at_rows(graph, order, reduction.parameters)
-    each = [i for i in order if nodes[i][0].arity and i in rows]
+    graph, roots, rows = reduction.graph, _nodes_of(reduction.outputs), _at_rows(reduction)
+    each = _operations(graph, rows)
     wanted = dict.fromkeys([*(a for i in each for a in graph.args(i)), *roots])
     carried = sorted(i for i in wanted if i not in rows and _is_computed_or_given(graph, i))
-    once = [i for i in reachable(graph, [*carried, *reduction.factors]) if nodes[i][0].arity]
-    return Stages(once, each, carried)
+    once = reachable(graph, [*carried, *reduction.factors])
+    return Stages(_operations(graph, once), each, carried)
+
+
+def at_each_row(reduction: Reduction) -> list[int]:
+    """The operations at every row, as in `Stages`."""
+    return _operations(reduction.graph, _at_rows(reduction))
+
+
+def _operations(graph: Graph, nodes: Iterable[int]) -> list[int]:
+    """Those of some nodes that are operations, in order."""
+    return sorted(i for i in nodes if graph.nodes[i][0].arity)
 
 
 def _nodes_of(outputs: Iterable[Output]) -> list[int]:
@@ -47,13 +54,14 @@ def _nodes_of(outputs: Iterable[Output]) -> list[int]:
     return [i for output in outputs for i in output.nodes]
 
 
-def _at_rows(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
+def _at_rows(reduction: Reduction) -> set[int]:
     """The nodes that depend on the row, and the conditions and words that they are made of.
 
     The latter are cheap: they are made where they are used.
     """
-    nodes = graph.nodes
-    found = _varying(graph, order, parameters)
+    graph, nodes = reduction.graph, reduction.graph.nodes
+    order = reachable(graph, _nodes_of(reduction.outputs))
+    found = _varying(graph, order, reduction.parameters)
     for i in reversed(order):
         if i in found and nodes[i][0].arity:
             found.update(a for a in graph.args(i) if nodes[a][0].arity and graph.type(a) != "f")
@@ -70,10 +78,11 @@ def _varying(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
     nodes = graph.nodes
     found: set[int] = set()
     for i in order:
-        if nodes[i][0] is INPUT:
-            if nodes[i][1] >= parameters:
+        node = nodes[i]
+        if node[0].arity:
+            if not found.isdisjoint(node[1:]):
                 found.add(i)
-        elif not found.isdisjoint(graph.args(i)):
+        elif node[0] is INPUT and node[1] >= parameters:
             found.add(i)
     return found
 

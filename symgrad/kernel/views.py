@@ -13,7 +13,7 @@ from itertools import chain
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
-from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph
+from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float
 from symgrad.expr.graph.reach import heads, reachable
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer
@@ -97,10 +97,8 @@ def _tables(
 ) -> Iterator[tuple[int, list[float]]]:
     """The arrays all of whose numbers are known, and these."""
     for array, elements in built:
-        numbers = [0.0 if e is None else graph.value(e) for e in elements]
-        known = [n for n in numbers if n is not None]
-        if len(known) == len(numbers):
-            yield array, known
+        if all(e is None or graph.nodes[e][0] is CONST for e in elements):
+            yield array, [0.0 if e is None else bits_float(graph.nodes[e][1]) for e in elements]
 
 
 def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 
 from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
@@ -52,7 +52,9 @@ def added_to(reduction: Reduction) -> Added:
     every = [*roots, *reduction.factors]
     order = reachable(graph, every)
     users = _users(graph, order, every)
-    wanted = {c: e for c, i in enumerate(roots) if (e := _element(graph, i, users)) is not None}
+    size = cache(partial(length, graph))
+    elements = ((c, _element(graph, i, users, size)) for c, i in enumerate(roots))
+    wanted = {c: e for c, e in elements if e is not None}
     found: dict[int, tuple[int, int]] = {}
     for end, elements in _by_array(wanted.values()).items():
         alone = users[end] == len(elements) and len({e.when for e in elements}) == 1
@@ -84,8 +86,13 @@ class _Element:
     when: tuple[int, bool]
 
 
-def _element(graph: Graph, i: int, users: Counter[int]) -> _Element | None:
-    """What a root is that nothing else is made of, if it is an element at a known place."""
+def _element(
+    graph: Graph, i: int, users: Counter[int], size: Callable[[int], int]
+) -> _Element | None:
+    """What a root is that nothing else is made of, if it is an element at a known place.
+
+    ``size`` gives the length of an array.
+    """
     when = -1, True
     if users[i] == 1 and (case := case_of(graph, i)) is not None:
         condition, holds, i = case
@@ -96,7 +103,7 @@ def _element(graph: Graph, i: int, users: Counter[int]) -> _Element | None:
     if users[i] != 1 or op is not GET or graph.nodes[args[1]][0] is not WORD:
         return None
     at = graph.nodes[args[1]][1]
-    return _Element(args[0], at, when) if at < length(graph, args[0]) else None
+    return _Element(args[0], at, when) if at < size(args[0]) else None
 
 
 def _is_straight(graph: Graph, i: int) -> bool:

@@ -16,7 +16,7 @@ from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, til
 from symgrad.kernel.programs.added import Added, added_to
 from symgrad.kernel.programs.chosen import Case, cases
 from symgrad.kernel.programs.lookup import Lines
-from symgrad.kernel.stage import stages
+from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.summing import SummingTarget
 from symgrad.kernel.views import View, constants, inputs_in_a_row
@@ -57,7 +57,7 @@ class _Sums:
         self.stride, self.turns = target.stride(k), target.turns(k)
         self.lines = Lines(k, reduction)
         self.columns, self.views = self._inputs()
-        each = stages(reduction).each
+        each = at_each_row(reduction)
         if few and len(each) <= self.summing.together:
             self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
         else:
