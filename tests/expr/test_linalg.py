@@ -438,3 +438,29 @@ def test_gradients_go_through_loops_that_solve() -> None:
     after, before = kernel.run([0.1 + h]), kernel.run([0.1 - h])
     assert gradient[0] == pytest.approx((after[0] - before[0]) / (2 * h), rel=1e-6)
     assert hessian[0, 0] == pytest.approx((after[1][0] - before[1][0]) / (2 * h), rel=1e-6)
+
+
+@pytest.mark.parametrize(("trans", "lower", "unit"), TRIANGLES)
+def test_gradients_of_triangles_of_both_orders(trans: int, lower: bool, unit: bool) -> None:
+    """What stands outside of the triangle has none."""
+    n, options = 6, {"trans": trans, "lower": lower, "unit_diagonal": unit}
+    at = np.concatenate([point(n), DRAW.normal(size=n)])
+
+    def f(v: Any) -> Any:
+        x = sg.linalg.solve_triangular(matrix(v, n), v[n * n :].reshape(n, 2), **options)
+        return np.sum(x**3 * weights(n, 2))
+
+    def of_complex(v: Any) -> Any:
+        inside = np.tri(n, k=-int(unit))
+        t = matrix(v, n) * (inside if lower else inside.T) + unit * np.eye(n)
+        x = np.linalg.solve(t.T if trans else t, v[n * n :].reshape(n, 2))
+        return np.sum(x**3 * weights(n, 2))
+
+    along, h = DRAW.normal(size=len(at)), 1e-5
+    kernel = sg.fused_hvp(len(at), f, device="cpu", dtype="float64")
+    _, gradient, product = kernel.run(at, along)
+    slopes = [np.imag(of_complex(at + 1e-30j * e)) / 1e-30 for e in np.eye(len(at))]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-10, atol=1e-10 * np.abs(slopes).max())
+    after, before = (kernel.run(at + step * along, along)[1] for step in (h, -h))
+    change = (after - before) / (2 * h)
+    np.testing.assert_allclose(product, change, rtol=1e-5, atol=1e-6 * np.abs(change).max())
