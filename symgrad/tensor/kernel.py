@@ -193,8 +193,9 @@ class TensorKernel:
         owner = backend_of(self.device).owner
         found: list[Any] = []
         for a, name in zip(given, names, strict=True):
+            wanted = self._dtype_of(name)
             if not isinstance(a, DeviceArray):
-                a = np.asarray(real_numbers(a, name), self._dtype_of(name), order="C")
+                a = np.asarray(real_numbers(a, name), wanted, order="C")
                 found.append(DeviceArray.from_numpy(owner, a) if there and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
@@ -202,8 +203,7 @@ class TensorKernel:
                     f"{name} is on {a.device}, {self.name} on {self.device}: use x.numpy(), "
                     "or the kernel's .to(device)"
                 )
-            if a.dtype != self._dtype_of(name):
-                wanted = self._dtype_of(name)
+            if a.dtype != wanted:
                 raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} takes {wanted}")
             found.append(a)
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -39,7 +38,7 @@ class _OverNests(TensorKernel):
 
     def _work_of(self, count: int) -> Update:
         arrays = (count - (self._work.rule is not None)) // len(self._work.kinds)
-        return replace(self._work, count=arrays)
+        return self._work.of(arrays)
 
     def vjp(self, *arrays: Any) -> NoReturn:
         """There is no gradient of an update.

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,9 @@ from symgrad.tensor.kernel import Runner, Shape, launched
 
 TOGETHER: Final = 7
 """Arrays whose squares one kernel adds up."""
+
+CACHED: Final = 64
+"""Most updates of other numbers of arrays that are kept."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,18 @@ class Update:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The names of the arrays that it takes."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
         arrays = [f"{kind}{n}" for kind in self.kinds for n in range(self.count)]
         return (*arrays, *["shared"] * (self.rule is not None))
 
     cotangents = ()
+
+    def of(self, count: int) -> Update:
+        """The same for other numbers of arrays."""
+        return _counted(self, count)
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
         """The shapes of the results: see `symgrad.tensor.kernel.Work`."""
@@ -130,6 +141,11 @@ class Update:
             number = [0.0] * (2 + self.parts)
             known = self.after([*number, *known, 1.0])[1]
         return [*known, factor, *[length] * (self.rule is None)]
+
+
+@lru_cache(CACHED)
+def _counted(work: Update, count: int) -> Update:
+    return replace(work, count=count)
 
 
 class _Steps:

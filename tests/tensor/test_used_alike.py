@@ -164,6 +164,18 @@ def test_arrays_stay_on_the_device_where_there_is_one(name: str) -> None:
         kernel.to("cpu").run(*there[: len(arrays)])
 
 
+def test_calls_that_differ_in_an_array_s_place_alone_are_told_apart() -> None:
+    kernel = sg.rowwise(lambda x, y: x - 2 * y, device="gpu")
+    x = np.random.default_rng(0).normal(size=(3, 2, 128)).astype(np.float32)
+    parts = list(on_gpu(x))  # views of one buffer
+    pairs = [(0, 1), (1, 0), (1, 2), (0, 1), (2, 2)]
+    for _ in range(3):
+        found = [kernel.run(parts[i], parts[j]) for i, j in pairs]
+        assert same(found, [x[i] - 2 * x[j] for i, j in pairs])
+        found = [kernel.run(found[0], a) for a in found]  # in what was computed
+        assert same(found, [x[0] - 2 * x[1] - 2 * (x[i] - 2 * x[j]) for i, j in pairs])
+
+
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_arrays_without_elements(name: str, device: str) -> None:

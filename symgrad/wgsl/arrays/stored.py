@@ -110,6 +110,11 @@ class StoredArray:
         return storage and (storage.buffer, self._first, BYTES * math.prod(self._shape))
 
     @property
+    def first(self) -> tuple[Any, int]:
+        """The buffer of the elements, and the byte of the first; None where there are none."""
+        return self._storage and self._storage.buffer, self._first
+
+    @property
     def is_shared(self) -> bool:
         """Whether other arrays have elements in the same memory."""
         return self._storage is not None and sys.getrefcount(self._storage) > 2

@@ -275,11 +275,17 @@ class Gpu:
         """
         numbers = count, *arguments
         key = numbers, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
-        found = self._bindings.get(key)
+        return self.bound(key, lambda: self._make_bindings(numbers, arrays, readable))
+
+    def bound(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """Bind groups by a ``key`` that has the ids of all their buffers, kept as by ``bind``."""
+        bindings = self._bindings
+        found = bindings.get(key)
         if found is None:
-            if len(self._bindings) >= KEPT_BINDINGS:
+            found = make()
+            if len(bindings) >= KEPT_BINDINGS:
                 self._forget_bindings()
-            found = self._bindings[key] = self._make_bindings(numbers, arrays, readable)
+            self._bindings[key] = found
         return found
 
     def _make_bindings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
-from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.layout import MAX_WORKGROUPS, grid_of
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.statements import BOUND
+from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
@@ -62,17 +62,25 @@ _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
 
 
 @dataclass(frozen=True)
+class _Slot:
+    """What is bound to a buffer: a table of the kernel's, or an array of a call."""
+
+    table: Range | None
+    array: int
+    """Its number among the arrays of a call: inputs, outputs, scratch and rooms."""
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class _Planned:
     """A dispatch with all that does not change from call to call."""
 
     compiled: Compiled
-    names: Mapping[str, str]
+    slots: Sequence[_Slot]
     numbers: Sequence[int]
     """How many invocations there are, and the arguments."""
     across: int
     down: int
-    scratch: int
-    """Bytes for arrays of the invocations' own."""
 
 
 class Launched:
@@ -88,6 +96,12 @@ class Launched:
                     f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
                     f'{a.name} of shape {a.shape}: use device="cpu"'
                 )
+        self._key = object()
+        self._kinds = {a.name: a.dtype(FLOAT) for a in launch.arrays}
+        self._sizes = [NUMBER * a.size for a in (*launch.outputs, *launch.scratch)]
+        self._places = {a.name: n for n, a in enumerate(launch.arrays)}
+        self._rooms = list[int]()
+        """The bytes of what dispatches need beside arrays: room of their own, or for none."""
         self._plan = [self._planned(d, style) for d in launch.dispatches if d.number_of_groups]
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
@@ -105,46 +119,73 @@ class Launched:
         groups = d.number_of_groups
         across, down = grid_of(groups) if d.target.grid else (groups, 1)
         assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
-        scratch = NUMBER * compiled.printed.slots * across * down * d.target.width
-        return _Planned(compiled, dict(d.arrays), (d.count, *d.words), across, down, scratch)
+        names, sizes = dict(d.arrays), {a.name: a.size for a in self.launch.arrays}
+        slots = [self._slot(compiled, b, names, sizes) for b in compiled.buffers]
+        if compiled.printed.slots:
+            slots.append(
+                self._room(NUMBER * compiled.printed.slots * across * down * d.target.width)
+            )
+        return _Planned(compiled, slots, (d.count, *d.words), across, down)
+
+    def _slot(
+        self, compiled: Compiled, b: Buffer, names: Mapping[str, str], sizes: Mapping[str, int]
+    ) -> _Slot:
+        """What is bound to a buffer: of an array all, to the end of the last of its vectors."""
+        if b in compiled.tables:
+            return _Slot(_whole(compiled.tables[b]), 0, 0)
+        name = names[b.name]
+        if not sizes[name]:
+            return self._room(QUAD)
+        vectors = -(-sizes[name] // b.vector)
+        return _Slot(None, self._places[name], NUMBER * b.vector * vectors)
+
+    def _room(self, nbytes: int) -> _Slot:
+        """Room that every call takes anew."""
+        self._rooms.append(nbytes)
+        return _Slot(None, len(self._places) + len(self._rooms) - 1, nbytes)
 
     def run(self, *inputs: Any) -> list[Any]:
         """The outputs, before they are computed: arrays on the device; NumPy's if all inputs are.
 
         Inputs are in the shapes that the launch says.
         """
-        gpu, launch = self.gpu, self.launch
+        gpu = self.gpu
         gpu.check()
         with gpu.guard:
-            arrays = self._sent(inputs)
-            arrays |= {
-                a.name: DeviceArray.empty(gpu, a.shape, a.dtype(FLOAT))
-                for a in (*launch.outputs, *launch.scratch)
-            }
-            held: list[Storage] = []  # until it is submitted, or another thread may have it
-            gpu.submit_unwaited(list(self._steps(arrays, held)))
-            results = [arrays[a.name] for a in launch.outputs]
+            arrays = [*self._sent(inputs), *self._made()]
+            rooms = [gpu.storage(n) for n in self._rooms]  # until it is submitted
+            gpu.submit_unwaited(self._steps(arrays, rooms))
+            results = arrays[len(inputs) : len(inputs) + len(self.launch.outputs)]
             if any(isinstance(x, DeviceArray) for x in inputs):
                 return results
             return self._fetched(results)
 
-    def _sent(self, inputs: Sequence[Any]) -> dict[str, DeviceArray]:
+    def _made(self) -> list[DeviceArray]:
+        """The outputs and scratch arrays, with anything in them."""
+        gpu, kinds = self.gpu, self._kinds
+        return [
+            DeviceArray(gpu, a.shape, gpu.storage(n) if n else None, kinds[a.name])
+            for a, n in zip((*self.launch.outputs, *self.launch.scratch), self._sizes, strict=True)
+        ]
+
+    def _sent(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The inputs on the device."""
-        found: dict[str, DeviceArray] = {}
-        hosted: list[tuple[Array, np.ndarray]] = []
-        for a, x in zip(self.launch.inputs, inputs, strict=True):
-            assert x.size == a.size, f"{a.name} has other than {a.size} numbers"
+        found = list(inputs)
+        hosted = list[int]()
+        for n, (a, x) in enumerate(zip(self.launch.inputs, inputs, strict=True)):
             if not isinstance(x, DeviceArray):
-                hosted.append((a, x))
+                hosted.append(n)
                 continue
             if x.gpu is not self.gpu:
                 raise DeviceError(f"{a.name} is on {x.device}, the kernel on {self.gpu.info}")
-            assert x.dtype == a.dtype(FLOAT), f"{a.name} has numbers of kind {a.kind}"
-            found[a.name] = x
+            assert x.shape == a.shape or x.size == a.size, f"{a.name} has other than {a.size}"
+            assert x.dtype == self._kinds[a.name], f"{a.name} has numbers of kind {a.kind}"
         if hosted:
             with self.gpu.transfers.upload() as up:
-                for a, x in hosted:
-                    found[a.name] = DeviceArray.sent(self.gpu, x, up, a.dtype(FLOAT))
+                for n in hosted:
+                    a, x = self.launch.inputs[n], inputs[n]
+                    assert x.size == a.size, f"{a.name} has other than {a.size} numbers"
+                    found[n] = DeviceArray.sent(self.gpu, x, up, self._kinds[a.name])
                 up.flush()
         return found
 
@@ -155,35 +196,22 @@ class Launched:
             down.get(*(r.into(x) for r, x in zip(results, found, strict=True) if r.size))
         return found
 
-    def _steps(self, arrays: Mapping[str, DeviceArray], held: list[Storage]) -> Iterator[Step]:
-        """The dispatches, with these arrays bound; ``held`` gets what else they work in."""
+    def _steps(self, arrays: Sequence[DeviceArray], rooms: Sequence[Storage]) -> list[Step]:
+        """The dispatches, with these arrays and rooms bound."""
+        places = [*(a.first for a in arrays), *((room.buffer, 0) for room in rooms)]
+        key = self._key, *[(id(buffer), start) for buffer, start in places]
+        groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in self._plan])
+        return [
+            Step(pipeline, group, p.across, p.down)
+            for p, group in zip(self._plan, groups, strict=True)
+            for pipeline in p.compiled.pipelines
+        ]
 
-        def room(nbytes: int) -> Range:
-            held.append(self.gpu.storage(nbytes))
-            return _whole(held[-1])
-
-        for p in self._plan:
-            c = p.compiled
-            bound = [
-                _whole(c.tables[b])
-                if b in c.tables
-                else _range(arrays[p.names[b.name]], b.vector) or room(QUAD)
-                for b in c.buffers
-            ]
-            if p.scratch:
-                bound.append(room(p.scratch))
-            count, *arguments = p.numbers
-            bindings = self.gpu.bind(count, bound, c.readable, arguments)
-            yield from (Step(pipeline, bindings, p.across, p.down) for pipeline in c.pipelines)
-
-
-def _range(array: DeviceArray, vector: int) -> Range | None:
-    """Where an array stands, if it has elements: to the end of the last of its vectors."""
-    place = array.place
-    if place is None or vector == 1:
-        return place
-    buffer, first, nbytes = place
-    return buffer, first, -(-nbytes // (4 * vector)) * 4 * vector
+    def _bound(self, p: _Planned, places: Sequence[tuple[Any, int]]) -> Any:
+        """The bind group of a dispatch."""
+        ranges = [s.table or (*places[s.array], s.nbytes) for s in p.slots]
+        count, *arguments = p.numbers
+        return self.gpu.bind(count, ranges, p.compiled.readable, arguments)
 
 
 def _whole(storage: Storage) -> Range:
