@@ -147,9 +147,19 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize("name", TENSORS)
-@pytest.mark.parametrize("verb", ["run", pytest.param("vjp", marks=pytest.mark.slow)])
-def test_kernels_of_arrays(name: str, verb: str, browser: Chromium, page: Page) -> None:
+SLOW = {("vjp", name) for name in TENSORS} | {("run", "gemm_bias")}
+"""What SwiftShader takes long to compile."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        pytest.param(verb, name, marks=[pytest.mark.slow] if (verb, name) in SLOW else [])
+        for verb in ("run", "vjp")
+        for name in TENSORS
+    ],
+)
+def test_kernels_of_arrays(verb: str, name: str, browser: Chromium, page: Page) -> None:
     make, shapes = TENSORS[name]
     kernel = make()
     arrays = [RNG.uniform(0.1, 1.0, shape).astype("f") for shape in shapes]
