@@ -15,10 +15,10 @@ from symgrad.errors import (
     UnsupportedError,
 )
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_INPUT, TRUTH, real_number
+from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.expression import Condition, Expr, Scalar, as_float, require_graph
-from symgrad.expr.handles.integers import BITS, SignedWord, Word
+from symgrad.expr.handles.expression import Scalar, require_graph
+from symgrad.expr.handles.integers import BITS, Word
 from symgrad.programs.code import (
     GLOBAL,
     TYPES,
@@ -40,6 +40,15 @@ from symgrad.programs.code import (
     Space,
     Statement,
     Store,
+)
+from symgrad.programs.values import (
+    HANDLES,
+    Index,
+    constant,
+    converted,
+    flat_index,
+    is_global,
+    kind_of,
 )
 
 WIDEST: Final = 256
@@ -86,11 +95,6 @@ WORDS: Final = frozenset(
     ]
 ) | frozenset(keyword.kwlist)
 """The words of the text of programs, and those that Python keeps for itself."""
-
-_HANDLES: Final = {"f32": Expr, "i32": SignedWord, "u32": Word, "bool": Condition}
-
-Index = Any
-"""A whole number or an integer value; a tuple of them, one for each axis."""
 
 
 class Variable:
@@ -227,7 +231,7 @@ class Builder:
 
     def _leaf(self, name: str, kind: Kind) -> Any:
         graph = self.code.graph
-        return _HANDLES[kind](graph, graph.input(name, TYPES[kind]))
+        return HANDLES[kind](graph, graph.input(name, TYPES[kind]))
 
     def _value(self, x: Any, kind: Kind | None = None, what: str = "a value") -> Scalar:
         """A number or an expression as a value of a kind, all of whose leaves are known here."""
@@ -238,9 +242,9 @@ class Builder:
             require_graph(graph, x)
             made = x
         else:
-            made = _constant(self, x, kind)
+            made = constant(graph, x, kind)
         if kind is not None and kind_of(made) != kind:
-            made = _converted(made, kind, what)
+            made = converted(made, kind, what)
         self._require_known(made.id, what)
         return made
 
@@ -352,36 +356,10 @@ class Builder:
         self._do(Store(array, at, made.id, add), shown)
 
     def _index(self, array: Array, index: Index) -> int:
-        mine = self.code.arrays if array_is_global(array) else self._open("an index").arrays
+        mine = self.code.arrays if is_global(array) else self._open("an index").arrays
         if array not in mine:
             raise BufferUnknownError(located(f"{array!r} is no array of this program, or dispatch"))
-        given = index if isinstance(index, tuple) else (index,)
-        if len(given) not in (1, len(array.shape)) and given:
-            raise InputError(
-                located(f"{array.name}{list(given)}: it has {len(array.shape)} axes; give as many "
-                        "indices, or one of its elements in a row")
-            )  # fmt: skip
-        shape = array.shape if len(given) == len(array.shape) else (array.size,)
-        if not given and array.size != 1:
-            raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
-        flat: Any = 0
-        for i, n in zip(given, shape, strict=True):
-            flat = _plus(_times(flat, n), self._whole(array, i, n))
-        return self._value(flat, "u32", f"an index of {array.name}").id
-
-    def _whole(self, array: Array, index: Any, size: int) -> Any:
-        """An index of an axis of so many elements."""
-        if isinstance(index, int) and not isinstance(index, bool):
-            if not 0 <= index < size:
-                raise ProgramError(
-                    located(f"{array.name}[{index}] is out of bounds: there are {size} of them")
-                )
-            return index
-        if isinstance(index, Word):
-            return index.bits()
-        raise TraceError(
-            located(f"{array.name}[{index!r}]: an index is an integer; cast it by sg.uint32")
-        )
+        return self._value(flat_index(array, index), "u32", f"an index of {array.name}").id
 
     # blocks --------------------------------------------------------------------------------------
 
@@ -451,55 +429,3 @@ class Builder:
             raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
         made = self._value(value, "f32", what)
         return self._gives(lambda i: Reduce(i, operation, made.id, many), what, "f32")
-
-
-def array_is_global(array: Array) -> bool:
-    """Whether all invocations have an array in common; or it is none."""
-    if not isinstance(array, Array):
-        raise BufferUnknownError(
-            located(f"{array!r} is no array: declare one by p.input, p.output and the like")
-        )
-    return array.space in GLOBAL
-
-
-def kind_of(value: Scalar) -> Kind:
-    """The kind of a value."""
-    if isinstance(value, Condition):
-        return "bool"
-    if isinstance(value, Word):
-        return "i32" if isinstance(value, SignedWord) else "u32"
-    return "f32"
-
-
-def _constant(builder: Builder, x: Any, kind: Kind | None) -> Scalar:
-    """A number as a value of a kind; of none, as a float."""
-    graph, known = builder.code.graph, kind or ("bool" if isinstance(x, bool) else "f32")
-    number = real_number(x)
-    if known == "f32":
-        return Expr(graph, graph.constant(number))
-    if known == "bool":
-        return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
-    if not number.is_integer():
-        raise TraceError(located(f"{x!r} is no integer: cast it by sg.int32 or sg.uint32"))
-    return (SignedWord if known == "i32" else Word).of(graph, int(x))
-
-
-def _converted(value: Scalar, kind: Kind, what: str) -> Scalar:
-    """A value as one of another kind, where nobody can be mistaken about what that means."""
-    if kind == "f32":
-        return as_float(value)
-    if kind == "bool":
-        return value.is_true()
-    if isinstance(value, Word):
-        return (SignedWord if kind == "i32" else Word)(value.graph, value.id)
-    raise TraceError(
-        located(f"{what} is to be {kind}, not {kind_of(value)}: cast it by sg.int32 or sg.uint32")
-    )
-
-
-def _times(a: Any, n: int) -> Any:
-    return a * n if isinstance(a, int) or n != 1 else a
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return b if isinstance(a, int) and a == 0 else a + b

@@ -17,6 +17,7 @@ from symgrad.errors import ProgramError
 from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
 from symgrad.programs.code import (
     GLOBAL,
     Array,
@@ -38,10 +39,10 @@ from symgrad.programs.code import (
 )
 from symgrad.programs.text import shown
 
-MOST_INVOCATIONS: Final = 2**20
+MOST_INVOCATIONS: Final = 2**16
 """Invocations that are tried, at most."""
 
-MOST_STEPS: Final = 2**25
+MOST_STEPS: Final = 2**22
 """Statements that are tried, turn by turn and invocation by invocation, at most."""
 
 MOST_PLACES: Final = 2**24
@@ -91,6 +92,7 @@ class _Shared:
         """The places that may have been stored to."""
         self.surely = np.zeros(size, bool)
         """Those that have been."""
+        self._last = np.empty(size if array.space != "private" else 0, np.int32)
         self.wait()
         self.owned, self.once = True, True
 
@@ -98,6 +100,11 @@ class _Shared:
         """A barrier."""
         many = len(self.written) if self.array.space != "private" else 0
         self.stored, self.touched = (np.full(many, NOBODY, np.int32) for _ in range(2))
+
+    def several(self, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Those of some invocations, each at a place, that are where another one of them is."""
+        self._last[at] = cells
+        return self._last[at] != cells
 
 
 def tried(code: Code, dispatch: Dispatch) -> Facts:
@@ -145,10 +152,15 @@ class _Trial:
         many = {a: a.size * copies.get(a.space, 1) for a in arrays}
         self.shared = {a: _Shared(a, n) for a, n in many.items() if 0 < n <= MOST_PLACES}
         self.block(dispatch.body, mask, True)
-        for a, shared in self.shared.items():
-            self.facts.owned[a] = shared.owned and self.facts.complete
-            self.facts.once[a] = shared.once and self.facts.complete
-            self.facts.whole[a] = bool(shared.surely.all()) and self.facts.complete
+        forms, facts = Forms(code, dispatch), self.facts
+        for a in [a for a in arrays if a.space != "private"]:
+            tried = self.shared.get(a) if facts.complete else None
+            mine = a.space in GLOBAL and is_owned(forms, dispatch, a)
+            facts.owned[a] = mine or (tried is not None and tried.owned)
+            alone = mine and is_stored_once(dispatch, a)
+            facts.once[a] = alone or (tried is not None and tried.once)
+            full = tried is not None and bool(tried.surely.all())
+            facts.whole[a] = full or (a.space in GLOBAL and is_whole(dispatch, a))
 
     def value(self, i: int) -> Numbers:
         """A value in each invocation."""
@@ -250,9 +262,10 @@ class _Trial:
     ) -> None:  # fmt: skip
         a = s.array
         if a.space != "private":
-            if len(np.unique(at)) < len(at):
-                found.distinct = False
-            self._meet(s, shared, at, cells, sure)
+            several = shared.several(at, cells)
+            if several.any():
+                found.distinct = shared.owned = False
+            self._meet(s, shared, at, cells, sure, several)
         if isinstance(s, Store):
             if (shared.surely | shared.written)[at].any():
                 shared.once = False
@@ -263,28 +276,28 @@ class _Trial:
             self._refuse(s, f"nothing is stored in {a.name} there before it is read")
 
     def _meet(
-        self, s: Load | Store, shared: _Shared, at: np.ndarray, cells: np.ndarray, sure: bool
-    ) -> None:
+        self, s: Load | Store, shared: _Shared, at: np.ndarray, cells: np.ndarray, sure: bool,
+        several: np.ndarray,
+    ) -> None:  # fmt: skip
         """Note who is where; refuse what is written by one and touched by another."""
         touched, stored = shared.touched, shared.stored
         mine = s.array.space != "input"
         before = stored[at] if isinstance(s, Load) else touched[at]
         others = (before != NOBODY) & (before != cells)
         if isinstance(s, Store):
-            first = np.full(len(touched), NOBODY)
-            first[at] = cells
-            others = others | (first[at] != cells)
+            others = others | several
         if mine and sure and others.any():
             who = int(cells[others][0])
             self._refuse(
                 s, f"a race: invocation {who} meets another one in {s.array.name}, which one of "
                 "them writes, with no barrier of a workgroup between them",
             )  # fmt: skip
-        if ((touched[at] != NOBODY) & (touched[at] != cells)).any() or len(set(at)) < len(at):
+        here = touched[at]
+        apart = (here != NOBODY) & (here != cells)
+        if apart.any():
             shared.owned = False
-        many = np.where((touched[at] == NOBODY) | (touched[at] == cells), cells, SEVERAL)
-        touched[at] = many
-        touched[at[touched[at] != many]] = SEVERAL
+        touched[at] = cells
+        touched[at[apart | several]] = SEVERAL
         if isinstance(s, Store) and sure:
             stored[at] = cells
 

@@ -68,6 +68,38 @@ def test_integers_have_their_signs_and_bits(device: DeviceChoice) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_stores_to_one_array_keep_their_order(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 32), p.output("y", 32)
+        with p.dispatch(32) as i:
+            p.store(y, i, p.load(x, i))
+            with p.if_(i < 9):
+                p.store(y, sg.uint32(1.0 * i), -1.0)
+
+    found = sg.program(body, device=device).run(np.arange(32.0))
+    assert found.tolist() == [-1.0] * 9 + list(range(9, 32))
+
+
+@pytest.mark.parametrize("width", [2, 16, 256])
+def test_groups_may_be_narrower_and_wider_than_a_vector(width: int) -> None:
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", 2 * width), p.output("y", 2 * width)
+        with p.dispatch(2 * width, group=width) as i:
+            tile = p.workgroup("tile", width)
+            p.store(tile, p.local, p.load(x, i))
+            p.barrier()
+            last = p.load(tile, width - 1 - p.local)
+            with p.if_(p.local % 2 == 0):
+                p.store(y, i, last)
+            with p.else_():
+                p.store(y, i, p.group * 1.0 + last)
+
+    x = np.arange(2.0 * width)
+    flipped = x.reshape(2, width)[:, ::-1] + np.arange(2)[:, None] * (np.arange(width) % 2)
+    assert sg.program(body, device="cpu").run(x).tolist() == flipped.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_dispatches_follow_one_another(device: DeviceChoice) -> None:
     def body(p: sg.Builder) -> None:
         x, y, t = p.input("x", 8), p.output("y", 4), p.temporary("t", 8)
@@ -280,6 +312,41 @@ def test_what_has_no_gradient_names_the_statement_and_the_remedy(body: str) -> N
     with pytest.raises(sg.DifferentiationError, match=NOT_DIFFERENTIABLE[body]) as caught:
         sg.grad_program(p)
     assert "line" in str(caught.value)
+
+
+def test_many_invocations_that_own_their_rows_need_no_copies() -> None:
+    n = 2**18
+
+    def body(p: sg.Builder) -> None:
+        x, y = p.input("x", (n, 3)), p.output("y", n)
+        with p.dispatch(n, group=256) as i:
+            total = p.var("total", 0.0)
+            with p.for_(0, 3) as k:
+                p.assign(total, total.value + p.load(x, (i, k)) ** 2)
+            p.store(y, i, total.value)
+
+    backward = sg.grad_program(sg.program(body, device="cpu"))
+    assert backward.code.of("temporary") == [] and len(backward.code.dispatches) == 1
+    x = np.random.default_rng(0).normal(size=(n, 3))
+    assert np.allclose(backward.run(x, np.ones(n))[1], 2 * x, rtol=1e-6)
+
+
+INDICES = {
+    "cell": True, "63 - cell": True, "cell ^ 5": True, "cell // 2": False, "cell % 32": False,
+    "minimum(cell, 62)": False, "(cell * 5) % 64": True, "(cell * 6) % 64": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_who_owns_what_is_found_by_trying(index: str) -> None:
+    p = sg.program(f"{HEAD}    y[cell] = x[{index}] ** 2\n", device="cpu")
+    backward = sg.grad_program(p)
+    assert (backward.code.of("temporary") == []) == INDICES[index]
+    x, g = np.arange(64.0), np.linspace(-1, 1, 64)
+    at = np.array([eval(index, {"minimum": min}, {"cell": i}) for i in range(64)])
+    wanted = np.zeros(64)
+    np.add.at(wanted, at, 2 * x[at] * g)
+    assert np.allclose(backward.run(x, np.zeros(64), g)[1], wanted, rtol=1e-5)
 
 
 def test_a_gradient_that_takes_too_much_memory_is_refused() -> None:

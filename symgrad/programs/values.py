@@ -1,0 +1,103 @@
+"""Values of programs: handles by kinds, numbers as constants, and indices of arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from symgrad.errors import BufferUnknownError, InputError, ProgramError, TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import TRUTH, Graph, real_number
+from symgrad.expr.handles.expression import Condition, Expr, Scalar, as_float
+from symgrad.expr.handles.integers import SignedWord, Word
+from symgrad.programs.code import GLOBAL, Array, Kind
+
+HANDLES: Final = {"f32": Expr, "i32": SignedWord, "u32": Word, "bool": Condition}
+"""The handles of values by their kinds."""
+
+Index = Any
+"""A whole number or an integer value; a tuple of them, one for each axis."""
+
+
+def is_global(array: Array) -> bool:
+    """Whether all invocations have an array in common; or it is none."""
+    if not isinstance(array, Array):
+        raise BufferUnknownError(
+            located(f"{array!r} is no array: declare one by p.input, p.output and the like")
+        )
+    return array.space in GLOBAL
+
+
+def kind_of(value: Scalar) -> Kind:
+    """The kind of a value."""
+    if isinstance(value, Condition):
+        return "bool"
+    if isinstance(value, Word):
+        return "i32" if isinstance(value, SignedWord) else "u32"
+    return "f32"
+
+
+def constant(graph: Graph, x: Any, kind: Kind | None) -> Scalar:
+    """A number as a value of a kind; of none, as a float."""
+    known = kind or ("bool" if isinstance(x, bool) else "f32")
+    number = real_number(x)
+    if known == "f32":
+        return Expr(graph, graph.constant(number))
+    if known == "bool":
+        return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
+    if not number.is_integer():
+        raise TraceError(located(f"{x!r} is no integer: cast it by sg.int32 or sg.uint32"))
+    return (SignedWord if known == "i32" else Word).of(graph, int(x))
+
+
+def converted(value: Scalar, kind: Kind, what: str) -> Scalar:
+    """A value as one of another kind, where nobody can be mistaken about what that means."""
+    if kind == "f32":
+        return as_float(value)
+    if kind == "bool":
+        return value.is_true()
+    if isinstance(value, Word):
+        return (SignedWord if kind == "i32" else Word)(value.graph, value.id)
+    raise TraceError(
+        located(f"{what} is to be {kind}, not {kind_of(value)}: cast it by sg.int32 or sg.uint32")
+    )
+
+
+def flat_index(array: Array, index: Index) -> Any:
+    """The place of an element, by one index for each axis, or one of all elements in a row.
+
+    Raises:
+        InputError: for another number of indices.
+        ProgramError: for a number that is out of bounds.
+        TraceError: for what is no integer.
+    """
+    given = index if isinstance(index, tuple) else (index,)
+    if given and len(given) not in (1, len(array.shape)):
+        raise InputError(
+            located(
+                f"{array.name}{list(given)}: it has {len(array.shape)} axes; give as many "
+                "indices, or one of its elements in a row"
+            )
+        )
+    if not given and array.size != 1:
+        raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
+    shape = array.shape if len(given) == len(array.shape) else (array.size,)[: len(given)]
+    flat: Any = 0
+    for i, n in zip(given, shape, strict=True):
+        whole = _whole(array, i, n)
+        flat = whole if isinstance(flat, int) and flat == 0 else flat * n + whole
+    return flat
+
+
+def _whole(array: Array, index: Any, size: int) -> Any:
+    """An index of an axis of so many elements."""
+    if isinstance(index, int) and not isinstance(index, bool):
+        if not 0 <= index < size:
+            raise ProgramError(
+                located(f"{array.name}[{index}] is out of bounds: there are {size} of them")
+            )
+        return index
+    if isinstance(index, Word):
+        return index.bits()
+    raise TraceError(
+        located(f"{array.name}[{index!r}]: an index is an integer; cast it by sg.uint32")
+    )
