@@ -24,8 +24,10 @@ from symgrad.kernel.programs import group_products, group_rows
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import groups
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
-from symgrad.wgsl.dispatch.sums import BoundSums, Sums, workgroups
+from symgrad.wgsl.dispatch.groups import workgroups
+from symgrad.wgsl.dispatch.sums import BoundSums, Sums
 from symgrad.wgsl.printing import reduce
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
@@ -472,10 +474,10 @@ def test_no_invocation_has_more_rows_than_it_may(
 def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: sg.fori_loop(0, 9, lambda _, s: s * p[0], r[0]), 1, 1))
     sums = Sums(gpu, made, functions("accurate"))
-    for sums.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
+    for sums.busy in (groups.BUSY, groups.BUSY_SOFTWARE):
         bound = sums.bind(np.ones((1000, 1), np.float32))
         (part,) = bound._parts
         assert part.module.long
-        assert part.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
+        assert part.groups == (16 if sums.busy == groups.BUSY else 2)  # of 64 invocations
         assert bound.run(np.ones(1, np.float32))[0] == 1000
     agree(gpu, made, *data(1000, 1, 1))

@@ -24,11 +24,11 @@ from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.lookup import Place
-from symgrad.kernel.row_tile import BLOCK
 from symgrad.kernel.slopes import indices_of, quads
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
 from symgrad.wgsl.dispatch.part import Part
 from symgrad.wgsl.dispatch.points import HOST_BYTES, require_turns
 from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
@@ -36,30 +36,13 @@ from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.lookup import READ, runs_module
-from symgrad.wgsl.printing.reduce import WORKGROUP, Summation, emit_reduction
+from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""
 
 TOGETHER = 64
 """Rows that blocks are whole multiples of, so that all are in whole loads."""
-
-BUSY = 512
-"""Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
-
-BUSIER = 1024
-"""The most workgroups if their partial sums are `FEW`: four sums over 16 million rows of three
-columns take an H200 53 us with these, and 64 with `BUSY` ones."""
-
-FEW = 8_192
-"""Partial sums that the host adds up in no time, about."""
-
-BUSY_LONG = 2048
-"""The same of smaller workgroups for rows that turn in loops, of which an invocation may have one:
-on an H200 a million rows of 80 turns take 0.65 of the time that they take 512 workgroups."""
-
-BUSY_SOFTWARE = 8
-"""The same for a driver in software, for which a workgroup's tree costs as much as many rows."""
 
 ARRAYS = 3, 6
 """Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
@@ -70,18 +53,6 @@ SLOPE_BYTES = 1 << 29
 
 FOLDED = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
-
-
-def workgroups(
-    count: int, most: int, busy: int, width: int = WORKGROUP, fewest: int = BLOCK
-) -> int:
-    """How many add up this many rows, of which each of ``width`` invocations may have ``most``.
-
-    They have at least the ``fewest``, where the workgroups are no more than keep a GPU ``busy``.
-    """
-    needed = -(-count // (width * most))
-    useful = -(-count // (width * fewest))
-    return max(needed, min(busy, useful), 1)
 
 
 class Sums:
@@ -302,13 +273,8 @@ class BoundSums:
 
     def _groups(self, module: Summation, count: int) -> int:
         """The workgroups of a module for so many rows."""
-        busy, fewest = self.sums.busy, BLOCK
-        if busy == BUSY and module.long:
-            busy, fewest = BUSY_LONG, 1
-        elif busy == BUSY and not module.slopes:
-            busy = min(BUSIER, max(BUSY, FEW // module.columns))
-        busy = min(busy, self.sums.most_groups(module))
-        return workgroups(count, module.most, busy, module.width, fewest)
+        most = self.sums.most_groups(module)
+        return groups_of(module, count, self.sums.busy, most)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""

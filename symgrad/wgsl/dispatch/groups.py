@@ -1,0 +1,48 @@
+"""How many workgroups add up rows: as many as keep a GPU busy, if there are rows for them."""
+
+from __future__ import annotations
+
+from symgrad.kernel.row_tile import BLOCK
+from symgrad.wgsl.printing.reduce import WORKGROUP, Summation
+
+BUSY = 512
+"""Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
+
+BUSIER = 1024
+"""The most workgroups if their partial sums are `FEW`: four sums over 16 million rows of three
+columns take an H200 53 us with these, and 64 with `BUSY` ones."""
+
+FEW = 8_192
+"""Partial sums that the host adds up in no time, about."""
+
+BUSY_LONG = 2048
+"""The same of smaller workgroups for rows that turn in loops, of which an invocation may have one:
+on an H200 a million rows of 80 turns take 0.65 of the time that they take 512 workgroups."""
+
+BUSY_SOFTWARE = 8
+"""The same for a driver in software, for which a workgroup's tree costs as much as many rows."""
+
+
+def workgroups(
+    count: int, most: int, busy: int, width: int = WORKGROUP, fewest: int = BLOCK
+) -> int:
+    """How many add up this many rows, of which each of ``width`` invocations may have ``most``.
+
+    They have at least the ``fewest``, where the workgroups are no more than keep a GPU ``busy``.
+    """
+    needed = -(-count // (width * most))
+    useful = -(-count // (width * fewest))
+    return max(needed, min(busy, useful), 1)
+
+
+def groups_of(module: Summation, count: int, busy: int, most: int) -> int:
+    """The workgroups of a module for so many rows, ``most`` unless it takes more.
+
+    ``busy`` keep the GPU busy, by its kind.
+    """
+    fewest = BLOCK
+    if busy == BUSY and module.long:
+        busy, fewest = BUSY_LONG, 1
+    elif busy == BUSY and not module.slopes:
+        busy = min(BUSIER, max(BUSY, FEW // module.columns))
+    return workgroups(count, module.most, min(busy, most), module.width, fewest)
