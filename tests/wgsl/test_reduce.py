@@ -471,6 +471,19 @@ def test_no_invocation_has_more_rows_than_it_may(
     assert groups <= max(1, -(-count // (reduce.WORKGROUP * fewest)))
 
 
+def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
+    few, many = (
+        Sums(gpu, hoisted(reduction(f, n)), functions("accurate"))
+        for f, n in ((lambda p, r: (p[0] - r[0]) ** 2, 1), (gaussians, 12))
+    )
+    for sums, busy in ((few, groups.BUSIER), (many, groups.BUSY)):
+        (module,) = sums.modules
+        assert groups.groups_of(module, 1 << 24, groups.BUSY, 65_535) == busy
+        assert groups.groups_of(module, 1 << 24, groups.BUSY, 300) == max(
+            300, -(-(1 << 24) // (module.width * module.most))
+        )
+
+
 def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: sg.fori_loop(0, 9, lambda _, s: s * p[0], r[0]), 1, 1))
     sums = Sums(gpu, made, functions("accurate"))
