@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
+    from symgrad.fit.model_fit import ModelFit, fit_model
     from symgrad.fit.scipy_minimize import minimize
     from symgrad.front.functional import value_and_grad
     from symgrad.front.fused import (
@@ -143,6 +144,7 @@ __all__ = [
     "LevenbergMarquardt",
     "Memory",
     "Method",
+    "ModelFit",
     "Momentum",
     "Move",
     "NameUnknownError",
@@ -187,6 +189,7 @@ __all__ = [
     "export_html",
     "export_js",
     "fit_many",
+    "fit_model",
     "fixed_point",
     "fori_loop",
     "forward_backward",
@@ -263,6 +266,7 @@ _LATER = {
     "symgrad.optimize": "schedules",
     "symgrad.fit.curve_fit": "curve_fit",
     "symgrad.fit.fit_many": "fit_many",
+    "symgrad.fit.model_fit": "ModelFit fit_model",
     "symgrad.optimize.lbfgs": "LBFGS",
     "symgrad.optimize.least_squares": "LevenbergMarquardt",
     "symgrad.optimize.method": "Evaluation Method Move Rule Tolerances",

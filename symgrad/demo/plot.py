@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from symgrad.demo.fitting import Fit, Model
+from symgrad.errors import SymgradError
+from symgrad.report.figure import new_figure
 
 INK, FIT, LOST = "#22313f", "#d1495b", "#9aa5b1"
 
@@ -15,10 +17,9 @@ INK, FIT, LOST = "#22313f", "#d1495b", "#9aa5b1"
 def plot_fit(fit: Fit, model: Model, path: Path) -> str:
     """Draw data, fit, residuals and convergence into a file; returns what to tell the user."""
     try:
-        import matplotlib.figure
-    except ImportError:
-        return "No plot  matplotlib is not installed: pip install 'symgrad[plot]'"
-    figure = matplotlib.figure.Figure(figsize=(11, 4.8), layout="constrained")
+        figure = new_figure(11, 4.8)
+    except SymgradError as error:
+        return f"No plot  {error}"
     axes = figure.subplot_mosaic(
         [["data", "steps"], ["rest", "steps"]], height_ratios=[3, 1], width_ratios=[1.35, 1]
     )

@@ -13,6 +13,7 @@ from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.levenberg import Measure, averaged, minimum
 from symgrad.fit.model import Rows, Shape
+from symgrad.fit.named import in_order
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
@@ -58,12 +59,14 @@ def curve_fit(
         xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
             is then traced for all of it.
         ydata: (M,).
-        p0: the parameters to start from; by default 1 for each that f names, or within bounds.
+        p0: the parameters to start from, in order or a dict by their names; by default 1 for each
+            that f names, or within bounds.
         sigma: standard deviations of ydata, (M,), infinite for rows to leave out, or their
             covariance, (M, M), or one number.
         absolute_sigma: False scales pcov so that the residuals have the deviations they have.
         check_finite: refuse data that are not finite.
-        bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``.
+        bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``; or a dict of (low, high)
+            by names.
         method: "lm", "trf" or "dogbox" are taken and mean the same; "lm" refuses bounds.
         jac: taken and not needed.
         full_output: whether to return more.
@@ -103,6 +106,7 @@ def curve_fit(
     require_mode(mode)
     x, y, shape = _data(xdata, ydata, check_finite, nan_policy)
     x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy, shape)
+    p0, bounds = in_order(f, p0, bounds)
     start, box = _start(f, p0, bounds, method)
     _require_rows(len(y), len(start), box, method)
     target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)

@@ -15,6 +15,7 @@ from symgrad.expr.handles.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.curves import Curves, curves_of
+from symgrad.fit.named import in_order
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -53,10 +54,11 @@ def fit_many(
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
             f takes one number as x.
         Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
-        p0: where to start, (n,) for all or (S, n), within the bounds; None is as for `curve_fit`.
+        p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
+            parameters of numbers or arrays (S,); None is as for `curve_fit`.
             If Y or p0 is a `DeviceArray`, the results are such arrays too.
         sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out.
-        bounds: as for `minimize_from`.
+        bounds: as for `minimize_from`, or a dict of (low, high) by names.
         method: `LevenbergMarquardt` by default, `GaussNewton`, or any other `Method`: those are
             given half the sum of squares as their loss.
         steps: the most steps for a curve.
@@ -93,6 +95,7 @@ def fit_many(
         >>> found.x[:, 1].round(6)
         array([0.5, 1. , 2. ])
     """
+    p0, bounds = in_order(f, p0, bounds)
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)

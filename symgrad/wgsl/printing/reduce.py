@@ -168,10 +168,14 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
         looked = ", ".join(f"{t.width} by index {t.index}" for t in r.lookups)
         names = ", ".join(o.name for o in r.outputs[len(r.summed) :])
         yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
-    yield (
-        f"// {len(tile.split.each):,} operations and {4 * k:,} bytes a row, "
-        f"{len(tile.split.once):,} operations once; float32, C order; math: {style.math}"
-    )
+    each, once = (f"{len(part):,} operations" for part in (tile.split.each, tile.split.once))
+    if r.is_structured:  # how often its loops turn, no count of what stands there tells
+        yield f"// {4 * k:,} bytes a row; float32, C order; math: {style.math}"
+    else:
+        yield (
+            f"// {each} and {4 * k:,} bytes a row, {once} once; float32, C order; "
+            f"math: {style.math}"
+        )
     if len(tile.cut) < len(labels):
         first, last = labels[tile.cut[0]], labels[tile.cut[-1]]
         yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"

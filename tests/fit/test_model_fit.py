@@ -1,0 +1,98 @@
+"""Fits with names: what SciPy finds, statistics by their formulas, a table and a picture."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import symgrad as sg
+
+RNG = np.random.default_rng(11)
+X = np.linspace(0.0, 4.0, 30)
+SIGMA = 0.02 + 0.02 * X
+Y = 2.5 * np.exp(-1.3 * X) + 0.4 + SIGMA * RNG.normal(size=30)
+
+
+def decay(x: Any, amount: Any, rate: Any, rest: Any) -> Any:
+    return amount * np.exp(-rate * x) + rest
+
+
+@pytest.fixture(scope="module")
+def fit() -> sg.ModelFit:
+    return sg.fit_model(decay, X, Y, {"rate": 0.5}, sigma=SIGMA, absolute_sigma=True)
+
+
+def test_it_is_scipys(fit: sg.ModelFit) -> None:
+    popt, pcov = scipy.optimize.curve_fit(decay, X, Y, sigma=SIGMA, absolute_sigma=True)
+    np.testing.assert_allclose(fit.popt, popt, rtol=1e-6)
+    np.testing.assert_allclose(fit.covariance, pcov, rtol=1e-5)
+    assert list(fit.values) == list(fit.errors) == ["amount", "rate", "rest"]
+    np.testing.assert_allclose(list(fit.errors.values()), np.sqrt(np.diag(pcov)), rtol=1e-5)
+
+
+def test_statistics_are_those_of_their_formulas(fit: sg.ModelFit) -> None:
+    residuals = Y - decay(X, *fit.popt)
+    chi = np.sum((residuals / SIGMA) ** 2)
+    np.testing.assert_allclose(fit.residuals, residuals, rtol=1e-9, atol=1e-12)
+    found = [fit.chi_square, fit.reduced_chi_square, fit.aic, fit.bic, fit.r_squared]
+    around = np.sum((Y - Y.mean()) ** 2)
+    wanted = [
+        chi, chi / 27, 30 * math.log(chi / 30) + 6, 30 * math.log(chi / 30) + 3 * math.log(30),
+        1 - np.sum(residuals**2) / around,
+    ]  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_the_band_is_how_far_the_curve_moves(fit: sg.ModelFit) -> None:
+    at = np.array([0.1, 1.0, 5.0])
+    drawn = RNG.multivariate_normal(fit.popt, 1e-4 * fit.covariance, 40_000)
+    curves = decay(at, *[p[:, None] for p in drawn.T])
+    np.testing.assert_allclose(fit.band(at), 100 * curves.std(axis=0), rtol=0.02)
+    np.testing.assert_allclose(fit.predict(at), decay(at, *fit.popt), rtol=1e-12)
+
+
+def test_bounds_by_names_hold() -> None:
+    fit = sg.fit_model(decay, X, Y, bounds={"rest": (None, 0.3), "amount": (0.0, None)})
+    assert fit.values["rest"] == pytest.approx(0.3)
+    popt, _ = sg.curve_fit(decay, X, Y, {"rest": 0.2}, bounds={"rest": (None, 0.3)})
+    np.testing.assert_allclose(popt, fit.popt, rtol=1e-6)
+
+
+def test_many_curves_start_by_names() -> None:
+    curves = np.stack([a * np.exp(-X) + 0.5 for a in (1.0, 2.0)])
+    start = {"amount": np.array([1.1, 2.1]), "rate": 0.8}
+    found = sg.fit_many(decay, X, curves, start, bounds={"rate": (0.0, 3.0)}, device="cpu")
+    np.testing.assert_allclose(found.x, [[1, 1, 0.5], [2, 1, 0.5]], rtol=1e-6)
+
+
+def test_two_predictors() -> None:
+    x = RNG.normal(size=(2, 50))
+    y = 3.0 * x[0] - 2.0 * x[1] + 0.01 * RNG.normal(size=50)
+    fit = sg.fit_model(lambda x, a, b: a * x[0] + b * x[1], x, y)
+    wanted, *_ = np.linalg.lstsq(x.T, y)
+    np.testing.assert_allclose(fit.popt, wanted, rtol=1e-9)
+    assert "correlations" in fit.summary() and fit.plot() is not None
+
+
+def test_the_table_and_the_picture(fit: sg.ModelFit, tmp_path: Any) -> None:
+    lines = fit.summary().splitlines()
+    assert lines[0] == "decay: 30 points, 3 parameters"
+    assert [line.split()[0] for line in lines[3:6]] == ["amount", "rate", "rest"]
+    assert f"{fit.reduced_chi_square:.4g}" in lines[-3]
+    fit.plot().savefig(tmp_path / "fit.png")
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(sg.InputError, match=r"p0 names 'speed': the model has amount, rate, rest"):
+        sg.fit_model(decay, X, Y, {"speed": 1.0})
+    with pytest.raises(sg.InputError, match=r"bounds names 'speed'"):
+        sg.fit_model(decay, X, Y, bounds={"speed": (0, 1)})
+    with pytest.raises(sg.InputError, match=r"x has shape \(30,\), y \(29,\)"):
+        sg.fit_model(decay, X, Y[:-1])
+    with pytest.raises(sg.InputError, match=r"it was of shape \(30,\) in the fit"):
+        sg.fit_model(decay, X, Y).predict(np.ones((2, 3)))
