@@ -20,9 +20,9 @@ MODULES: Final = ".mjs", ".js"
 
 PARTS: Final = {
     "points": ("points",),
-    "rows": ("points", "rows"),
+    "rows": ("rows",),
     "minimization": ("points", "minimize"),
-    "launch": ("points", "launch"),
+    "launch": ("launch",),
 }
 """The files of the runtime that each part of a description needs beside ``gpu``."""
 

@@ -49,14 +49,16 @@ function ticks(from, to, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((s) => s * power >= rough);
   const found = [];
-  for (let k = Math.ceil(from / step); k * step <= to; k++) found.push(Number((k * step).toPrecision(12)));
+  for (let k = Math.ceil(from / step); k * step <= to; k++) {
+    found.push(Number((k * step).toPrecision(12)));
+  }
   return found;
 }
 
 /** The range of numbers, with a little room, for a picture. */
 function rangeOf(numbers, about = null) {
   let [from, to] = [Infinity, -Infinity];
-  for (const v of numbers) if (Number.isFinite(v)) [from, to] = [Math.min(from, v), Math.max(to, v)];
+  for (const v of numbers.filter(Number.isFinite)) [from, to] = [Math.min(from, v), Math.max(to, v)];
   if (about !== null) [from, to] = [Math.min(from, about), Math.max(to, about)];
   if (!(from <= to)) return [0, 1];
   const room = 0.06 * (to - from) || 0.5 * Math.abs(to) || 1;
@@ -110,7 +112,9 @@ function draw() {
   const rest = panel(ink, lower, xs, rangeOf(residuals, 0), "residuals", colours);
   ink.textAlign = "center";
   ink.textBaseline = "top";
-  for (const v of ticks(...xs, width / 90)) ink.fillText(told(v), main.across(v), height - bottom + 6);
+  for (const v of ticks(...xs, width / 90)) {
+    ink.fillText(told(v), main.across(v), height - bottom + 6);
+  }
   ink.fillStyle = colours.data;
   ink.globalAlpha = x.length > 400 ? 0.5 : 0.85;
   for (const [where, numbers] of [[main, y], [rest, residuals]]) {
@@ -138,7 +142,8 @@ async function redraw() {
   const { x, parameters, kernel } = state;
   if (kernel && x.length) {
     const [from, to] = rangeOf(x);
-    const places = Float32Array.from({ length: CURVE }, (_, k) => from + (to - from) * k / (CURVE - 1));
+    const step = (to - from) / (CURVE - 1);
+    const places = Float32Array.from({ length: CURVE }, (_, k) => from + k * step);
     const all = await values(Float32Array.from([...places, ...x]), parameters);
     if (mine !== waiting) return;
     state.drawn = { places, curve: all.subarray(0, CURVE), there: all.subarray(CURVE) };
@@ -158,7 +163,8 @@ function makeForm() {
   names.forEach((name, k) => {
     const row = document.createElement("div");
     row.className = "parameter";
-    const [label, number, slider] = ["label", "input", "input"].map((tag) => document.createElement(tag));
+    const tags = ["label", "input", "input"];
+    const [label, number, slider] = tags.map((tag) => document.createElement(tag));
     label.textContent = name;
     label.htmlFor = number.id = `number-${k}`;
     number.type = "number";
@@ -226,7 +232,10 @@ function listen() {
       if (event === "drop") takeFile(e.dataTransfer.files[0]);
     });
   }
-  at("fit").addEventListener("click", () => (state.fitting ? state.fitting = false : fit().catch(trouble)));
+  at("fit").addEventListener("click", () => {
+    if (state.fitting) state.fitting = false;
+    else fit().catch(trouble);
+  });
   at("reset").addEventListener("click", () => {
     state.fitting = false;
     state.parameters = Float32Array.from(start);
@@ -278,7 +287,9 @@ function trouble(error) {
 
 async function begin() {
   const device = await requestDevice();
-  device.lost.then(({ message }) => trouble(new SymgradError(`The GPU was lost: ${message} Load the page again.`)));
+  device.lost.then(({ message }) => {
+    trouble(new SymgradError(`The GPU was lost: ${message} Load the page again.`));
+  });
   state.kernel = await create(device);
   const { vendor, architecture } = device.adapterInfo ?? {};
   at("adapter").textContent = ["WebGPU", vendor, architecture].filter(Boolean).join(" · ");

@@ -59,6 +59,17 @@ function rowsOf(length, width, what) {
 const part = (range, start, count) => (
   { buffer: range.buffer, offset: range.offset + 4 * start, size: 4 * count });
 
+/** Refuse what is no buffer of storage with so many bytes. */
+function requireBuffer(buffer, what, nbytes) {
+  if (!(buffer instanceof GPUBuffer) || !(buffer.usage & GPUBufferUsage.STORAGE)) {
+    throw new SymgradError(`${what}: a GPUBuffer with GPUBufferUsage.STORAGE is needed`);
+  }
+  if (buffer.size < nbytes) {
+    throw new SymgradError(
+      `${what}: a GPUBuffer of ${buffer.size} bytes, where ${nbytes} are needed`);
+  }
+}
+
 /** A device as kernels use it: pipelines, buffers that are used again, errors as exceptions. */
 class Gpu {
   static #known = new WeakMap();
@@ -175,8 +186,8 @@ class Gpu {
 
   #buffer(size, usage) {
     if (size > this.device.limits.maxBufferSize) {
-      throw new SymgradError(`the device has no buffer of ${size} bytes: request it with a higher ` +
-        "maxBufferSize, or run fewer points at a time");
+      throw new SymgradError(`the device has no buffer of ${size} bytes: request it with a ` +
+        "higher maxBufferSize, or run fewer points at a time");
     }
     return this.device.createBuffer({ size, usage });
   }
@@ -239,7 +250,8 @@ class Gpu {
 
   /** Start steps, and wait for the bytes of these ranges, an ArrayBuffer each. */
   async read(steps, ranges) {
-    const ends = ranges.reduce((found, r) => [...found, (found.at(-1) ?? 0) + rounded(r.size, 8)], []);
+    const ends = [];
+    for (const r of ranges) ends.push((ends.at(-1) ?? 0) + rounded(r.size, 8));
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     const staging = this.take(ends.at(-1), usage);
     const copies = ranges.map((r, k) => [r.buffer, r.offset, staging, ends[k - 1] ?? 0, r.size]);

@@ -27,9 +27,12 @@ class LaunchKernel {
       for (const { name, size } of [...outputs, ...scratch]) {
         places[name] = lease.room(rounded(4 * size, QUAD));
       }
-      const steps = this.dispatches.flatMap((d, k) => this.#steps(lease, places, d, this.compiled[k]));
-      const bytes = await gpu.read(steps, outputs.map(({ name, size }) => part(places[name], 0, size)));
-      return Object.fromEntries(outputs.map(({ name, kind }, k) => [name, new KINDS[kind](bytes[k])]));
+      const steps = this.dispatches.flatMap(
+        (d, k) => this.#steps(lease, places, d, this.compiled[k]));
+      const wanted = outputs.map(({ name, size }) => part(places[name], 0, size));
+      const bytes = await gpu.read(steps, wanted);
+      return Object.fromEntries(
+        outputs.map(({ name, kind }, k) => [name, new KINDS[kind](bytes[k])]));
     });
   }
 

@@ -3,7 +3,7 @@ const SERIAL = 5e7; // operations of an invocation in one dispatch, about and at
 const SECONDS = 0.1; // that a dispatch should take, at most: watchdogs wait for two or more
 const GROWTH = 4; // by which the number of steps may grow from a dispatch to the next
 const SPEED = 5e9; // operations in a second, as long as nothing is known of the device
-const TILE_WORDS = 8; // bytes by which a dispatch tells how far the work is
+const PROGRESS_BYTES = 8; // bytes by which a dispatch tells how far the work is
 const MANY_ROWS = 64; // from which a workgroup may be worth while for a problem
 const FEW_PROBLEMS = 8192; // up to which it is
 const RESULTS = ["x", "fun", "nit", "status", "success"];
@@ -66,9 +66,11 @@ class Minimizer {
     const numbers = (a, what) => (a instanceof GPUBuffer ? a.size / 4 : floats(a, what).length);
     const count = rowsOf(numbers(starts, "the starts"), inputs, "the starts");
     if (!shared && !own) return { count, rows: 0 };
-    if (data === undefined) throw new SymgradError("minimize(starts, {data}): the data are missing");
+    if (data === undefined) {
+      throw new SymgradError("minimize(starts, {data}): the data are missing");
+    }
     const size = numbers(data, "the data");
-    return { count, rows: own ? rowsOf(size, own * Math.max(count, 1), "the data") : rowsOf(size, shared, "the data") };
+    return { count, rows: rowsOf(size, own ? own * Math.max(count, 1) : shared, "the data") };
   }
 
   /** An invocation for each problem, or a workgroup. */
@@ -118,7 +120,7 @@ class Minimizer {
     run.shared = own ? lease.room(4) : given;
     run.own = own ? given : lease.room(4);
     run.states = lease.room(4 * count * state);
-    run.progress = lease.room(TILE_WORDS);
+    run.progress = lease.room(PROGRESS_BYTES);
     const steps = form.spread.steps(lease, count, part(x, 0, count * inputs), [run.states]);
     if (own && rows && form.kind === "alone") {
       run.own = lease.room(given.size);
@@ -145,7 +147,8 @@ class Minimizer {
     const each = weight + run.rows * row_weight;
     const turns = this.#turns(stage, run.rows, kind);
     if (turns > TURNS) throw new SymgradError(`${run.rows} rows are too many for a problem`);
-    const most = Math.max(1, Math.floor(Math.min(TURNS / turns, SERIAL / (weight + mine * row_weight))));
+    const fit = Math.min(TURNS / turns, SERIAL / (weight + mine * row_weight));
+    const most = Math.max(1, Math.floor(fit));
     let now = Math.max(1, Math.floor(SECONDS * this.#speed / (each * run.count)));
     while (steps > 0) {
       now = Math.min(now, most, steps, Math.floor(2 ** 32 / run.count));
@@ -171,7 +174,8 @@ class Minimizer {
       const last = room ? [lease.room(room)] : [];
       const arrays = [own, shared, states, progress, ...last];
       const group = lease.bind(stage.layout, count, arrays, [steps, rows]);
-      const step = { pipeline: stage.made[0], group, across: Math.min(groups, grid), down: divided(groups, grid) };
+      const [across, down] = [Math.min(groups, grid), divided(groups, grid)];
+      const step = { pipeline: stage.made[0], group, across, down };
       const start = performance.now();
       const [bytes] = await gpu.read([step], [progress]);
       const [done, active] = new Uint32Array(bytes);
@@ -203,7 +207,8 @@ class Minimizer {
   #ends(found, stay) {
     const [x, fun, nit, status, success] = found;
     if (stay) return { x, fun, nit, status, success };
-    return { x, fun, nit: Int32Array.from(nit), status: Int32Array.from(status), success: Uint8Array.from(success) };
+    const [steps, ends] = [Int32Array.from(nit), Int32Array.from(status)];
+    return { x, fun, nit: steps, status: ends, success: Uint8Array.from(success) };
   }
 }
 

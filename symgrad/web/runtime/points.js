@@ -92,15 +92,3 @@ class PointKernel {
 }
 
 MAKERS.points = async (gpu, given, wgsl) => new PointKernel(await Points.of(gpu, given, wgsl));
-
-MAKERS.points = async (gpu, given, wgsl) => new PointKernel(await Points.of(gpu, given, wgsl));
-
-/** Refuse what is no buffer of storage with so many bytes. */
-function requireBuffer(buffer, what, nbytes) {
-  if (!(buffer instanceof GPUBuffer) || !(buffer.usage & GPUBufferUsage.STORAGE)) {
-    throw new SymgradError(`${what}: a GPUBuffer with GPUBufferUsage.STORAGE is needed`);
-  }
-  if (buffer.size < nbytes) {
-    throw new SymgradError(`${what}: a GPUBuffer of ${buffer.size} bytes, where ${nbytes} are needed`);
-  }
-}

@@ -111,7 +111,8 @@ class BoundRows {
     this.#own = !(values instanceof GPUBuffer);
     if (this.#own) {
       this.count = rowsOf(floats(values, "the rows").length, columns, "the rows");
-      this.weight = weight === null ? this.count : total(values.filter((_, k) => k % columns === weight));
+      const weights = weight !== null && values.filter((_, k) => k % columns === weight);
+      this.weight = weights ? total(weights) : this.count;
       this.#buffer = gpu.storage(rounded(values.byteLength, QUAD) || QUAD);
       gpu.device.queue.writeBuffer(this.#buffer, 0, values);
       return;
@@ -133,7 +134,8 @@ class BoundRows {
     if (reduce === "mean" && !this.weight) {
       throw new SymgradError("the mean over no rows, or over weights of 0, is not defined");
     }
-    const sums = await this.#rows.sums(this.#buffer, this.count, Float32Array.from(used, (k) => given[k]));
+    const read = Float32Array.from(used, (k) => given[k]);
+    const sums = await this.#rows.sums(this.#buffer, this.count, read);
     const scale = reduce === "mean" ? 1 / this.weight : 1;
     return Object.fromEntries(outputs.map(({ name, size, from, to }) => {
       if (size === null) return [name, sums[from[0]] * scale];
