@@ -464,3 +464,59 @@ def test_gradients_of_triangles_of_both_orders(trans: int, lower: bool, unit: bo
     after, before = (kernel.run(at + step * along, along)[1] for step in (h, -h))
     change = (after - before) / (2 * h)
     np.testing.assert_allclose(product, change, rtol=1e-5, atol=1e-6 * np.abs(change).max())
+
+
+def test_second_derivatives_of_least_squares_are_differences_of_gradients() -> None:
+    m, n, h = 6, 3, 1e-5
+    at, along = DRAW.normal(size=(2, m * n + 2 * m))
+
+    def f(v: Any) -> Any:
+        a, b = v[: m * n].reshape(m, n), v[m * n :].reshape(m, 2)
+        x, squares, *_ = sg.linalg.lstsq(a, b)
+        return np.sum(x**3 * weights(n, 2)) + squares[0] * squares[1] ** 2
+
+    kernel = sg.fused_hvp(len(at), f, device="cpu", dtype="float64")
+    value, gradient, product = kernel.run(at, along)
+    a, b = at[: m * n].reshape(m, n), at[m * n :].reshape(m, 2)
+    x, squares, *_ = np.linalg.lstsq(a, b)
+    assert value == pytest.approx(np.sum(x**3 * weights(n, 2)) + squares[0] * squares[1] ** 2)
+    slope = (kernel.run(at + h * along, along)[0] - kernel.run(at - h * along, along)[0]) / (2 * h)
+    assert gradient @ along == pytest.approx(slope, rel=1e-6)
+    after, before = (kernel.run(at + step * along, along)[1] for step in (h, -h))
+    change = (after - before) / (2 * h)
+    np.testing.assert_allclose(product, change, rtol=1e-5, atol=1e-6 * np.abs(change).max())
+
+
+def test_hessians_of_least_squares_in_both_modes() -> None:
+    """Reverse over reverse, of a matrix that a number moves."""
+    m, n = 6, 3
+    base, along = DRAW.normal(size=(2, m * n + m))
+
+    def f(v: Any) -> Any:
+        moved = base + v[0] * along
+        x = sg.linalg.lstsq(moved[: m * n].reshape(m, n), moved[m * n :])[0]
+        return sg.grad(np.sum(x * weights(n)[:, 0]), v[0]) * v[1]
+
+    kernel = sg.fused_forward_backward(2, f, device="cpu", dtype="float64")
+    (value, slope), h = kernel.run([0.1, 1.0]), 1e-5
+    difference = (kernel.run([0.1 + h, 1.0])[0] - kernel.run([0.1 - h, 1.0])[0]) / (2 * h)
+    assert slope == pytest.approx([difference, value], rel=1e-6)
+
+
+def test_gradients_of_ill_conditioned_least_squares_lose_no_more_than_the_condition() -> None:
+    m, n = 8, 3
+    left = np.linalg.qr(DRAW.normal(size=(m, n)))[0]
+    a = left @ np.diag([1.0, 1e-4, 1e-8]) @ np.linalg.qr(DRAW.normal(size=(n, n)))[0]
+    at = np.concatenate([a.ravel(), DRAW.normal(size=m)])
+
+    def f(v: Any) -> Any:
+        return np.sum(sg.linalg.lstsq(v[: m * n].reshape(m, n), v[m * n :])[0] * weights(n)[:, 0])
+
+    found = sg.fused_forward_backward(len(at), f, device="cpu", dtype="float64").run(at)[1]
+    with mpmath.workdps(60):
+        matrix_, b = mpmath.matrix(a.tolist()), mpmath.matrix(at[m * n :])
+        inverse = (matrix_.T * matrix_) ** -1
+        x, z = inverse * (matrix_.T * b), inverse * mpmath.matrix(weights(n))
+        want = (b - matrix_ * x) * z.T - (matrix_ * z) * x.T
+        want = np.array(want.tolist(), dtype=float)
+    np.testing.assert_allclose(found[: m * n].reshape(m, n), want, atol=1e-7 * np.abs(want).max())

@@ -18,6 +18,7 @@ from symgrad.expr.handles.along import matmul
 from symgrad.expr.handles.array import array
 from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear import dense, eigen, implicit, unrolled
+from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,
     elements,
@@ -308,12 +309,12 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
         raise TraceError(
             located(f"linalg.lstsq takes n columns of n to {MOST_ROWS} rows, not {a.shape}")
         )
-    r, c, left = dense.orthogonalized(stored(graph, a), stored(graph, right), m, n, p)
-    x = dense.substituted(lambda i, j: r[i * n + j], c, n, p, down=True)
-    squares = elements(left, m, p) ** 2 if m > n else np.empty((1, 0), dtype=object)
-    upper = np.triu(elements(r, n, n))
+    matrix, sides = stored(graph, a), stored(graph, right)
+    x, squares = least_squares(matrix, sides, m, n, p)
+    upper = np.triu(elements(dense.orthogonalized(matrix, sides, m, n, p)[0], n, n))
     found = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
-    return found, array(squares.sum(axis=0)), n, _singular_values(upper)
+    left = array(elements(squares, 1, p)[0]) if m > n else np.empty(0)
+    return found, left, n, _singular_values(upper)
 
 
 def _singular_values(upper: np.ndarray) -> Any:

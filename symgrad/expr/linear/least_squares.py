@@ -1,0 +1,175 @@
+"""Linear least squares: an orthogonal factorization, and derivatives of what is smallest.
+
+Derivatives, of every order, are solutions of normal equations by the factor R, which has the
+condition of the matrix, not that of its square. Of 10 x 4 to 40 x 10 they take 0.1 to 0.7 times as
+long as those of the factorization, and have up to one digit less.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr.graph.arrays import HELD, ArrayRule
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.handles.versions import Array, zeros
+from symgrad.expr.linear.dense import Entry, orthogonalized, substituted, turns
+
+Term = tuple[Entry, Entry, int]
+"""A product of two matrices, and how many columns the first one has."""
+
+
+def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
+    """The x of least ``sum((a @ x - b) ** 2)``, of p columns, and these sums.
+
+    a has n columns of m rows.
+    """
+    r, c, left = orthogonalized(HELD(a), HELD(b), m, n, p)
+    x = LEAST(substituted(lambda i, j: r[i * n + j], c, n, p, down=True), r, a, b)
+    squares = turns(0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p))
+    return x, SQUARES(squares, x, a, b)
+
+
+def _normal(r: Array, a: Array, g: Array) -> Array:
+    """z of ``a.T @ a @ z == g``."""
+    n, _, p = _sizes(r, a, g)
+    z = substituted(lambda i, j: r[j * n + i], HELD(g), n, p, down=False)
+    z = substituted(lambda i, j: r[i * n + j], z, n, p, down=True)
+    return NORMAL(z, r, a, g)
+
+
+def _sizes(r: Array, a: Array, x: Array) -> tuple[int, int, int]:
+    """The columns and rows of a, and the columns of x."""
+    n = math.isqrt(len(r))
+    return n, len(a) // n, len(x) // n
+
+
+def _sum(graph: Graph, n: int, m: int, first: Entry | None, *terms: Term) -> Array:
+    """A matrix of n rows and m columns plus products of others."""
+
+    def element(i: Any, j: Any) -> Any:
+        total = first(i, j) if first else 0.0
+        for left, right, inner in terms:
+            total = turns(0, inner, partial(more, left, right, i, j), total)
+        return total
+
+    def more(left: Entry, right: Entry, i: Any, j: Any, k: Any, s: Any) -> Any:
+        return s + left(i, k) * right(k, j)
+
+    def row(i: Any, made: Array) -> Array:
+        return turns(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
+
+    return turns(0, n, row, zeros(graph, n * m))
+
+
+def _at(a: Array, columns: int) -> Entry:
+    return lambda i, j: a[i * columns + j]
+
+
+def _turned(a: Entry) -> Entry:
+    return lambda i, j: a(j, i)
+
+
+def _less(a: Entry) -> Entry:
+    return lambda i, j: -a(i, j)
+
+
+# --- derivatives ----------------------------------------------------------------------------------
+
+
+def _pulled(g: Array, x: Array, _: Array, r: Array, a: Array, b: Array) -> Any:
+    """The cotangents of a and b."""
+    (n, m, p), graph = _sizes(r, a, x), a.graph
+    of_a, of_x, z = _at(a, n), _at(x, p), _normal(r, a, g)
+    fit = _sum(graph, m, p, None, (of_a, _at(z, p), n))
+    left = _sum(graph, m, p, _at(b, p), (_less(of_a), of_x, n))
+    by_left = _at(left, p), _turned(_at(z, p)), p
+    by_fit = _less(_at(fit, p)), _turned(of_x), p
+    return None, None, _sum(graph, m, n, None, by_left, by_fit), fit
+
+
+def _pushed(x: Array, _: Array, r: Array, a: Array, b: Array, *changes: Array | None) -> Array:
+    (n, m, p), (da, db), graph = _sizes(r, a, x), changes[-2:], a.graph
+    of_a, of_x, terms = _at(a, n), _at(x, p), list[Term]()
+    moved = None if db is None else _at(db, p)
+    if da is not None:
+        left = _sum(graph, m, p, _at(b, p), (_less(of_a), of_x, n))
+        terms.append((_turned(_at(da, n)), _at(left, p), m))
+        moved = _at(_sum(graph, m, p, moved, (_less(_at(da, n)), of_x, n)), p)
+    assert moved is not None, "something changes"
+    return _normal(r, a, _sum(graph, n, p, None, *terms, (_turned(of_a), moved, m)))
+
+
+def _pulled_normal(h: Array, z: Array, _: Array, r: Array, a: Array, __: Array) -> Any:
+    """The cotangents of a and of the right side."""
+    (n, m, p), graph, pulled = _sizes(r, a, z), a.graph, _normal(r, a, h)
+    of_z = _at(z, p)
+    fits = [_sum(graph, m, p, None, (_less(_at(a, n)), of, n)) for of in (of_z, _at(pulled, p))]
+    first = _at(fits[0], p), _turned(_at(pulled, p)), p
+    second = _at(fits[1], p), _turned(of_z), p
+    return None, None, _sum(graph, m, n, None, first, second), pulled
+
+
+def _pushed_normal(
+    z: Array, _: Array, r: Array, a: Array, __: Array, *changes: Array | None
+) -> Array:
+    (n, m, p), (da, dg), graph = _sizes(r, a, z), changes[-2:], a.graph
+    of_a, of_z, terms = _at(a, n), _at(z, p), list[Term]()
+    if da is not None:
+        fit = _sum(graph, m, p, None, (of_a, of_z, n))
+        moved = _sum(graph, m, p, None, (_at(da, n), of_z, n))
+        terms.append((_less(_turned(_at(da, n))), _at(fit, p), m))
+        terms.append((_less(_turned(of_a)), _at(moved, p), m))
+    return _normal(r, a, _sum(graph, n, p, None if dg is None else _at(dg, p), *terms))
+
+
+def _twice_left(x: Array, a: Array, b: Array, p: int) -> Array:
+    """``2 * (b - a @ x)``."""
+    m, n = len(b) // p, len(x) // p
+    of_a, of_x = _at(a, n), _at(x, p)
+    return _sum(
+        a.graph, m, p, lambda i, j: 2.0 * b[i * p + j], (lambda i, k: -2.0 * of_a(i, k), of_x, n)
+    )
+
+
+def _pulled_squares(g: Array, y: Array, _: Array, x: Array, a: Array, b: Array) -> Any:
+    """The cotangents of a and b: x is where the squares do not depend on it."""
+    p, graph = len(y), a.graph
+    m, n, left = len(b) // p, len(x) // p, _twice_left(x, a, b, p)
+    by_b = _sum(graph, m, p, lambda i, j: g[j] * left[i * p + j])
+    term = _less(_at(by_b, p)), _turned(_at(x, p)), p
+    return None, None, _sum(graph, m, n, None, term), by_b
+
+
+def _pushed_squares(y: Array, _: Array, x: Array, a: Array, b: Array, *changes: Any) -> Array:
+    p, graph, (da, db) = len(y), a.graph, changes[-2:]
+    m, n, left = len(b) // p, len(x) // p, _twice_left(x, a, b, p)
+    first = None if db is None else _at(db, p)
+    terms = [] if da is None else [(_less(_at(da, n)), _at(x, p), n)]
+    moved = _sum(graph, m, p, first, *terms)
+    change = lambda k, s: s.put(k % p, s[k % p] + left[k] * moved[k])  # noqa: E731
+    return turns(0, m * p, change, zeros(graph, p))
+
+
+def _rule(name: str) -> ArrayRule:
+    return next(rule for rule in (LEAST, NORMAL, SQUARES) if rule.name == name)
+
+
+LEAST: Final = ArrayRule(
+    name="least", signature="FFFF->F", reference=lambda x, *_: np.array(x), transparent=True,
+    meaning="x of least |a x - b|, the factor R of a, a and b", vjp=_pulled, push=_pushed,
+    find=partial(_rule, "least"),
+)  # fmt: skip
+NORMAL: Final = ArrayRule(
+    name="normal", signature="FFFF->F", reference=lambda z, *_: np.array(z), transparent=True,
+    meaning="z of aᵀ a z = g, the factor R of a, a and g", vjp=_pulled_normal,
+    push=_pushed_normal, find=partial(_rule, "normal"),
+)  # fmt: skip
+SQUARES: Final = ArrayRule(
+    name="squares", signature="FFFF->F", reference=lambda y, *_: np.array(y), transparent=True,
+    meaning="the sums of squares of a x - b, the x for which they are least, a and b",
+    vjp=_pulled_squares, push=_pushed_squares, find=partial(_rule, "squares"),
+)  # fmt: skip
