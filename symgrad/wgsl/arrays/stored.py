@@ -104,13 +104,7 @@ class StoredArray:
         return self._storage.buffer, self._first + start * width, count * width
 
     @property
-    def place(self) -> Range | None:
-        """Where all elements stand in a buffer, to be bound, if there are any."""
-        storage = self._storage
-        return storage and (storage.buffer, self._first, BYTES * math.prod(self._shape))
-
-    @property
-    def first(self) -> tuple[Any, int]:
+    def place(self) -> tuple[Any, int]:
         """The buffer of the elements, and the byte of the first; None where there are none."""
         return self._storage and self._storage.buffer, self._first
 

@@ -198,7 +198,7 @@ class Launched:
 
     def _steps(self, arrays: Sequence[DeviceArray], rooms: Sequence[Storage]) -> list[Step]:
         """The dispatches, with these arrays and rooms bound."""
-        places = [*(a.first for a in arrays), *((room.buffer, 0) for room in rooms)]
+        places = [*(a.place for a in arrays), *((room.buffer, 0) for room in rooms)]
         key = self._key, *[(id(buffer), start) for buffer, start in places]
         groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in self._plan])
         return [
