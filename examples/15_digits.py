@@ -127,8 +127,8 @@ def draw(losses: np.ndarray, wrong: Examples, found: np.ndarray, output: Path) -
         print("no picture: pip install 'symgrad[plot]'")
         return
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(3, 2))
-    ax = left.subplots()
+    columns = figure.add_gridspec(1, 2, width_ratios=(3, 2))
+    ax, right = figure.add_subfigure(columns[0]).subplots(), figure.add_subfigure(columns[1])
     ax.semilogy(losses, color="#2e6f95", lw=0.7)
     ax.set(xlabel="step of AdamW", ylabel="cross-entropy of a batch")
     right.suptitle("read wrongly")

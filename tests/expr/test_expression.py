@@ -158,7 +158,7 @@ def test_what_is_no_real_number() -> None:
                 op(x, value)  # pyright: ignore[reportArgumentType]
             assert isinstance(caught.value, InputTypeError)
     with pytest.raises(InputError, match="beyond the range of a float"):
-        x + 10**400
+        _ = x + 10**400
 
 
 def test_pow_with_a_modulus_and_round_with_digits() -> None:

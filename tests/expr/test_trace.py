@@ -145,7 +145,7 @@ def test_messages_about_results_say_which_function() -> None:
 
 
 def nothing(v: Any) -> None:
-    v[0] + 1
+    _ = v[0] + 1
 
 
 @pytest.mark.parametrize(
