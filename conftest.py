@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 
 import pytest
@@ -17,7 +18,7 @@ settings.register_profile("symgrad", deadline=None, print_blob=True)
 settings.load_profile("symgrad")
 
 
-FRAMEWORKS = "torch", "jax"
+FRAMEWORKS = "torch", "jax", "sklearn"
 """Packages of examples that run where they are installed."""
 
 
@@ -25,7 +26,11 @@ def missing(source: str) -> str | None:
     """Why an example cannot run here, if it cannot."""
     if 'device="gpu"' in source and not list_gpus():
         return "no GPU and no software driver here"
-    absent = [name for name in FRAMEWORKS if f"import {name}" in source and not find_spec(name)]
+    absent = [
+        name
+        for name in FRAMEWORKS
+        if re.search(rf"(import|from) {name}", source) and not find_spec(name)
+    ]
     return f"needs {' and '.join(absent)}" if absent else None
 
 

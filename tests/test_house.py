@@ -18,7 +18,8 @@ import symgrad
 ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < expr < mathlib values < kernel < wgsl llvm < pipeline targets < backend
-    < report < optimize < bridges web < rows tensor < programs < front < fit < checks demo
+    < report < optimize < bridges web < rows tensor < programs < front < fit
+    < checks demo sklearn
     < symgrad __main__
 """
 WITHIN_ROOMS = {
@@ -41,6 +42,8 @@ FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
 OPTIONAL = {"safetensors", "scipy", "matplotlib", "rich", "IPython", "pandas", "torch", "jax"}
+BRIDGES = {"symgrad.sklearn": "sklearn"}
+"""Modules that are imported by name, and that are of another package's classes."""
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}
 DRIVER_MODULES = ("wgsl.device.gpus", "llvm.compiler")
 
@@ -139,7 +142,9 @@ def test_only_optional_packages_are_imported_late() -> None:
 
 def test_what_is_imported_early_is_required() -> None:
     early = {i for i in OUTSIDE if not i.deferred and not is_driver(i)}
-    assert {i for i in early if i.package not in REQUIRED} == set()
+    own = {i for i in early if BRIDGES.get(i.module) == i.package}
+    assert {i for i in early - own if i.package not in REQUIRED} == set()
+    assert {i.module for i in WITHIN if i.target in BRIDGES} == set()
 
 
 def test_an_optional_package_is_imported_in_one_place() -> None:
