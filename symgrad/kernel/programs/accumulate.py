@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 from symgrad.expr import ops
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.kernel.formula import Formula
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.programs.selective import every
-from symgrad.kernel.words import Word
 
 SHARED: Final = 16_384
 """Bytes of memory that the invocations of a group share, at most."""
@@ -113,7 +112,7 @@ class Accumulation:
         self.outputs = [k.buffer(name, "write") for name in outputs]
         wanted = ("rows", "length", "columns", "parts", "span")
         self.rows, self.length, self.columns, self.parts, self.span = (
-            Word(k, k.argument(name)) for name in wanted
+            Index(k, k.argument(name)) for name in wanted
         )
 
     def value(self, condition: int, a: Sequence[int], b: Sequence[int]) -> list[int]:
@@ -126,8 +125,8 @@ class Accumulation:
         return self.value(there, self.recipe.combine(self.k, *earlier, *later), later)
 
     def index(
-        self, row: Word, place: Word, column: Word, shift: int = 0, plane: int = 0
-    ) -> Word:  # fmt: skip
+        self, row: Index, place: Index, column: Index, shift: int = 0, plane: int = 0
+    ) -> Index:  # fmt: skip
         """Where arrays have the numbers of a place of a sequence, or of one near it."""
         last = self.length - 1
         if shift < 0:
@@ -137,7 +136,9 @@ class Accumulation:
         at = row * self.length + (last - place if self.recipe.down else place)
         return at * self.columns + column
 
-    def arguments(self, row: Word, place: Word, column: Word, asked: frozenset[int]) -> list[int]:
+    def arguments(
+        self, row: Index, place: Index, column: Index, asked: frozenset[int]
+    ) -> list[int]:
         """What arrays have there, as arguments of formulas; 0 for what is not asked for."""
         k = self.k
         found: list[int] = []
@@ -152,13 +153,13 @@ class Accumulation:
                 found.append(k.load(self.inputs[name], at.id))
         return found
 
-    def element(self, row: Word, place: Word, column: Word) -> list[int]:
+    def element(self, row: Index, place: Index, column: Index) -> list[int]:
         """The element of a place."""
         known = self.arguments(row, place, column, self.recipe.of_elements)
         return self.recipe.element(self.k, *known)
 
     def store(
-        self, row: Word, place: Word, column: Word, scanned: Sequence[int], *conditions: int
+        self, row: Index, place: Index, column: Index, scanned: Sequence[int], *conditions: int
     ) -> None:
         """Write the results of a place, where there is one."""
         k = self.k
@@ -171,13 +172,13 @@ class Accumulation:
                 at = self.index(row, place, column, plane=n if planes else 0)
                 k.store(self.outputs[0 if planes else n], at.id, value)
 
-        k.when(every(k, place.below(self.length), *conditions), store)
+        k.when(all_hold(k, place.below(self.length), *conditions), store)
 
-    def total(self, n: int, row: Word, part: Word, column: Word) -> Word:
+    def total(self, n: int, row: Index, part: Index, column: Index) -> Index:
         """Where the number n of a part's total is."""
         return ((row + self.rows * n) * self.parts + part) * self.columns + column
 
-    def first(self, row: Word, part: Word, column: Word) -> list[int]:
+    def first(self, row: Index, part: Index, column: Index) -> list[int]:
         """What is before a part: that which is scanned up to the part before, if there is one."""
         k = self.k
         if self.before is None:
@@ -187,7 +188,7 @@ class Accumulation:
         return [k.load(self.before, at.id) for at in places]
 
     def store_total(
-        self, row: Word, part: Word, column: Word, total: Sequence[int], *conditions: int
+        self, row: Index, part: Index, column: Index, total: Sequence[int], *conditions: int
     ) -> None:
         """Write the total of a part."""
         k = self.k
@@ -196,7 +197,7 @@ class Accumulation:
             for n, value in enumerate(total):
                 k.store(self.outputs[0], self.total(n, row, part, column).id, value)
 
-        k.when(every(k, *conditions), store)
+        k.when(all_hold(k, *conditions), store)
 
 
 class Alone(Accumulation):
@@ -205,8 +206,8 @@ class Alone(Accumulation):
     def kernel(self) -> Kernel:
         """The whole program."""
         k = self.k
-        cell, count = Word(k, k.cell), Word(k, k.count)
-        point = Word(k, k.target.point(k))
+        cell, count = Index(k, k.cell), Index(k, k.count)
+        point = Index(k, k.target.point(k))
         inside = cell.below(count)
         rest = point // self.columns
         column, row = point - rest * self.columns, rest // self.parts
@@ -215,11 +216,11 @@ class Alone(Accumulation):
         end = (start + self.span).at_most(self.length)
 
         def turn(place: int, carried: Sequence[int]) -> Sequence[int]:
-            at = Word(k, place)
+            at = Index(k, place)
             found = self.element(row, at, column)
             if self.program.totals:
                 return self.after(start.below(at), carried, found)
-            scanned = self.after(Word(k, k.word(0)).below(at), carried, found)
+            scanned = self.after(Index(k, k.word(0)).below(at), carried, found)
             self.store(row, at, column, scanned, inside)
             return scanned
 
@@ -268,15 +269,15 @@ class Together(Accumulation):
         super().__init__(k, program)
         chunk, size = Chunk.of(self.recipe.size), self.recipe.size
         assert chunk is not None and chunk.width == k.target.width, "groups have another size"
-        self.chunk, self.local = chunk, Word(k, k.local)
+        self.chunk, self.local = chunk, Index(k, k.local)
         room = padded(chunk.length)
         self.tiles = [k.buffer(f"tile{n}", "group", size=room) for n in range(size)]
         self.ends = [k.buffer(f"ends{n}", "group", size=chunk.width) for n in range(size)]
 
     def kernel(self) -> Kernel:
         """The whole program."""
-        k, zero = self.k, Word(self.k, self.k.word(0))
-        group = Word(k, k.group)
+        k, zero = self.k, Index(self.k, self.k.word(0))
+        group = Index(k, k.group)
         inside = group.below(self.rows * self.parts)
         last = self.rows * self.parts - 1
         group = group.at_most(last)
@@ -285,10 +286,10 @@ class Together(Accumulation):
         row = group // self.parts
         part = group - row * self.parts
         start = part * self.span
-        end = (start + self.span).at_most(self.length.up(self.chunk.length))
+        end = (start + self.span).at_most(self.length.ceil_div(self.chunk.length))
 
         def turn(number: int, carried: Sequence[int]) -> Sequence[int]:
-            at = Word(k, number)
+            at = Index(k, number)
             before = (start if self.program.totals else zero).below(at)
             return self._chunk(row, at, carried, before, inside)
 
@@ -298,13 +299,13 @@ class Together(Accumulation):
         return k
 
     def _chunk(
-        self, row: Word, number: Word, carried: Sequence[int], there: int, inside: int
+        self, row: Index, number: Index, carried: Sequence[int], there: int, inside: int
     ) -> list[int]:
         """What a chunk's last element is, scanned, after writing the results of all."""
         k, first = self.k, number * self.chunk.length
         for i in range(self.chunk.rounds):
             place = self.local + self.chunk.width * i
-            self._put(place, self.element(row, first + place, Word(k, k.word(0))))
+            self._put(place, self.element(row, first + place, Index(k, k.word(0))))
         k.barrier()
         own = self._own()
         self._scan_ends(own[-1])
@@ -313,16 +314,16 @@ class Together(Accumulation):
             self._finish(own, carried, there)
             for i in range(self.chunk.rounds):
                 place = self.local + self.chunk.width * i
-                self.store(row, first + place, Word(k, k.word(0)), self._get(place), inside)
+                self.store(row, first + place, Index(k, k.word(0)), self._get(place), inside)
         k.barrier()
         return self.after(there, carried, last)
 
-    def _put(self, place: Word, element: Sequence[int]) -> None:
+    def _put(self, place: Index, element: Sequence[int]) -> None:
         at = (place + place // 32).id
         for tile, value in zip(self.tiles, element, strict=True):
             self.k.store(tile, at, value)
 
-    def _get(self, place: Word) -> list[int]:
+    def _get(self, place: Index) -> list[int]:
         at = (place + place // 32).id
         return [self.k.load(tile, at) for tile in self.tiles]
 
@@ -341,7 +342,7 @@ class Together(Accumulation):
         k.barrier()
 
         def step(n: int, values: Sequence[int]) -> Sequence[int]:
-            reach = Word(k, k.add(ops.word_shift_left, k.word(1), n))
+            reach = Index(k, k.add(ops.word_shift_left, k.word(1), n))
             there = k.add(ops.logical_not, self.local.below(reach))
             at = (self.local - reach.at_most(self.local)).id
             other = [k.load(end, at) for end in self.ends]
@@ -363,7 +364,7 @@ class Together(Accumulation):
         k = self.k
         at = (self.local - self.local.at_most(1)).id
         earlier = [k.load(end, at) for end in self.ends]
-        follows = Word(k, k.word(0)).below(self.local)
+        follows = Index(k, k.word(0)).below(self.local)
         before = self.value(follows, self.after(there, carried, earlier), carried)
         any_before = k.add(ops.logical_or, follows, there)
         for i, element in enumerate(own):

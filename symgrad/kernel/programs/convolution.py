@@ -12,9 +12,9 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.formula import Formula
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.words import Word
 
 STEPS: Final = 64
 """Steps of a sequence over which an invocation adds up what taps get."""
@@ -24,8 +24,8 @@ class _Place:
     """Where an invocation is: its number in an array, its step and its channel."""
 
     def __init__(self, k: Kernel) -> None:
-        self.k, self.point = k, Word(k, k.target.point(k))
-        self.length, self.channels = (Word(k, k.argument(n)) for n in ("length", "channels"))
+        self.k, self.point = k, Index(k, k.target.point(k))
+        self.length, self.channels = (Index(k, k.argument(n)) for n in ("length", "channels"))
         self.row = self.point // self.channels
         self.channel = self.point - self.row * self.channels
         self.step = self.row % self.length
@@ -44,7 +44,7 @@ class _Place:
 
 
 def _shifted(
-    k: Kernel, x: Buffer, place: Word, step: Word, away: int, at: _Place, later: bool = False
+    k: Kernel, x: Buffer, place: Index, step: Index, away: int, at: _Place, later: bool = False
 ) -> Callable[[Callable[[int], int]], int]:
     """What is made of a number some steps away from a place, or 0 where there is none."""
     if not away:
@@ -115,12 +115,12 @@ class TapSums:
         """The program for a target."""
         k = Kernel(target, "tap_sums")
         u, slope = (k.buffer(name, "read") for name in ("u", "slope"))
-        at, parts = _Place(k), Word(k, k.argument("parts"))
+        at, parts = _Place(k), Index(k, k.argument("parts"))
         sequence, first = at.row // parts, at.row % parts * STEPS
         last = (first + STEPS).at_most(at.length)
 
         def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
-            step = Word(k, turn)
+            step = Index(k, turn)
             place = (sequence * at.length + step) * at.channels + at.channel
             s = k.load(slope, place.id)
             shares = [
@@ -132,14 +132,14 @@ class TapSums:
         zeros = [k.constant(0.0)] * (self.taps + 1)
         (*sums, total), _ = k.loop(first.id, last.id, zeros, add)
         weights, bias = (k.buffer(name, "write") for name in ("dweights", "dbias"))
-        cell = Word(k, k.cell)
+        cell = Index(k, k.cell)
 
         def put() -> None:
             for j, value in enumerate(sums):
                 k.store(weights, (cell * self.taps + j).id, value)
             k.store(bias, cell.id, total)
 
-        k.when(cell.below(Word(k, k.count)), put)
+        k.when(cell.below(Index(k, k.count)), put)
         return k
 
 
@@ -150,4 +150,4 @@ def _store(k: Kernel, results: Sequence[tuple[Buffer, int]]) -> None:
         for buffer, value in results:
             k.store(buffer, k.cell, value)
 
-    k.when(Word(k, k.cell).below(Word(k, k.count)), put)
+    k.when(Index(k, k.cell).below(Index(k, k.count)), put)

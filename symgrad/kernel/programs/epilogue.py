@@ -8,11 +8,11 @@ from functools import reduce
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.tiles import FOUR
-from symgrad.kernel.words import Words
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,15 @@ class Epilogue:
     summed: str = ""
 
 
+Columns = Sequence[Mapping[str, int]]
+"""What there is once for each of some columns, by the names of the buffers."""
+
+
 class Written:
     """The epilogue of a kernel: its buffers, and what it writes to them, in ``quads`` or not."""
 
     def __init__(self, k: Kernel, epilogue: Epilogue, quads: bool) -> None:
-        self.k, self.w, self.quads = k, Words(k), quads
+        self.k, self.quads = k, quads
         vector = FOUR if quads else 1
         self.graph, self.outputs = epilogue.computation.graph, epilogue.computation.outputs
         names = self.graph.names[1:]
@@ -42,38 +46,32 @@ class Written:
         self.by_element = [n for n in names if n not in epilogue.by_column]
         self.writes = [k.buffer(o.name, "write", vector=vector) for o in self.outputs]
         self.summed = epilogue.summed
-        self.nodes = {
-            self.graph.names[node[1]]: i
-            for i, node in enumerate(self.graph.nodes) if node[0] is INPUT
-        }  # fmt: skip
+        nodes = enumerate(self.graph.nodes)
+        self.nodes = {self.graph.names[node[1]]: i for i, node in nodes if node[0] is INPUT}
 
-    def columns(self, column: int, count: int) -> dict[str, int]:
+    def columns(self, column: Index, count: Index) -> dict[str, int]:
         """What there is once for a column, or beyond the last of so many for that."""
-        at = self.w.least(column, self.w.last(count))
-        return {name: self.k.load(self.reads[name], at) for name in self.by_column}
+        at = column.at_most(count - 1)
+        return {name: self.k.load(self.reads[name], at.id) for name in self.by_column}
 
-    def columns_of_four(self, four: int, count: int) -> list[dict[str, int]]:
+    def columns_of_four(self, four: Index, count: Index) -> list[dict[str, int]]:
         """The same for each of four columns, by their number among the fours."""
-        w, k = self.w, self.k
         if not self.quads:
-            first = w.times(four, w.number(FOUR))
-            return [self.columns(w.plus(first, w.number(c)), count) for c in range(FOUR)]
-        at = w.least(four, w.last(w.over(count, w.number(FOUR))))
+            first = four * FOUR
+            return [self.columns(first + c, count) for c in range(FOUR)]
         return [
-            {name: k.load(self.reads[name], k.offset(at, FOUR, c)) for name in self.by_column}
-            for c in range(FOUR)
+            {name: self.k.load(self.reads[name], place) for name in self.by_column}
+            for place in four.at_most(count // FOUR - 1).lanes(FOUR)
         ]
 
-    def one(self, place: int, total: int, columns: Mapping[str, int]) -> list[int]:
+    def one(self, place: Index, total: int, columns: Mapping[str, int]) -> list[int]:
         """Write what is made of a sum to a place; what is to be summed of it, if anything is."""
-        loaded = {n: self.k.load(self.reads[n], place) for n in self.by_element}
-        return self._put([place], [total], [loaded | dict(columns)])
+        loaded = {n: self.k.load(self.reads[n], place.id) for n in self.by_element}
+        return self._put([place.id], [total], [loaded | dict(columns)])
 
-    def four(
-        self, four: int, totals: Sequence[int], columns: Sequence[Mapping[str, int]]
-    ) -> list[int]:
+    def four(self, four: Index, totals: Sequence[int], columns: Columns) -> list[int]:
         """The same for four sums, and a four of places."""
-        places = [self.k.offset(four, FOUR, c) for c in range(FOUR)]
+        places = four.lanes(FOUR)
         loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
         inputs = [{n: loaded[n][c] for n in loaded} | dict(columns[c]) for c in range(FOUR)]
         return self._put(places, totals, inputs)
@@ -113,18 +111,19 @@ class FinishProgram:
     def __call__(self, target: Target) -> Kernel:
         """The kernel."""
         k = Kernel(target, "finish")
-        w, buffer = Words(k), k.buffer("parts", "read")
+        buffer = k.buffer("parts", "read")
         written = Written(k, self.epilogue, quads=False)
-        n, size = k.argument("n"), k.argument("size")
-        place = w.least(k.cell, w.last(k.count))
-        columns = written.columns(w.parts(place, n)[1], n)
-        matrix, within = w.parts(place, size)
-        start = w.plus(w.times(matrix, w.times(size, w.number(self.parts))), within)
-        parts = [w.plus(start, w.times(size, w.number(p))) for p in range(self.parts)]
-        total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p) for p in parts])
+        n, size = (Index(k, k.argument(name)) for name in ("n", "size"))
+        cell, count = Index(k, k.cell), Index(k, k.count)
+        place = cell.at_most(count - 1)
+        columns = written.columns(place % n, n)
+        matrix, within = divmod(place, size)
+        start = matrix * (size * self.parts) + within
+        parts = [start + size * p for p in range(self.parts)]
+        total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p.id) for p in parts])
 
         def put() -> None:
             written.one(place, total, columns)
 
-        k.when(w.below(k.cell, k.count), put)
+        k.when(cell.below(count), put)
         return k

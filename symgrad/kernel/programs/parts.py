@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.words import Word
 
 TOGETHER: Final = 4
 """Parts of a sum that are read before the first is added."""
@@ -29,14 +29,14 @@ class Joined:
         k = Kernel(target, "joined")
         arrays = [k.buffer(name, "read") for name in self.names]
         joined = k.buffer("joined", "write")
-        starts = [Word(k, k.argument(f"{name}_start")) for name in self.names]
-        ends = [*starts[1:], Word(k, k.count)]
+        starts = [Index(k, k.argument(f"{name}_start")) for name in self.names]
+        ends = [*starts[1:], Index(k, k.count)]
         for array, start, end in zip(arrays, starts, ends, strict=True):
             self._copy(k, array, joined, start, end)
         return k
 
-    def _copy(self, k: Kernel, array: Buffer, joined: Buffer, start: Word, end: Word) -> None:
-        cell = Word(k, k.cell)
+    def _copy(self, k: Kernel, array: Buffer, joined: Buffer, start: Index, end: Index) -> None:
+        cell = Index(k, k.cell)
         inside = k.add(ops.logical_not, cell.below(start))
         here = k.add(ops.logical_and, inside, cell.below(end))
         at = k.add(ops.word_where, here, (cell - start).id, k.word(0))
@@ -57,22 +57,22 @@ class SumOfParts:
         k = Kernel(target, "sum_of_parts")
         x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
         start, rows, each, n = (
-            Word(k, k.argument(name)) for name in ("start", "rows", "each", "n")
+            Index(k, k.argument(name)) for name in ("start", "rows", "each", "n")
         )  # fmt: skip
 
-        def put(outer: Word, column: Word) -> None:
+        def put(outer: Index, column: Index) -> None:
             first = outer * each
             total = _sum(k, x, start + first * n + column, n, each.at_most(rows - first))
             k.store(sums, (outer * n + column).id, total)
 
-        cell = Word(k, k.cell)
+        cell = Index(k, k.cell)
         if not target.in_step:
-            k.when(cell.below(Word(k, k.count)), lambda: put(cell // n, cell % n))
+            k.when(cell.below(Index(k, k.count)), lambda: put(cell // n, cell % n))
             return k
-        group, width = Word(k, k.group), target.width
-        blocks = n.up(width)
+        group, width = Index(k, k.group), target.width
+        blocks = n.ceil_div(width)
         outer, first = group // blocks, group % blocks * width
-        column = first + Word(k, k.local)
+        column = first + Index(k, k.local)
 
         def whole() -> Sequence[int]:
             put(outer, column)
@@ -86,14 +86,14 @@ class SumOfParts:
         return k
 
 
-def _sum(k: Kernel, x: Buffer, start: Word, n: Word, parts: Word) -> int:
+def _sum(k: Kernel, x: Buffer, start: Index, n: Index, parts: Index) -> int:
     """The sum of so many numbers, n apart; groups that are not in step read some at once."""
     together = 1 if k.target.in_step else TOGETHER
 
     def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
         (total,) = sums
         for i in range(together):
-            part = Word(k, turn) * together + i
+            part = Index(k, turn) * together + i
             at = part.at_most(parts - 1) if together > 1 else part
             value = k.load(x, (start + at * n).id)
             if together > 1:
@@ -101,5 +101,5 @@ def _sum(k: Kernel, x: Buffer, start: Word, n: Word, parts: Word) -> int:
             total = k.add(ops.add, total, value)
         return [total]
 
-    (total,), _ = k.loop(k.word(0), parts.up(together).id, [k.constant(0.0)], add)
+    (total,), _ = k.loop(k.word(0), parts.ceil_div(together).id, [k.constant(0.0)], add)
     return total

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Op, paused_gc
 from symgrad.expr.graph.reach import reachable
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Output
@@ -17,7 +18,6 @@ from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
 from symgrad.kernel.target import TOGETHER
 from symgrad.kernel.team import Team
-from symgrad.kernel.words import Words
 
 COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
 """What reductions do with two numbers, by their kinds."""
@@ -112,7 +112,7 @@ class RowwiseProgram:
 Conditions = Sequence[int]
 """Truths, all of which are to hold."""
 
-Body = Callable[[int, Conditions, Sequence[int]], Sequence[int]]
+Body = Callable[[Index, Conditions, Sequence[int]], Sequence[int]]
 """What is done for a unit: a column, or four of them."""
 
 
@@ -121,7 +121,8 @@ class _Program:
         self.program, self.rowwise = program, program.rowwise
         rowwise, self.graph = self.rowwise, self.rowwise.computation.graph
         self.k = k = Kernel(target, "rowwise")
-        self.w, self.team = Words(k), Team(k)
+        self.team = Team(k)
+        self.member, number = Index(k, self.team.member), Index(k, self.team.number)
         self.many = FOUR if program.quads else 1
         once = (*rowwise.by_row, *rowwise.whole)
         self.buffers = {
@@ -131,17 +132,17 @@ class _Program:
             o.name: k.buffer(o.name, "write", vector=1 if o.name in once else self.many)
             for o in rowwise.results
         }
-        self.rows, self.n = k.argument("rows"), k.argument("n")
-        self.units = self.w.over(self.n, self.w.number(self.many)) if program.quads else self.n
-        self.exists = None if k.target.in_step else self.w.below(self.team.number, self.rows)
+        self.rows, self.n = (Index(k, k.argument(name)) for name in ("rows", "n"))
+        self.units = self.n // self.many if program.quads else self.n
+        self.exists = None if k.target.in_step else number.below(self.rows)
         if self.team.alone:
-            self.exists = self.w.below(k.cell, k.count)
-        self.row = self.w.least(self.team.number, self.w.last(self.rows))
+            self.exists = Index(k, k.cell).below(Index(k, k.count))
+        self.row = number.at_most(self.rows - 1)
         self.known: dict[int, int] = {}
         if LENGTH in rowwise.inputs:
-            self.known[rowwise.inputs[LENGTH]] = k.add(ops.word_float, self.n)
+            self.known[rowwise.inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
         for name in rowwise.by_row:
-            self.known[rowwise.inputs[name]] = k.load(self.buffers[name], self.row)
+            self.known[rowwise.inputs[name]] = k.load(self.buffers[name], self.row.id)
         self.tile: Buffer | None = None
         for level in rowwise.levels:
             self._reduce(level)
@@ -156,37 +157,35 @@ class _Program:
         tells, the unit is the last one. A team in step reads neighbours together, where all of
         its columns are there.
         """
-        w, size = self.w, self.w.number(self.team.size)
+        k, size = self.k, self.team.size
 
         def turn(t: int, carries: Sequence[int]) -> Sequence[int]:
-            unit = w.plus(w.times(t, size), self.team.member)
-            inside = [w.below(unit, self.units)] * (not self.team.alone)
-            return body(w.least(unit, w.last(self.units)), inside, carries)
+            unit = Index(k, t) * size + self.member
+            inside = [unit.below(self.units)] * (not self.team.alone)
+            return body(unit.at_most(self.units - 1), inside, carries)
 
         def whole(t: int, carries: Sequence[int]) -> Sequence[int]:
-            return body(w.plus(w.times(t, size), self.team.member), [], carries)
+            return body(Index(k, t) * size + self.member, [], carries)
 
         for t in range(self.program.turns):
-            carries = (turn if self.program.ragged else whole)(w.number(t), carries)
+            carries = (turn if self.program.ragged else whole)(k.word(t), carries)
         if self.program.turns:
             return carries
-        first, end = w.number(0), w.ceiling(self.units, size)
+        first, end = Index(k, k.word(0)), self.units.ceil_div(size)
         if self.k.target.in_step and not self.team.alone:
-            first = w.over(self.units, size)
-            carries = self.k.loop(w.number(0), first, carries, whole)[0]
-        return self.k.loop(first, end, carries, turn)[0]
+            first = self.units // size
+            carries = k.loop(k.word(0), first.id, carries, whole)[0]
+        return k.loop(first.id, end.id, carries, turn)[0]
 
-    def _columns(self, unit: int) -> list[int]:
+    def _columns(self, unit: Index) -> list[int]:
         """The places of a unit's numbers."""
-        if not self.program.quads:
-            return [unit]
-        return [self.k.offset(unit, FOUR, c) for c in range(FOUR)]
+        return unit.lanes(FOUR) if self.program.quads else [unit.id]
 
-    def _place(self, unit: int) -> int:
+    def _place(self, unit: Index) -> Index:
         """The unit among those of all rows."""
-        return self.w.plus(self.w.times(self.row, self.units), unit)
+        return self.row * self.units + unit
 
-    def _values(self, nodes: Sequence[int], unit: int) -> list[list[int]]:
+    def _values(self, nodes: Sequence[int], unit: Index) -> list[list[int]]:
         """The values of nodes at each column of a unit."""
         needed, inputs = set(reachable(self.graph, nodes)), self.rowwise.inputs
         arrays = [n for n in self.buffers if inputs[n] in needed and inputs[n] not in self.known]
@@ -212,7 +211,7 @@ class _Program:
         nodes = [o.nodes[0] for o in level]
         nothing = [k.constant(NOTHING[kind]) for kind in kinds]
 
-        def add(unit: int, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
+        def add(unit: Index, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
             for values in self._values(nodes, unit):
                 for condition in inside:
                     values = [
@@ -235,27 +234,28 @@ class _Program:
 
     def _over_team(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
         """Reductions of what each of the team has: halves are added to halves, in memory."""
-        k, w, size = self.k, self.w, self.team.size
+        k, size = self.k, self.team.size
         tile = self._memory(len(values) * size)
-        places = [w.plus(self.team.member, w.number(c * size)) for c in range(len(values))]
+        places = [self.member + c * size for c in range(len(values))]
         for place, value in zip(places, values, strict=True):
-            k.store(tile, place, value)
+            k.store(tile, place.id, value)
 
         def add(step: int, _: Sequence[int]) -> Sequence[int]:
-            half = k.add(ops.word_shift_right, w.number(size // 2), step)
+            half = Index(k, k.add(ops.word_shift_right, k.word(size // 2), step))
             k.barrier()
 
             def both() -> None:
                 for place, kind in zip(places, kinds, strict=True):
-                    other = k.load(tile, w.plus(place, half))
-                    k.store(tile, place, k.add(COMBINED[kind], k.load(tile, place), other))
+                    other = k.load(tile, (place + half).id)
+                    mine = k.load(tile, place.id)
+                    k.store(tile, place.id, k.add(COMBINED[kind], mine, other))
 
-            k.when(w.below(self.team.member, half), both)
+            k.when(self.member.below(half), both)
             return ()
 
-        k.loop(w.number(0), w.number(size.bit_length() - 1), (), add)
+        k.loop(k.word(0), k.word(size.bit_length() - 1), (), add)
         k.barrier()
-        found = [k.load(tile, w.number(c * size)) for c in range(len(values))]
+        found = [k.load(tile, k.word(c * size)) for c in range(len(values))]
         k.barrier()
         return found
 
@@ -270,11 +270,11 @@ class _Program:
     # results -------------------------------------------------------------------------------------
 
     def _store(self) -> None:
-        k, w, results = self.k, self.w, self.rowwise.results
+        k, results = self.k, self.rowwise.results
         each = [o for o in results if o.name not in self.rowwise.whole]
         whole = [o for o in results if o.name in self.rowwise.whole]
 
-        def store(unit: int, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
+        def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
             values = self._values([o.nodes[0] for o in each], unit)
             places = self._columns(self._place(unit))
 
@@ -290,17 +290,17 @@ class _Program:
             self._each((), store)
         if whole:
             values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
-            first = [] if self.team.alone else [w.below(self.team.member, w.number(1))]
+            first = [] if self.team.alone else [self.member.below(1)]
             self._when(first, lambda: self._store_whole(whole, values))
 
     def _when(self, conditions: Conditions, body: Callable[[], None]) -> None:
         """Do something where all conditions hold, and there is a row."""
-        k, found = self.k, [*conditions, *[self.exists] * (self.exists is not None)]
+        found = [*conditions, *[self.exists] * (self.exists is not None)]
         if found:
-            k.when(reduce(lambda a, b: k.add(ops.logical_and, a, b), found), body)
+            self.k.when(all_hold(self.k, *found), body)
         else:
             body()
 
     def _store_whole(self, whole: Sequence[Output], values: Sequence[int]) -> None:
         for o, value in zip(whole, values, strict=True):
-            self.k.store(self.written[o.name], self.row, value)
+            self.k.store(self.written[o.name], self.row.id, value)

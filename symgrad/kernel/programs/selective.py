@@ -11,10 +11,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from symgrad.expr import ops
 from symgrad.kernel.formula import Formula
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.words import Word
 
 STEPS: Final = 16
 """Steps of a tile, at most."""
@@ -119,10 +118,10 @@ class Place:
         self.length, self.batch, self.wide = (
             self.argument(name) for name in ("length", "batch", "channels")
         )
-        self.blocks = self.wide.up(split.channels)
+        self.blocks = self.wide.ceil_div(split.channels)
         """The groups of a sequence."""
-        self.group = Word(k, k.group)
-        self.local = Word(k, k.local)
+        self.group = Index(k, k.group)
+        self.local = Index(k, k.local)
         self.real = self.group.below(self.batch * self.blocks)
         group = self.group.at_most(self.batch * self.blocks - 1)
         self.sequence = group // self.blocks
@@ -136,23 +135,23 @@ class Place:
         self.inside = wanted.below(self.wide)
         self.given = k.buffer("given", "read")
         sizes = self._sizes()
-        self.start: dict[Given, Word] = {"A": Word(k, k.word(0))}
+        self.start: dict[Given, Index] = {"A": Index(k, k.word(0))}
         for name, following in itertools.pairwise(GIVEN):
             self.start[following] = self.start[name] + sizes[name]
 
     @property
-    def sums(self) -> dict[str, Word]:
+    def sums(self) -> dict[str, Index]:
         """Where the way back has the sums of A, of D, and of states."""
         states = self.split.states
         a = self.batch * self.blocks * self.length * states
         d = a + self.batch * self.wide * states
         return {"A": a, "D": d, "state": d + self.batch * self.wide * self.split.lanes}
 
-    def argument(self, name: str) -> Word:
+    def argument(self, name: str) -> Index:
         """A word that the host gives."""
-        return Word(self.k, self.k.argument(name))
+        return Index(self.k, self.k.argument(name))
 
-    def _sizes(self) -> dict[Given, Word]:
+    def _sizes(self) -> dict[Given, Index]:
         states = self.split.states
         steps = self.batch * self.length * states
         return {
@@ -160,28 +159,28 @@ class Place:
             "state": self.batch * self.wide * states,
         }  # fmt: skip
 
-    def of(self, name: Given, index: Word, *, here: bool = False) -> int:
+    def of(self, name: Given, index: Index, *, here: bool = False) -> int:
         """A number that is given; it is read ``here``, or wherever that is known to be possible."""
         return self.k.load(self.given, (self.start[name] + index).id, here=here)
 
-    def at(self, t: Word, channel: Word) -> Word:
+    def at(self, t: Index, channel: Index) -> Index:
         """The index of a step and a channel of this sequence."""
         return (self.sequence * self.length + t) * self.wide + channel
 
-    def own(self, n: Word) -> Word:
+    def own(self, n: Index) -> Index:
         """The index of a state of this sequence and channel."""
         return (self.sequence * self.wide + self.channel) * self.split.states + n
 
-    def weight(self, n: Word) -> Word:
+    def weight(self, n: Index) -> Index:
         """The index of a state of this channel."""
         return self.channel * self.split.states + n
 
-    def kept(self, tile: Word, n: Word) -> Word:
+    def kept(self, tile: Index, n: Index) -> Index:
         """The index of a state before a tile."""
         rows = tile * self.batch + self.sequence
         return (rows * self.wide + self.channel) * self.split.states + n
 
-    def partial(self, t: Word, n: Word) -> Word:
+    def partial(self, t: Index, n: Index) -> Index:
         """The index of a sum over the group's channels."""
         return (self.group * self.length + t) * self.split.states + n
 
@@ -194,11 +193,3 @@ class Written:
         self.last = k.buffer("last", "write") if stateful else None
         self.kept = k.buffer("kept", "write") if back else None
         self.readings = k.buffer("readings", "write") if back else None
-
-
-def every(k: Kernel, *conditions: int) -> int:
-    """Whether all conditions hold."""
-    found = conditions[0]
-    for condition in conditions[1:]:
-        found = k.add(ops.logical_and, found, condition)
-    return found

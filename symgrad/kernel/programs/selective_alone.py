@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, Written, every
+from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, Written
 from symgrad.kernel.statements import Buffer, lane_sum
-from symgrad.kernel.words import Word
 
 
 class _Alone:
@@ -19,71 +19,73 @@ class _Alone:
         self.split = Split.of(recurrence.states, k.target)
         self.place = Place(k, self.split)
         self.inputs = {name: k.buffer(name, "read") for name in names}
-        self.there = every(k, self.place.inside, self.place.real)
+        self.there = all_hold(k, self.place.inside, self.place.real)
 
     def every_state(
-        self, body: Callable[[Word, list[int]], Sequence[int]], inits: Sequence[int] = ()
+        self, body: Callable[[Index, list[int]], Sequence[int]], inits: Sequence[int] = ()
     ) -> list[int]:
         """``body(n, carries)`` for all states, and what is carried from one to the next."""
         k = self.k
         turns = k.word(self.split.states)
         return k.loop(
-            k.word(0), turns, inits, lambda n, c: body(Word(k, n), c), some=True
+            k.word(0), turns, inits, lambda n, c: body(Index(k, n), c), some=True
         )[0]  # fmt: skip
 
-    def tiles(self, body: Callable[[Word], None], *, down: bool = False) -> None:
+    def tiles(self, body: Callable[[Index], None], *, down: bool = False) -> None:
         """``body(tile)`` for all tiles."""
         k = self.k
 
         def turn(tile: int, _: object) -> tuple[()]:
-            body(Word(k, tile))
+            body(Index(k, tile))
             return ()
 
-        k.loop(k.word(0), self.place.length.up(self.split.steps).id, (), turn, down=down)
+        k.loop(k.word(0), self.place.length.ceil_div(self.split.steps).id, (), turn, down=down)
 
-    def steps(self, tile: Word, body: Callable[[Word, Word], None], *, down: bool = False) -> None:
+    def steps(
+        self, tile: Index, body: Callable[[Index, Index], None], *, down: bool = False
+    ) -> None:
         """``body(t, step)`` for the steps of a tile: its number in it, and in all."""
         k, first = self.k, tile * self.split.steps
         many = (self.place.length - first).at_most(self.split.steps)
 
         def turn(t: int, _: object) -> tuple[()]:
-            body(Word(k, t), first + Word(k, t))
+            body(Index(k, t), first + Index(k, t))
             return ()
 
         k.loop(k.word(0), many.id, (), turn, down=down, most=self.split.steps)
 
-    def number(self, name: str, step: Word) -> int:
+    def number(self, name: str, step: Index) -> int:
         """The number of the invocation's channel in a step; 0 where there is no channel."""
         p, k = self.place, self.k
         value = k.load(self.inputs[name], p.at(step, p.channel).id)
         return k.add(ops.where, p.inside, value, k.constant(0.0))
 
-    def factor(self, name: Given, step: Word, n: Word) -> int:
+    def factor(self, name: Given, step: Index, n: Index) -> int:
         """The number of a state in a step."""
         p = self.place
         return p.of(name, (p.sequence * p.length + step) * self.split.states + n)
 
-    def weight(self, n: Word) -> int:
+    def weight(self, n: Index) -> int:
         """What a state has of A."""
         return self.place.of("A", self.place.weight(n))
 
-    def copy(self, load: Callable[[Word], int], target: Buffer, first: Word) -> None:
+    def copy(self, load: Callable[[Index], int], target: Buffer, first: Index) -> None:
         """Write a number of every state to where an array of the invocation's has them."""
 
-        def each(n: Word, _: object) -> tuple[()]:
+        def each(n: Index, _: object) -> tuple[()]:
             self.k.store(target, (first + n).id, load(n))
             return ()
 
         self.every_state(each)
 
-    def sum_lanes(self, value: int, buffer: Buffer, at: Word) -> None:
+    def sum_lanes(self, value: int, buffer: Buffer, at: Index) -> None:
         """Write the sum over the group's channels."""
         k = self.k
         found = k.add(lane_sum, value)
-        first = every(k, Word(k, k.local).below(1), self.place.real)
+        first = all_hold(k, Index(k, k.local).below(1), self.place.real)
         k.when(first, lambda: k.store(buffer, at.id, found))
 
-    def store(self, buffer: Buffer, at: Word, value: int) -> None:
+    def store(self, buffer: Buffer, at: Index, value: int) -> None:
         """Write a number of the invocation's channel."""
         self.k.when(self.there, lambda: self.k.store(buffer, at.id, value))
 
@@ -95,7 +97,7 @@ class ForwardAlone(_Alone):
         super().__init__(k, recurrence, ["u", "delta", *["dy"] * back])
         self.written, self.back = Written(k, recurrence.stateful, back), back
         self.states = k.buffer("states", "own", size=self.split.states)
-        self.zero = Word(k, k.word(0))
+        self.zero = Index(k, k.word(0))
 
     def kernel(self) -> Kernel:
         """The whole program."""
@@ -106,30 +108,30 @@ class ForwardAlone(_Alone):
             self._keep(last, p.own)
         return k
 
-    def _first(self, n: Word) -> int:
+    def _first(self, n: Index) -> int:
         if self.recurrence.stateful:
             return self.place.of("state", self.place.own(n))
         return self.k.constant(0.0)
 
-    def _keep(self, buffer: Buffer, at: Callable[[Word], Word]) -> None:
-        def each(n: Word, _: object) -> tuple[()]:
+    def _keep(self, buffer: Buffer, at: Callable[[Index], Index]) -> None:
+        def each(n: Index, _: object) -> tuple[()]:
             self.store(buffer, at(n), self.k.load(self.states, n.id))
             return ()
 
         self.every_state(each)
 
-    def _tile(self, tile: Word) -> None:
+    def _tile(self, tile: Index) -> None:
         if (kept := self.written.kept) is not None:
             self._keep(kept, lambda n: self.place.kept(tile, n))
         self.steps(tile, self._step)
 
-    def _step(self, _: Word, step: Word) -> None:
+    def _step(self, _: Index, step: Index) -> None:
         k, r, p = self.k, self.recurrence, self.place
         (d,) = r.size(k, self.number("delta", step))
         u = self.number("u", step)
         dy = self.number("dy", step) if self.back else None
 
-        def each(n: Word, sums: Sequence[int]) -> Sequence[int]:
+        def each(n: Index, sums: Sequence[int]) -> Sequence[int]:
             c = self.factor("C", step, n)
             b = self.factor("B", step, n)
             (s,) = r.advance(k, k.load(self.states, n.id), d, self.weight(n), b, u)
@@ -157,7 +159,7 @@ class BackwardAlone(_Alone):
         self.carried = k.buffer("carried", "own", size=states)
         self.weights = k.buffer("weights", "own", size=states)
         self.skips = k.buffer("skips", "own", size=1)
-        self.zero = Word(k, k.word(0))
+        self.zero = Index(k, k.word(0))
 
     def kernel(self) -> Kernel:
         """The whole program."""
@@ -167,7 +169,7 @@ class BackwardAlone(_Alone):
         k.fill(self.skips)
         self.tiles(self._tile, down=True)
 
-        def each(n: Word, _: object) -> tuple[()]:
+        def each(n: Index, _: object) -> tuple[()]:
             self.store(self.sums, p.sums["A"] + p.own(n), k.load(self.weights, n.id))
             if self.recurrence.stateful:
                 at = p.sums["state"] + p.own(n)
@@ -179,21 +181,21 @@ class BackwardAlone(_Alone):
         self.store(self.sums, skips, k.load(self.skips, k.word(0)))
         return k
 
-    def _end(self, n: Word) -> int:
+    def _end(self, n: Index) -> int:
         if self.recurrence.stateful:
             return self.place.of("end", self.place.own(n))
         return self.k.constant(0.0)
 
-    def _tile(self, tile: Word) -> None:
+    def _tile(self, tile: Index) -> None:
         k, p, r = self.k, self.place, self.recurrence
         kept = self.inputs["kept"]
         self.copy(lambda n: k.load(kept, p.kept(tile, n).id), self.states, self.zero)
 
-        def advance(t: Word, step: Word) -> None:
+        def advance(t: Index, step: Index) -> None:
             (d,) = r.size(k, self.number("delta", step))
             u = self.number("u", step)
 
-            def state(n: Word) -> int:
+            def state(n: Index) -> int:
                 s = k.load(self.states, (t * self.split.states + n).id)
                 return r.advance(k, s, d, self.weight(n), self.factor("B", step, n), u)[0]
 
@@ -202,13 +204,13 @@ class BackwardAlone(_Alone):
         self.steps(tile, advance)
         self.steps(tile, self._step, down=True)
 
-    def _step(self, t: Word, step: Word) -> None:
+    def _step(self, t: Index, step: Index) -> None:
         k, r, p = self.k, self.recurrence, self.place
         raw = self.number("delta", step)
         (d,) = r.size(k, raw)
         u, dy = self.number("u", step), self.number("dy", step)
 
-        def each(n: Word, sums: Sequence[int]) -> Sequence[int]:
+        def each(n: Index, sums: Sequence[int]) -> Sequence[int]:
             s = k.load(self.states, (t * self.split.states + n).id)
             given = s, d, self.weight(n), self.factor("B", step, n), u, self.factor("C", step, n)
             ds, dd, da, db, du = r.reverse(k, *given, k.load(self.carried, n.id), dy)

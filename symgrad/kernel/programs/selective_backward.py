@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.programs.selective import Recurrence, Split, every
+from symgrad.kernel.programs.selective import Recurrence, Split
 from symgrad.kernel.programs.selective_alone import BackwardAlone
 from symgrad.kernel.programs.selective_tiles import Gathered, Tile, Tiles, store_sums, total
-from symgrad.kernel.words import Word
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class _Together(Tiles):
         part = p.local // channels
         channel = p.first + (p.local - part * channels)
         at = p.sums["D"] + (p.sequence * self.split.lanes + part) * p.wide + channel
-        there = every(k, channel.below(p.wide), p.real)
+        there = all_hold(k, channel.below(p.wide), p.real)
         k.when(there, lambda: k.store(self.sums, at.id, value))
 
     def _turn(self, number: int, carries: Sequence[int]) -> Sequence[int]:
         """A tile: the one before it is loaded first of all."""
-        k, each, tile = self.k, self.split.each, Word(self.k, number)
+        k, each, tile = self.k, self.split.each, Index(self.k, number)
         carried, weights = carries[:each], carries[each : 2 * each]
         loaded = self.parted(carries[2 * each + 1 :])
         self.stage(tile, loaded, self.slope)
@@ -87,7 +87,7 @@ class _Together(Tiles):
         stretches = self.split.steps // self.split.kept
 
         def stretch(part: int, carries: Sequence[int]) -> Sequence[int]:
-            start = Word(k, part) * self.split.kept
+            start = Index(k, part) * self.split.kept
             return self._stretch(tile, start, first, carries[:each], carries[each:])
 
         inits = [*carried, *weights]
@@ -103,15 +103,15 @@ class _Together(Tiles):
         return sum_
 
     def _stretch(
-        self, tile: Word, start: Word, states: Sequence[int], carried: Sequence[int],
+        self, tile: Index, start: Index, states: Sequence[int], carried: Sequence[int],
         weights: Sequence[int],
     ) -> Sequence[int]:  # fmt: skip
         """The cotangents before a stretch, and the sums for dA with it."""
         k, flushed = self.k, self.split.flushed
 
         def onward(t: int, states: Sequence[int]) -> Sequence[int]:
-            d = self.number("delta", Word(k, t))
-            return self._advance(Word(k, t), d, states)
+            d = self.number("delta", Index(k, t))
+            return self._advance(Index(k, t), d, states)
 
         if self.split.kept < self.split.steps:
             most = self.split.steps - self.split.kept
@@ -130,13 +130,13 @@ class _Together(Tiles):
                 self._flush(tile, steps[t])
         return [*carried, *weights]
 
-    def _advance(self, t: Word, d: int, states: Sequence[int]) -> list[int]:
+    def _advance(self, t: Index, d: int, states: Sequence[int]) -> list[int]:
         u, b = self.number("u", t), self.factor("B", t)
         known = zip(states, self.weights, b, strict=True)
         return [self.recurrence.advance(self.k, s, d, a, b, u)[0] for s, a, b in known]
 
     def _back(
-        self, row: int, t: Word, d: int, states: Sequence[int], carried: Sequence[int],
+        self, row: int, t: Index, d: int, states: Sequence[int], carried: Sequence[int],
         weights: Sequence[int],
     ) -> tuple[list[int], list[int]]:  # fmt: skip
         """A step back: what it adds to sums over lanes and channels goes to shared memory."""
@@ -159,12 +159,12 @@ class _Together(Tiles):
         at = self.numbers[j] + row * self.split.states
         self.when_real(j, lambda: self.factor_sums.put(at, self.place.column, value))
 
-    def _flush(self, tile: Word, first: Word) -> None:
+    def _flush(self, tile: Index, first: Index) -> None:
         """Store the cotangents of some steps."""
         k, p, split = self.k, self.place, self.split
         k.barrier()
 
-        def store(row: Word, there: int) -> None:
+        def store(row: Index, there: int) -> None:
             t = row // split.channels
             column = row - t * split.channels
             step, channel, at = tile * split.steps + first + t, p.first + column, first + t
@@ -178,7 +178,7 @@ class _Together(Tiles):
                 k.store(self.du, place, du)
                 k.store(self.ddelta, place, dd)
 
-            there = every(k, there, step.below(p.length), channel.below(p.wide), p.real)
+            there = all_hold(k, there, step.below(p.length), channel.below(p.wide), p.real)
             k.when(there, both)
 
         self.sizes.each(store)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.programs.selective import (
     AHEAD,
@@ -13,11 +14,9 @@ from symgrad.kernel.programs.selective import (
     Recurrence,
     Split,
     Written,
-    every,
 )
 from symgrad.kernel.programs.selective_alone import ForwardAlone
 from symgrad.kernel.programs.selective_tiles import Gathered, Tiles, store_sums, total
-from symgrad.kernel.words import Word
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class ForwardTogether(Tiles):
         states = [k.constant(0.0)] * self.split.each
         if self.recurrence.stateful:
             states = self.states(lambda n: p.of("state", p.own(n)))
-        inits = [*states, *self.load(Word(k, k.word(0)))]
+        inits = [*states, *self.load(Index(k, k.word(0)))]
         ends, _ = k.loop(k.word(0), self.count.id, inits, self._turn)
         if self.written.last is not None:
             self.store_states(self.written.last, ends[: self.split.each], p.own)
@@ -66,7 +65,7 @@ class ForwardTogether(Tiles):
 
     def _turn(self, number: int, carries: Sequence[int]) -> Sequence[int]:
         """A tile: what the next one needs is loaded before anything is done with this one."""
-        k, each, tile = self.k, self.split.each, Word(self.k, number)
+        k, each, tile = self.k, self.split.each, Index(self.k, number)
         states, loaded = carries[:each], self.parted(carries[each:])
         if self.written.kept is not None:
             self.store_states(self.written.kept, states, lambda n: self.place.kept(tile, n))
@@ -78,12 +77,12 @@ class ForwardTogether(Tiles):
         self._store(tile, loaded["u"])
         return [*states, *ahead]
 
-    def _steps(self, tile: Word, states: Sequence[int]) -> list[int]:
+    def _steps(self, tile: Index, states: Sequence[int]) -> list[int]:
         """The states behind a tile; what its steps add to sums is in shared memory."""
         k, steps, together = self.k, self.split.steps, self.split.flushed
 
         def some(part: int, states: Sequence[int]) -> Sequence[int]:
-            first = Word(k, part) * together
+            first = Index(k, part) * together
             for t in range(together):
                 states = self._step((first + t).id, states, t)
             if self.reads is not None and self.written.readings is not None:
@@ -94,7 +93,7 @@ class ForwardTogether(Tiles):
         return k.loop(k.word(0), k.word(parts), states, some, most=parts, some=True)[0]
 
     def _step(self, number: int, states: Sequence[int], row: int = 0) -> list[int]:
-        k, r, t = self.k, self.recurrence, Word(self.k, number)
+        k, r, t = self.k, self.recurrence, Index(self.k, number)
         d, u = self.number("delta", t), self.number("u", t)
         b, weights = self.factor("B", t), self.factor("C", t)
         known = zip(states, self.weights, b, strict=True)
@@ -119,15 +118,15 @@ class ForwardTogether(Tiles):
 
         self.when_real(j, put)
 
-    def _store(self, tile: Word, loaded: Sequence[int]) -> None:
+    def _store(self, tile: Index, loaded: Sequence[int]) -> None:
         """The outputs of a tile, each by the invocation that has brought its input."""
         k, p, split = self.k, self.place, self.split
         places = self.tiles["u"].places()
         for i, ((t, c), u) in enumerate(zip(places, loaded, strict=True)):
             step, channel = tile * split.steps + t, p.first + c
             weight, at = p.of("D", channel.at_most(p.wide - 1)), p.at(step, channel).id
-            row = (Word(k, k.local) + k.target.width * i).at_most(self.sums.rows - 1)
+            row = (Index(k, k.local) + k.target.width * i).at_most(self.sums.rows - 1)
             (skip,) = self.recurrence.weigh(k, weight, u)
             y = k.add(ops.add, self.sums.sum(row), skip)
             there = t.below(split.steps), step.below(p.length), channel.below(p.wide), p.real
-            k.when(every(k, *there), lambda at=at, y=y: k.store(self.written.y, at, y))
+            k.when(all_hold(k, *there), lambda at=at, y=y: k.store(self.written.y, at, y))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, every, stride_of
+from symgrad.kernel.programs.selective import Given, Place, Recurrence, Split, stride_of
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.words import Word
 
 FACTORS: Final[tuple[Given, ...]] = ("B", "C")
 """What a step has for each state."""
@@ -36,11 +36,11 @@ class Tile:
         self.rounds = -(-self.count // self.width)
         self.buffer = k.buffer(name, "group", size=self.rounds * self.width)
 
-    def places(self) -> list[tuple[Word, Word]]:
+    def places(self) -> list[tuple[Index, Index]]:
         """The step and the column of each number of an invocation."""
-        found: list[tuple[Word, Word]] = []
+        found: list[tuple[Index, Index]] = []
         for i in range(self.rounds):
-            index = Word(self.k, self.k.local) + self.width * i
+            index = Index(self.k, self.k.local) + self.width * i
             row = index // self.columns
             found.append((row, index - row * self.columns))
         return found
@@ -48,9 +48,9 @@ class Tile:
     def write(self, values: Sequence[int]) -> None:
         """Store what an invocation has brought."""
         for i, value in enumerate(values):
-            self.k.store(self.buffer, (Word(self.k, self.k.local) + self.width * i).id, value)
+            self.k.store(self.buffer, (Index(self.k, self.k.local) + self.width * i).id, value)
 
-    def read(self, t: Word, column: Word) -> int:
+    def read(self, t: Index, column: Index) -> int:
         """The number of a step."""
         return self.k.load(self.buffer, (t * self.columns + column).id)
 
@@ -66,21 +66,21 @@ class Gathered:
         self.stride = stride_of(parts)
         self.buffer = k.buffer(name, "group", size=rows * self.stride)
 
-    def put(self, row: Word, part: Word, value: int) -> None:
+    def put(self, row: Index, part: Index, value: int) -> None:
         """Store what an invocation adds to a sum."""
         self.k.store(self.buffer, (row * self.stride + part).id, value)
 
-    def sum(self, row: Word) -> int:
+    def sum(self, row: Index) -> int:
         """The sum, behind a barrier."""
         first = row * self.stride
         return total(self.k, [self.k.load(self.buffer, (first + p).id) for p in range(self.parts)])
 
-    def each(self, body: Callable[[Word, int], None]) -> None:
+    def each(self, body: Callable[[Index, int], None]) -> None:
         """Do ``body(row, there)`` for all rows, each by one invocation; if it is ``there`` at all.
 
         Indices are made outside of branches, so that all who need them have the same.
         """
-        local = Word(self.k, self.k.local)
+        local = Index(self.k, self.k.local)
         for start in range(0, self.rows, self.k.target.width):
             row = local + start
             body(row.at_most(self.rows - 1), row.below(self.rows))
@@ -103,9 +103,9 @@ class Tiles:
         self.numbers = [self.place.lane * split.each + j for j in range(split.each)]
         """The states that an invocation has: the last ones may be beyond the last."""
         self.weights = [self.place.of("A", self.place.weight(n)) for n in self._within()]
-        self.count = self.place.length.up(split.steps)
+        self.count = self.place.length.ceil_div(split.steps)
 
-    def _within(self) -> list[Word]:
+    def _within(self) -> list[Index]:
         last = self.split.states - 1
         return [n.at_most(last) for n in self.numbers] if self.padded else self.numbers
 
@@ -113,7 +113,7 @@ class Tiles:
         """Whether there is a j-th state of the invocation's."""
         return self.numbers[j].below(self.split.states)
 
-    def states(self, load: Callable[[Word], int]) -> list[int]:
+    def states(self, load: Callable[[Index], int]) -> list[int]:
         """What each state of the invocation's is, and 0 where there is none."""
         inside = self.place.inside
         return [self._masked(j, load(n), inside) for j, n in enumerate(self._within())]
@@ -128,7 +128,7 @@ class Tiles:
         return self.k.add(ops.where, condition, value, self.k.constant(0.0))
 
     def store_states(
-        self, buffer: Buffer, values: Sequence[int], at: Callable[[Word], Word]
+        self, buffer: Buffer, values: Sequence[int], at: Callable[[Index], Index]
     ) -> None:
         """Write a number of each state of the invocation's."""
         places = [at(n).id for n in self._within()]
@@ -148,7 +148,7 @@ class Tiles:
 
     # tiles ---------------------------------------------------------------------------------------
 
-    def load(self, tile: Word) -> list[int]:
+    def load(self, tile: Index) -> list[int]:
         """What an invocation brings of a tile: 0 behind the last step and the last channel."""
         first = tile * self.split.steps
         found: list[int] = []
@@ -159,13 +159,13 @@ class Tiles:
             found += [self._factor(name, first + t, n) for t, n in factor.places()]
         return found
 
-    def _number(self, buffer: Buffer, step: Word, channel: Word) -> int:
+    def _number(self, buffer: Buffer, step: Index, channel: Index) -> int:
         p, k = self.place, self.k
         index = p.at(step.at_most(p.length - 1), channel.at_most(p.wide - 1))
         inside = k.add(ops.logical_and, step.below(p.length), channel.below(p.wide))
         return self.where(inside, k.load(buffer, index.id, here=True))
 
-    def _factor(self, name: Given, step: Word, n: Word) -> int:
+    def _factor(self, name: Given, step: Index, n: Index) -> int:
         p = self.place
         row = p.sequence * p.length + step.at_most(p.length - 1)
         value = p.of(name, row * self.split.states + n, here=True)
@@ -179,7 +179,7 @@ class Tiles:
             found[name] = [next(rest) for _ in range(tile.rounds)]
         return found
 
-    def stage(self, tile: Word, loaded: dict[str, list[int]], slope: Tile | None = None) -> None:
+    def stage(self, tile: Index, loaded: dict[str, list[int]], slope: Tile | None = None) -> None:
         """Write a tile to shared memory; a step behind the last has no size."""
         for name, values in loaded.items():
             if name == "delta":
@@ -192,7 +192,7 @@ class Tiles:
         for name, factor in self.factors.items():
             factor.write(loaded[name])
 
-    def _sizes(self, tile: Word, values: Sequence[int]) -> list[tuple[int, int]]:
+    def _sizes(self, tile: Index, values: Sequence[int]) -> list[tuple[int, int]]:
         """The size of each step that an invocation brings, and its derivative."""
         found: list[tuple[int, int]] = []
         for value, (t, _) in zip(values, self.tiles["delta"].places(), strict=True):
@@ -202,11 +202,11 @@ class Tiles:
             found.append((self.where(inside, d), slope))
         return found
 
-    def number(self, name: str, t: Word) -> int:
+    def number(self, name: str, t: Index) -> int:
         """The number of the invocation's channel in a step of the tile."""
         return self.tiles[name].read(t, self.place.column)
 
-    def factor(self, name: Given, t: Word) -> list[int]:
+    def factor(self, name: Given, t: Index) -> list[int]:
         """The numbers of the invocation's states in a step of the tile, 0 where there is none."""
         values = [self.factors[name].read(t, n) for n in self._within()]
         if not self.padded:
@@ -214,16 +214,16 @@ class Tiles:
         return [self.where(self.real(j), value) for j, value in enumerate(values)]
 
 
-def store_sums(tiles: Tiles, sums: Gathered, first: Word, buffer: Buffer) -> None:
+def store_sums(tiles: Tiles, sums: Gathered, first: Index, buffer: Buffer) -> None:
     """Behind a barrier, the sums over the group's channels of some steps, with one after it."""
     k, p, states = tiles.k, tiles.place, tiles.split.states
     k.barrier()
 
-    def store(row: Word, there: int) -> None:
+    def store(row: Index, there: int) -> None:
         t = row // states
         step, n = first + t, row - t * states
         value, at = sums.sum(row), p.partial(step, n).id
-        there = every(k, there, step.below(p.length), p.real)
+        there = all_hold(k, there, step.below(p.length), p.real)
         k.when(there, lambda: k.store(buffer, at, value))
 
     sums.each(store)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.words import Words
 
 FOUR: Final = 4
 """Numbers that are read, and written, together."""
@@ -76,6 +76,17 @@ class Operand:
     quads: bool
 
 
+class Share(NamedTuple):
+    """A group's share of the work: a tile of the result that is number ``z``.
+
+    ``arguments`` are those of the kernel, ``first`` are the tile's first row and column.
+    """
+
+    arguments: Mapping[str, Index]
+    first: tuple[Index, Index]
+    z: Index
+
+
 class _Block(NamedTuple):
     """Four by four numbers of an operand that an invocation moves.
 
@@ -85,9 +96,9 @@ class _Block(NamedTuple):
     """
 
     which: int
-    starts: tuple[int, ...]
-    step: int
-    row: int
+    starts: tuple[Index, ...]
+    step: Index
+    row: Index
     exists: int | None
 
 
@@ -95,16 +106,14 @@ class Loads:
     """Moves tiles of both operands of a product to the group's memory, steps of it behind steps.
 
     A block of four rows and four steps goes through registers, and is turned there if neighbours
-    are along the reduction. ``arguments`` are those of the kernel, ``first`` the first row and
-    column of the group's tile of the result, which is number ``z``.
+    are along the reduction.
     """
 
     def __init__(
-        self, k: Kernel, tiles: Tiles, operands: tuple[Operand, Operand], ragged: bool,
-        arguments: Mapping[str, int], first: tuple[int, int], z: int,
-    ) -> None:  # fmt: skip
-        self.k, self.w, self.tiles, self.operands = k, Words(k), tiles, operands
-        self.ragged, self.g, self.first, self.z = ragged, arguments, first, z
+        self, k: Kernel, tiles: Tiles, operands: Sequence[Operand], share: Share, ragged: bool
+    ) -> None:
+        self.k, self.tiles, self.operands, self.ragged = k, tiles, operands, ragged
+        self.g, self.first, self.z = share
         self.buffers = [
             k.buffer(n, "read", vector=FOUR if o.quads else 1)
             for n, o in zip("ab", operands, strict=True)
@@ -120,78 +129,74 @@ class Loads:
 
     def _blocks(self, which: int) -> Iterator[_Block]:
         """The blocks of an operand's tile that the invocation moves, one for each turn."""
-        w, t = self.w, self.tiles
+        t = self.tiles
         count = t.beside(which) * t.depth // FOUR
         for start in range(0, count, t.width):
-            number, exists = w.plus(self.k.local, w.number(start)), None
+            number, exists = Index(self.k, self.k.local) + start, None
             if start + t.width > count:
-                exists = w.below(number, w.number(count))
-                number = w.least(number, w.number(count - 1))
+                exists = number.below(count)
+                number = number.at_most(count - 1)
             yield self._block(which, number, exists)
 
-    def _block(self, which: int, number: int, exists: int | None) -> _Block:
+    def _block(self, which: int, number: Index, exists: int | None) -> _Block:
         """The block number so many of an operand's tile."""
-        w, t = self.w, self.tiles
+        t = self.tiles
         if self.operands[which].along:
-            row, step = w.parts(number, w.number(t.depth // FOUR))
+            row, step = divmod(number, t.depth // FOUR)
         else:
-            step, row = w.parts(number, w.number(t.beside(which)))
-        starts = self._starts(which, w.times(row, w.number(FOUR)))
-        return _Block(which, starts, w.times(step, w.number(FOUR)), row, exists)
+            step, row = divmod(number, t.beside(which))
+        starts = self._starts(which, row * FOUR)
+        return _Block(which, starts, step * FOUR, row, exists)
 
-    def _starts(self, which: int, row: int) -> tuple[int, ...]:
+    def _starts(self, which: int, row: Index) -> tuple[Index, ...]:
         """Where the block's rows begin, or its columns: four, or one where these are a quad.
 
         What is beyond the last one is that again.
         """
-        w, name, operand = self.w, "ab"[which], self.operands[which]
+        name, operand = "ab"[which], self.operands[which]
         length = self.g["mn"[which]]
-        matrix = w.over(self.z, self.g[f"{name}_each"])
-        matrix = w.parts(matrix, self.g[f"{name}_count"])[1]
-        start = w.times(matrix, self.g[f"{name}_size"])
-        row = w.plus(self.first[which], row)
+        matrix = self.z // self.g[f"{name}_each"] % self.g[f"{name}_count"]
+        start = matrix * self.g[f"{name}_size"]
+        row = self.first[which] + row
         if operand.quads and not operand.along:
-            four = w.number(FOUR)
-            column = w.least(w.over(row, four), w.last(w.over(length, four)))
-            return (w.plus(start, column),)
-        rows = [w.least(w.plus(row, w.number(j)), w.last(length)) for j in range(FOUR)]
+            return (start + (row // FOUR).at_most(length // FOUR - 1),)
+        rows = [(row + j).at_most(length - 1) for j in range(FOUR)]
         if operand.along:
-            rows = [w.times(r, self.g[f"{name}_row"]) for r in rows]
-        return tuple(w.plus(start, r) for r in rows)
+            rows = [r * self.g[f"{name}_row"] for r in rows]
+        return tuple(start + r for r in rows)
 
-    def _load(self, block: _Block, first: int) -> list[int]:
+    def _load(self, block: _Block, first: Index) -> list[int]:
         """The numbers of a block whose tile begins at a step: four for each of four steps."""
-        w, operand = self.w, self.operands[block.which]
-        step = w.plus(first, block.step)
+        operand = self.operands[block.which]
+        step = first + block.step
         if operand.along and operand.quads:
             inside, step = self._clamped(step, FOUR)
-            quad = w.over(step, w.number(FOUR))
-            rows = [self._quad(block.which, w.plus(s, quad)) for s in block.starts]
+            quad = step // FOUR
+            rows = [self._quad(block.which, s + quad) for s in block.starts]
             return [self._kept(inside, row[c]) for c in range(FOUR) for row in rows]
         found: list[int] = []
         for c in range(FOUR):
-            inside, at = self._clamped(w.plus(step, w.number(c)), 1)
+            inside, at = self._clamped(step + c, 1)
             if not operand.along:
-                at = w.times(at, self.g[f"{'ab'[block.which]}_row"])
-            indices = [w.plus(s, at) for s in block.starts]
+                at = at * self.g[f"{'ab'[block.which]}_row"]
+            indices = [s + at for s in block.starts]
             found += [self._kept(inside, i) for i in self._numbers(block.which, indices)]
         return found
 
-    def _clamped(self, step: int, many: int) -> tuple[int, int]:
+    def _clamped(self, step: Index, many: int) -> tuple[int, Index]:
         """Whether so many steps are there, and the steps, or the last ones instead of them."""
-        w, depth = self.w, self.g["depth"]
+        depth = self.g["depth"]
         if not self.ragged:
             return self.k.truth(True), step
-        return w.below(step, depth), w.least(step, w.minus(depth, w.number(many)))
+        return step.below(depth), step.at_most(depth - many)
 
-    def _numbers(self, which: int, indices: Sequence[int]) -> list[int]:
+    def _numbers(self, which: int, indices: Sequence[Index]) -> list[int]:
         if len(indices) == 1:
             return self._quad(which, indices[0])
-        return [self.k.load(self.buffers[which], i) for i in indices]
+        return [self.k.load(self.buffers[which], i.id) for i in indices]
 
-    def _quad(self, which: int, quad: int) -> list[int]:
-        k = self.k
-        return [k.load(self.buffers[which], k.offset(quad, FOUR, c)) for c in range(FOUR)]
+    def _quad(self, which: int, quad: Index) -> list[int]:
+        return [self.k.load(self.buffers[which], place) for place in quad.lanes(FOUR)]
 
     def _kept(self, inside: int, value: int) -> int:
         """A number, or zero where the reduction has ended."""
@@ -199,9 +204,9 @@ class Loads:
             return value
         return self.k.add(ops.where, inside, value, self.k.constant(0.0))
 
-    def load(self, turn: int) -> list[int]:
+    def load(self, turn: Index) -> list[int]:
         """The numbers that the invocation moves in a turn."""
-        first = self.w.times(turn, self.w.number(self.tiles.depth))
+        first = turn * self.tiles.depth
         return [v for block in self.blocks for v in self._load(block, first)]
 
     def put(self, values: Sequence[int]) -> None:
@@ -216,17 +221,17 @@ class Loads:
 
     def _put(self, block: _Block, values: Sequence[int]) -> None:
         for c in range(FOUR):
-            step = self.w.plus(block.step, self.w.number(c))
+            step = block.step + c
             four = self.four(block.which, step, block.row)
-            for j, value in enumerate(values[FOUR * c : FOUR * c + FOUR]):
-                self.k.store(self.memory[block.which], self.k.offset(four, FOUR, j), value)
+            mine = values[FOUR * c : FOUR * c + FOUR]
+            for place, value in zip(four.lanes(FOUR), mine, strict=True):
+                self.k.store(self.memory[block.which], place, value)
 
-    def four(self, which: int, step: int, row: int) -> int:
+    def four(self, which: int, step: Index, row: Index) -> Index:
         """Which four of an operand's tile in the group's memory is that of a step, and of rows."""
-        return self.w.plus(self.w.times(step, self.w.number(self.tiles.beside(which))), row)
+        return step * self.tiles.beside(which) + row
 
-    def fetched(self, which: int, step: int, row: int) -> list[int]:
+    def fetched(self, which: int, step: int, row: Index) -> list[int]:
         """The numbers of a known step, and of a four of rows, in the group's memory."""
-        k = self.k
-        four = k.shifted(row, step * self.tiles.beside(which))
-        return [k.load(self.memory[which], k.offset(four, FOUR, c)) for c in range(FOUR)]
+        four = row.shifted(step * self.tiles.beside(which))
+        return [self.k.load(self.memory[which], place) for place in four.lanes(FOUR)]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.words import Word
 
 TILE: Final = 32
 """Rows and columns that a group turns: a line of memory for each."""
@@ -21,18 +21,18 @@ def transpose_program(target: Target) -> Kernel:
     k = Kernel(target, "transpose")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
     square = k.buffer("square", "group", size=TILE * (TILE + 1))  # its columns are no banks
-    count, columns = Word(k, k.count), Word(k, k.argument("columns"))
-    local, group, tiles = Word(k, k.local), Word(k, k.group), count.up(TILE)
+    count, columns = Index(k, k.count), Index(k, k.argument("columns"))
+    local, group, tiles = Index(k, k.local), Index(k, k.group), count.ceil_div(TILE)
     row, column = group % tiles * TILE, group // tiles * TILE
     lane, line = local % TILE, local // TILE
     k.names |= {row.id: "row", column.id: "column", lane.id: "lane", line.id: "line"}
 
-    def each(inside: Callable[[Word], int], move: Callable[[Word], None]) -> None:
+    def each(inside: Callable[[Index], int], move: Callable[[Index], None]) -> None:
         """Do something for the group's lines, as many at a time as it has invocations for."""
         abreast = target.width // TILE
 
         def some(i: int, _: list[int]) -> tuple[()]:
-            here = line + Word(k, i) * abreast
+            here = line + Index(k, i) * abreast
             k.when(inside(here), lambda: move(here))
             return ()
 
@@ -41,11 +41,11 @@ def transpose_program(target: Target) -> Kernel:
     def both(a: int, b: int) -> int:
         return k.add(ops.logical_and, a, b)
 
-    def read(i: Word) -> None:
+    def read(i: Index) -> None:
         at = (row + i) * columns + (column + lane)
         k.store(square, (i * (TILE + 1) + lane).id, k.load(x, at.id))
 
-    def write(i: Word) -> None:
+    def write(i: Index) -> None:
         at = (column + i) * count + (row + lane)
         k.store(y, at.id, k.load(square, (lane * (TILE + 1) + i).id))
 

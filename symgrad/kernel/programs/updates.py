@@ -8,9 +8,9 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.formula import Formula
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.words import Word
 
 STRETCH: Final = 16_384
 """Numbers whose squares a group adds up."""
@@ -36,20 +36,20 @@ class SquareSums:
 
 class _SquareSums:
     def __init__(self, k: Kernel, arrays: int) -> None:
-        self.k, self.group = k, Word(k, k.group)
+        self.k, self.group = k, Index(k, k.group)
         self.arrays = [k.buffer(f"x{i}", "read") for i in range(arrays)]
         self.sums = k.buffer("sums", "write")
-        self.start = Word(k, k.argument("start"))
-        self.sizes = [Word(k, k.argument(f"size{i}")) for i in range(arrays)]
-        self.firsts = [Word(k, k.argument(f"first{i}")) for i in range(arrays)]
+        self.start = Index(k, k.argument("start"))
+        self.sizes = [Index(k, k.argument(f"size{i}")) for i in range(arrays)]
+        self.firsts = [Index(k, k.argument(f"first{i}")) for i in range(arrays)]
 
     def kernel(self) -> Kernel:
         """The whole program."""
         k, target = self.k, self.k.target
         total = self._of_array(len(self.arrays) - 1)
         (found,) = target.sum_group(k, [target.narrow(k, tuple(total))])
-        inside = Word(k, k.cell).below(Word(k, k.count))
-        first = k.add(ops.logical_and, inside, Word(k, k.local).below(1))
+        inside = Index(k, k.cell).below(Index(k, k.count))
+        first = k.add(ops.logical_and, inside, Index(k, k.local).below(1))
         k.when(first, lambda: k.store(self.sums, (self.start + self.group).id, found))
         return k
 
@@ -64,10 +64,10 @@ class _SquareSums:
         """An invocation's sum over the group's stretch of the i-th array."""
         k, width = self.k, self.k.target.width
         size = self.sizes[i]
-        first = (self.group - self.firsts[i]) * STRETCH + Word(k, k.local)
+        first = (self.group - self.firsts[i]) * STRETCH + Index(k, k.local)
 
         def add(turn: int, total: Sequence[int]) -> Sequence[int]:
-            at = first + Word(k, turn) * width
+            at = first + Index(k, turn) * width
             x = k.load(self.arrays[i], at.at_most(size - 1).id)
             square = k.add(ops.where, at.below(size), k.add(ops.mul, x, x), k.constant(0.0))
             return k.target.wide_add(k, tuple(total), square)
@@ -107,21 +107,21 @@ class Shared:
                 assert new is not None, "numbers share something"
                 k.store(new, k.word(n), value)
 
-        k.when(Word(k, k.cell).below(1), store)
+        k.when(Index(k, k.cell).below(1), store)
         return k
 
     def _total(self, k: Kernel, sums: Buffer) -> int:
         """The sum of all sums of groups."""
-        target, cell = k.target, Word(k, k.local)
-        many, width = Word(k, k.argument("many")), target.width
+        target, cell = k.target, Index(k, k.local)
+        many, width = Index(k, k.argument("many")), target.width
 
         def add(turn: int, total: Sequence[int]) -> Sequence[int]:
-            at = cell + Word(k, turn) * width
+            at = cell + Index(k, turn) * width
             x = k.load(sums, at.at_most(many - 1).id)
             known = k.add(ops.where, at.below(many), x, k.constant(0.0))
             return target.wide_add(k, tuple(total), known)
 
-        total, _ = k.loop(k.word(0), many.up(width).id, target.wide_zero(k), add)
+        total, _ = k.loop(k.word(0), many.ceil_div(width).id, target.wide_zero(k), add)
         (found,) = target.sum_group(k, [target.narrow(k, tuple(total))])
         return found
 
@@ -144,9 +144,9 @@ class EachNumber:
         arrays = [k.buffer(f"x{i}", "read") for i in range(self.read)]
         shared = k.buffer("given", "read")
         results = [k.buffer(f"y{i}", "write") for i in range(len(self.formula.roots))]
-        size = Word(k, k.argument("size"))
+        size = Index(k, k.argument("size"))
         given = [k.load(shared, k.word(n)) for n in range(self.given)]
-        first = Word(k, k.group) * (EACH * target.width) + Word(k, k.local)
+        first = Index(k, k.group) * (EACH * target.width) + Index(k, k.local)
         places = [first + target.width * i for i in range(EACH)]
         found = [
             self.formula(k, *(k.load(a, at.at_most(size - 1).id) for a in arrays), *given)
@@ -157,6 +157,6 @@ class EachNumber:
         return k
 
 
-def _store(k: Kernel, results: Sequence[Buffer], at: Word, values: Sequence[int]) -> None:
+def _store(k: Kernel, results: Sequence[Buffer], at: Index, values: Sequence[int]) -> None:
     for buffer, value in zip(results, values, strict=True):
         k.store(buffer, at.id, value)
