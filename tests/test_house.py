@@ -41,7 +41,17 @@ FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_
 """The floors of symgrad's rooms, and of the rooms within some of them."""
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
-OPTIONAL = {"safetensors", "scipy", "matplotlib", "rich", "IPython", "pandas", "torch", "jax"}
+OPTIONAL = {
+    "safetensors",
+    "scipy",
+    "matplotlib",
+    "rich",
+    "IPython",
+    "pandas",
+    "torch",
+    "jax",
+    "xarray",
+}
 BRIDGES = {"symgrad.sklearn": "sklearn"}
 """Modules that are imported by name, and that are of another package's classes."""
 DRIVERS = {"wgpu": "wgsl", "llvmlite": "llvm"}

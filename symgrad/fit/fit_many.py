@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.backend import backend_of
+from symgrad.bridges.labelled import Labelled, is_labelled
 from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
@@ -15,7 +16,7 @@ from symgrad.expr.handles.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.curves import Curves, curves_of
-from symgrad.fit.named import in_order
+from symgrad.fit.named import in_order, names_of
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -45,15 +46,16 @@ def fit_many(
     bounds: Any = None, method: Method | None = None, steps: int = 200,
     tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
     nan_policy: NanPolicy = "propagate", mode: Mode = "auto", device: DeviceChoice = None,
-    dtype: DType | None = None, **options: Any,
+    dtype: DType | None = None, dim: str | Sequence[str] | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 
     Args:
         f: the model of one x, as for `curve_fit`; it must not use x as a whole, as by its mean.
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
-            f takes one number as x.
-        Y: the curves, (S, M); a `DeviceArray` is fitted where it is.
+            f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
+            along, or a list of k names.
+        Y: the curves, (S, M); a `DeviceArray` is fitted where it is; or a ``DataArray`` of xarray.
         p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
             parameters of numbers or arrays (S,); None is as for `curve_fit`.
             If Y or p0 is a `DeviceArray`, the results are such arrays too.
@@ -75,12 +77,15 @@ def fit_many(
             ``nit`` counts the steps of both, each of which may do ``steps``. Float32 leaves five or
             six digits of well-conditioned fits, and few where the columns of the Jacobian are
             nearly dependent (a condition of 1e3 or more).
+        dim: the dimensions of a ``DataArray`` to fit along, where they are not those of x.
         options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``progress``.
 
     Returns:
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
         of squares, nit, success, status, message, mode, and ``cov`` if it is wanted: infinite where
-        it is singular, or the fit has no value.
+        it is singular, or the fit has no value. If Y is a ``DataArray``, a ``Dataset`` with its
+        other dimensions and their coordinates: ``parameters`` and ``errors`` along ``param``,
+        ``fun``, ``nit``, ``success`` and ``status``, and ``covariance`` if it is wanted.
 
     Raises:
         InputError: for shapes that do not go together, a p0 beyond the bounds, and a model that
@@ -95,17 +100,21 @@ def fit_many(
         >>> found.x[:, 1].round(6)
         array([0.5, 1. , 2. ])
     """
+    chosen = LevenbergMarquardt() if method is None else method
+    require_method(chosen)
+    given = {"bounds": bounds, "method": chosen, "steps": steps, "tol": tol, "mode": mode}
+    given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, **options}
+    if is_labelled(Y):
+        curves = Labelled.of(Y, x, dim)
+        given |= {"sigma": curves.sigma(sigma), "device": device, "dtype": dtype}
+        return _labelled(f, curves, x, p0, covariance, given)
     p0, bounds = in_order(f, p0, bounds)
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)
-    chosen = LevenbergMarquardt() if method is None else method
-    require_method(chosen)
     seen = _observed(Y, kind, backend.on_host)
     if not backend.on_host and kind == "float64":
-        given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
-        given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, "mode": mode}
-        given |= options
+        given |= {"bounds": bounds, "sigma": sigma}
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind, backend.on_host)
     n = starts.shape[1]
@@ -124,6 +133,15 @@ def fit_many(
         result.cov = _covariances(half, np.asarray(on_host(result.fun)), n, curves.kept,
                                   absolute_sigma)  # fmt: skip
     return result
+
+
+def _labelled(
+    f: Callable[..., Any], curves: Labelled, x: Any, p0: Any, covariance: bool,
+    given: dict[str, Any],
+) -> Any:  # fmt: skip
+    """The fits of a ``DataArray`` as a ``Dataset``."""
+    found = fit_many(f, curves.x(x), curves.curves, curves.starts(p0), covariance=True, **given)
+    return curves.dataset(found, names_of(f, found.x.shape[1]), covariance)
 
 
 def _in_both(
