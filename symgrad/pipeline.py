@@ -353,9 +353,10 @@ def _require_range(graph: Graph, roots: Sequence[int], dtype: str) -> None:
 def _require_float32(graph: Graph, roots: Sequence[int]) -> None:
     largest = float(np.finfo(np.float32).max)
     beyond = {
-        i for i, node in enumerate(graph.nodes)
+        i
+        for i, node in enumerate(graph.nodes)
         if node[0] is CONST and largest < abs(bits_float(node[1])) < math.inf
-    }  # fmt: skip
+    }
     if not beyond:
         return
     for i in reachable(graph, roots):

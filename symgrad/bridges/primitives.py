@@ -71,9 +71,7 @@ REDUCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 """Primitives that take all elements along some axes."""
 
-ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {
-    "cumsum": np.cumsum, "cumprod": np.cumprod,
-}  # fmt: skip
+ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}
 """Primitives that take the elements before each along an axis."""
 
 MOVES: Final = frozenset({
@@ -86,9 +84,9 @@ MOVES: Final = frozenset({
 INDICES: Final = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
 """From which argument on those of `MOVES` have indices."""
 
-CALLS: Final = frozenset({
-    "checkpoint", "closed_call", "core_call", "custom_jvp_call", "jit", "pjit", "remat2",
-})  # fmt: skip
+CALLS: Final = frozenset(
+    {"checkpoint", "closed_call", "core_call", "custom_jvp_call", "jit", "pjit", "remat2"}
+)
 """Primitives that evaluate a jaxpr."""
 
 
@@ -310,9 +308,7 @@ def _carried(value: Any, aval: Any) -> Any:
     return _each(uint32 if aval.dtype.kind == "u" else int32, value)
 
 
-def _accumulated(
-    function: Callable[..., Any], x: Any, axis: int, reverse: bool, **_: Any
-) -> Any:  # fmt: skip
+def _accumulated(function: Callable[..., Any], x: Any, axis: int, reverse: bool, **_: Any) -> Any:
     flip = (lambda a: np.flip(array(a), axis)) if reverse else (lambda a: a)
     return flip(function(flip(x), axis=axis))
 

@@ -139,9 +139,10 @@ def check(
     others = _others(kernel, devices)
     narrowest = min((k.dtype for k in (kernel, *others.values())), key=lambda t: t.itemsize)
     case = (
-        AtPoints(kernel, points, narrowest) if rows is None
+        AtPoints(kernel, points, narrowest)
+        if rows is None
         else AtRows(kernel, points, rows, narrowest)
-    )  # fmt: skip
+    )
     if not case.count:
         raise InputError("check needs at least one point, or row")
     with reporting(progress, case.unit, case.count) as report:

@@ -116,8 +116,9 @@ def curve_fit(
         if dtype is None and backend_of(target).dtype == "float32":
             coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
             start, target = _near(coarse, start, box, limit, told), choose("cpu")
-        rows = Rows(f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32",
-                    mode=mode)  # fmt: skip
+        rows = Rows(
+            f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32", mode=mode
+        )
         end = _fit(rows, start, box, limit, told)
     _require_minimum(end, box, rows, limit)
     pcov = covariance(end, len(y), absolute_sigma)

@@ -130,8 +130,9 @@ def fit_many(
     result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
     if covariance:
         half = _normal_matrices(_residual(f, curves), result.x, data)
-        result.cov = _covariances(half, np.asarray(on_host(result.fun)), n, curves.kept,
-                                  absolute_sigma)  # fmt: skip
+        result.cov = _covariances(
+            half, np.asarray(on_host(result.fun)), n, curves.kept, absolute_sigma
+        )
     return result
 
 

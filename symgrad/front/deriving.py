@@ -60,9 +60,10 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
                 tuple(lift(graph, e).id for e in np.ravel(array(part))) for part in parts
             )
         return [
-            Wanted("loss", loss, Scalar()), Wanted("grad", grad, derivatives(tree)),
+            Wanted("loss", loss, Scalar()),
+            Wanted("grad", grad, derivatives(tree)),
             Wanted("jtj", matrix, Array((tree.size, tree.size))),
-        ]  # fmt: skip
+        ]
 
     asked = options_of(f, None, comments=True, **options)
     return kernel_of(f, tree, Derivation(("squares", tree), derive), "squares", asked, device, None)

@@ -98,9 +98,8 @@ class _Shared:
 
 class _Run:
     def __init__(
-        self, kernel: Kernel, arrays: Mapping[str, np.ndarray], count: int, groups: int,
-        dtype: Any,
-    ) -> None:  # fmt: skip
+        self, kernel: Kernel, arrays: Mapping[str, np.ndarray], count: int, groups: int, dtype: Any
+    ) -> None:
         self.kernel, self.nodes, self.dtype = kernel, kernel.graph.nodes, dtype
         self.width = kernel.target.width
         self.n = groups * self.width
@@ -109,19 +108,23 @@ class _Run:
         self.waiting = self.cells.astype(np.int64) // in_step
         """Who has to wait for others before it sees what they have stored: each, or each group."""
         self.values: dict[int, Any] = {
-            kernel.cell: self.cells, kernel.local: self.cells % np.uint32(self.width),
-            kernel.group: self.cells // np.uint32(self.width), kernel.count: np.uint32(count),
+            kernel.cell: self.cells,
+            kernel.local: self.cells % np.uint32(self.width),
+            kernel.group: self.cells // np.uint32(self.width),
+            kernel.count: np.uint32(count),
             kernel.groups: np.uint32(groups),
-        }  # fmt: skip
+        }
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
         self.read = {
             b: arrays[b.name].reshape(-1) if b.data is None else np.array(b.data, dtype)
-            for b in kernel.buffers if b.space == "read"
-        }  # fmt: skip
+            for b in kernel.buffers
+            if b.space == "read"
+        }
         self.shared = {
-            b: _Shared(b, self._memory(b, arrays)) for b in kernel.buffers
+            b: _Shared(b, self._memory(b, arrays))
+            for b in kernel.buffers
             if b.space in ("write", "group")
-        }  # fmt: skip
+        }
         self.own = {b: self._memory(b, arrays) for b in kernel.buffers if b.space == "own"}
         sizes = {b: np.uint32(arrays[b.name].size) for b in kernel.lengths}
         self.values |= {i: sizes[b] for b, i in kernel.lengths.items()}

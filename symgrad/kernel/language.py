@@ -401,9 +401,11 @@ class Kernel:
         return results, count
 
     def choose(
-        self, condition: int, then: Callable[[], Sequence[int]],
+        self,
+        condition: int,
+        then: Callable[[], Sequence[int]],
         otherwise: Callable[[], Sequence[int]],
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """An `If`, of two functions that write a side each and give what it yields; the results."""
         sides = Scope(self.at, branch=True), Scope(self.at, branch=True)
         yields: list[list[int]] = []

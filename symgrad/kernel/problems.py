@@ -29,8 +29,9 @@ def problems_of(iteration: Iteration, state: tuple[int, ...], shared: Any, own: 
         raise InputError(f"a state of shape {state}: expected (S, {iteration.state})")
     count, rows = state[0], None
     for name, array, columns, axes in (
-        ("shared", shared, iteration.shared, ()), ("own", own, iteration.own, (count,)),
-    ):  # fmt: skip
+        ("shared", shared, iteration.shared, ()),
+        ("own", own, iteration.own, (count,)),
+    ):
         if (array is None) == (columns > 0):
             found = "no array" if array is None else f"an array of shape {array.shape}"
             raise InputError(f"{found} as {name} data: its rows have {columns} columns")

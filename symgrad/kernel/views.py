@@ -110,9 +110,10 @@ def _in_a_row(
     graph: Graph, built: Iterable[tuple[int, list[int | None]]]
 ) -> dict[int, tuple[int, int]]:
     return {
-        array: (first, len(elements)) for array, elements in built
+        array: (first, len(elements))
+        for array, elements in built
         if (first := _first_of_row(graph, elements)) is not None
-    }  # fmt: skip
+    }
 
 
 def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:

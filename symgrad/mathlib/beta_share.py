@@ -180,14 +180,17 @@ def _steps(a: Raised, b: Raised, n: Pair, digits: Digits) -> Expr:
         _unless(a.large, _from((a.given, 0.0), 1, 3, one)),
         _unless(b.large, _from((b.given, 0.0), 1, 3, one)),
         _unless(b.large, over((b.given, 0.0), total)),
-        _unless(none, fourth), _unless(some, fourth),
+        _unless(none, fourth),
+        _unless(some, fourth),
         (ops.where(b.large, 1.0, unit), 0.0),
-    ]  # fmt: skip
+    ]
     down = [
-        _unless(a.large, _chain([a.value] * 3)), _unless(b.large, _chain([b.value] * 3)),
-        _unless(none, first), _unless(none, _from(total, 1, 3, unit)),
+        _unless(a.large, _chain([a.value] * 3)),
+        _unless(b.large, _chain([b.value] * 3)),
+        _unless(none, first),
+        _unless(none, _from(total, 1, 3, unit)),
         _unless(some, _from(total, 4, 4, unit)),
-    ]  # fmt: skip
+    ]
     high, low = over(_chain(up), _chain(down))
     return high + low
 

@@ -93,16 +93,16 @@ FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
 """The definitions that are functions of a kernel."""
 
 ROUNDED: Final[Mapping[Op, Formula]] = _by_operation(
-    rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt,
-)  # fmt: skip
+    rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt
+)
 """What math="strict" defines besides, for devices that do not round it correctly."""
 
 DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
 """The definitions in float64."""
 
-_RARE: Final = frozenset({
-    ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus,
-})  # fmt: skip
+_RARE: Final = frozenset(
+    {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
+)
 """What is worth a branch: long, and needed by few arguments."""
 
 

@@ -57,9 +57,7 @@ LOG_GAMMA_2: Final = (
 )  # fmt: skip
 """gammaln(2 + d)/d, |d| <= 1/2."""
 
-STIRLING: Final = (
-    0.08333326, -0.0027733766, 0.0007064278,
-)  # fmt: skip
+STIRLING: Final = (0.08333326, -0.0027733766, 0.0007064278)
 """What Stirling's formula lacks, times x, in 1/x**2, x >= 7/2."""
 
 DIGAMMA: Final = (
@@ -69,9 +67,7 @@ DIGAMMA: Final = (
 )  # fmt: skip
 """digamma(2 + t)/(2 + t - root), |t| <= 1."""
 
-HARMONIC: Final = (
-    0.083332404, -0.008286315, 0.003231847,
-)  # fmt: skip
+HARMONIC: Final = (0.083332404, -0.008286315, 0.003231847)
 """(log x - 1/(2x) - digamma(x)) x**2 in 1/x**2, x >= 3."""
 
 ROOT: Final = (1.4616321325302124, 1.243815e-08)
@@ -86,9 +82,7 @@ def _turned(x: Expr) -> tuple[Expr, Expr]:
 EVEN: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 """B_2j/(2j)!"""
 
-SINGLE: Final = Fits(
-    LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, _turned
-)  # fmt: skip
+SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, _turned)
 
 
 def log_gamma(x: Expr, fits: Fits) -> Expr:

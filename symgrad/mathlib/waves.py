@@ -10,14 +10,10 @@ from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial, quotient
 
-SINC: Final = (
-    -1.644934, 0.8117422, -0.19074796, 0.026117546, -0.0022371497,
-)  # fmt: skip
+SINC: Final = (-1.644934, 0.8117422, -0.19074796, 0.026117546, -0.0022371497)
 """(sinc(x) - 1)/x**2 in x**2, |x| <= 1/2: sinc to 0.* 2**-24 of its value (tools/fit.py)."""
 
-SINC_RATIO: Final = (
-    0.33333334, -0.3289868, 0.115962766, -0.02119149, 0.0023665708, -0.00016410604,
-)  # fmt: skip
+SINC_RATIO: Final = (0.33333334, -0.3289868, 0.115962766, -0.02119149, 0.0023665708, -0.00016410604)
 """(sinc(x) - cos(pi x))/(pi x)**2 in x**2, |x| <= 3/4."""
 
 WHOLE: Final = 1e30

@@ -213,8 +213,9 @@ class Descent(Method):
         fitted = _parabola(at.loss - loss, slope, length)
         accepted = enough & ~short
         low, high = functions.where(short, length, low), functions.where(enough, high, length)
-        tried = functions.where(high == 0.0, 2.0 * length, functions.where(
-            low > 0.0, 0.5 * (low + high), fitted))  # fmt: skip
+        tried = functions.where(
+            high == 0.0, 2.0 * length, functions.where(low > 0.0, 0.5 * (low + high), fitted)
+        )
         unseen = abs(slope) <= at.eps**2 * functions.maximum(abs(loss), unit)
         stuck = ~enough & unseen & (length <= at.eps**0.5)
         return Judged(accepted, tried, low, high, stuck, abs(at.loss - loss) <= noise)

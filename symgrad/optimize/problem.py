@@ -290,8 +290,10 @@ def _normal_rows(problem: Problem, options: Options) -> Reduction:
     size = problem.n + 1
     count = len(made.outputs[0].nodes) // size
     outputs = _cut(made, [f"residual{k}" for k in range(count)], [size] * count)
-    return _hoisted.get((made, problem.n, "normal"), lambda: hoisted(
-        Reduction(made.name, made.graph, outputs, problem.n, (), normal=True)))  # fmt: skip
+    return _hoisted.get(
+        (made, problem.n, "normal"),
+        lambda: hoisted(Reduction(made.name, made.graph, outputs, problem.n, (), normal=True)),
+    )
 
 
 def _cut(made: Computation, names: Sequence[str], sizes: Sequence[int]) -> tuple[Output, ...]:

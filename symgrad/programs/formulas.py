@@ -25,9 +25,10 @@ INFIX: Final[dict[Op, tuple[str, int]]] = {
 """Operations as operators that make the same node of values of these types."""
 
 BY_NUMBERS: Final[dict[Op, tuple[str, int, int]]] = {
-    ops.word_div: ("//", PRODUCT, 2**32), ops.word_shift_left: ("<<", SHIFTED, 32),
+    ops.word_div: ("//", PRODUCT, 2**32),
+    ops.word_shift_left: ("<<", SHIFTED, 32),
     ops.word_shift_right: (">>", SHIFTED, 32),
-}  # fmt: skip
+}
 """The same where the second operand is a number above 0, and below a limit."""
 
 Leaf = Callable[[int], str]

@@ -141,8 +141,10 @@ class _Trial:
         u = self.cells.astype(np.uint32)
         width = np.uint32(dispatch.width)
         self.values: dict[int, Numbers] = {
-            dispatch.cell: u, dispatch.local: u % width, dispatch.group: u // width
-        }  # fmt: skip
+            dispatch.cell: u,
+            dispatch.local: u % width,
+            dispatch.group: u // width,
+        }
         self._leaves: dict[int, list[int]] = {}
         self.variables: dict[Name, Numbers] = {}
         everyone = is_collective(dispatch.body)
@@ -289,9 +291,10 @@ class _Trial:
         if mine and sure and others.any():
             who = int(cells[others][0])
             self._refuse(
-                s, f"a race: invocation {who} meets another one in {s.array.name}, which one of "
+                s,
+                f"a race: invocation {who} meets another one in {s.array.name}, which one of "
                 "them writes, with no barrier of a workgroup between them",
-            )  # fmt: skip
+            )
         here = touched[at]
         apart = (here != NOBODY) & (here != cells)
         if apart.any():

@@ -153,9 +153,7 @@ class Profile:
         "bandwidth" or "rate" for a kernel that uses a tenth or more of it; else "kernel".
         """
         longest = max(self.seconds, key=self.seconds.__getitem__)
-        fractions = {
-            "bandwidth": self.bandwidth_fraction or 0.0, "rate": self.rate_fraction or 0.0,
-        }  # fmt: skip
+        fractions = {"bandwidth": self.bandwidth_fraction or 0.0, "rate": self.rate_fraction or 0.0}
         nearest = max(fractions, key=fractions.__getitem__)
         return (
             nearest
@@ -269,10 +267,12 @@ def _size(kernel: Profiled, points: int) -> dict[str, Any]:
     """What is known of a call of a kernel."""
     stats = kernel.stats
     return {
-        "made": stats.seconds, "points": points, "bytes": stats.bytes_per_point * points,
+        "made": stats.seconds,
+        "points": points,
+        "bytes": stats.bytes_per_point * points,
         "operations": stats.flops * points,
         "limits": limits_of(kernel.device, dtype_name(kernel.dtype)),
-    }  # fmt: skip
+    }
 
 
 def _gpus(device: Device | None) -> Sequence[Gpu]:

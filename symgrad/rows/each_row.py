@@ -153,9 +153,10 @@ class RowsKernel(PartsKernel):
         """The numbers (N, keys) of each part at some rows, on the GPU if they stay there."""
         shapes = [(rows.stop - rows.start, len(p.keys)) for p in self.parts]
         results: list[Any] = (
-            [DeviceArray.empty(there.gpu, shape) for shape in shapes] if there and stays
+            [DeviceArray.empty(there.gpu, shape) for shape in shapes]
+            if there and stays
             else [POOL.empty(shape, self.dtype, False) for shape in shapes]
-        )  # fmt: skip
+        )
         computed = [r for r in results if r.shape[1]]
         if there is not None:
             used = points.flat[list(self._traced.read)]

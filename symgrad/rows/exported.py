@@ -96,5 +96,4 @@ class ExportedRows(RowProgram):
         """Which sums are which numbers of the results."""
         graded = self._traced.graded
         places = range(1, 1 + len(graded))
-        return [SumOutput("loss", None, [0], [0]),
-                SumOutput("grad", self.n_inputs, places, graded)]  # fmt: skip
+        return [SumOutput("loss", None, [0], [0]), SumOutput("grad", self.n_inputs, places, graded)]

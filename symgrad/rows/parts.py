@@ -184,8 +184,9 @@ def _doubled(request: Request) -> RowTrace:
     """
     made = trace_request(request)
     graph, n = made.graph, tree_of(request.n).size
-    vector = {n + k: graph.input(f"d{graph.names[graph.nodes[i][1]]}")
-              for k, i in made.parameters.items()}  # fmt: skip
+    vector = {
+        n + k: graph.input(f"d{graph.names[graph.nodes[i][1]]}") for k, i in made.parameters.items()
+    }
     gathers = tuple(again(made, g, n) for g in made.gathers)
     return replace(made, parameters=made.parameters | vector, gathers=made.gathers + gathers)
 

@@ -123,8 +123,9 @@ def _slots(made: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
         found.append((Family(read[None]), {None: tuple(made.parameters.values())}))
     slots = [
         Slot(k, column, inputs)
-        for k, (_, taken) in enumerate(found) for column, inputs in taken.items()
-    ]  # fmt: skip
+        for k, (_, taken) in enumerate(found)
+        for column, inputs in taken.items()
+    ]
     return tuple(family for family, _ in found), tuple(slots)
 
 
@@ -172,8 +173,9 @@ def _derivatives(request: Request, made: RowTrace, slots: Sequence[Slot]) -> lis
 
 def _coupled(rows: Sequence[list[list[Any]]], s: int, t: int) -> bool:
     """Whether some residual depends on both slots."""
-    return any(any(d is not None for d in row[s]) and any(d is not None for d in row[t])
-               for row in rows)  # fmt: skip
+    return any(
+        any(d is not None for d in row[s]) and any(d is not None for d in row[t]) for row in rows
+    )
 
 
 def _products(

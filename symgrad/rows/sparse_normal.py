@@ -157,9 +157,11 @@ class Normal:
         ]
         couplings = [self._held(c, keep) for c in self.couplings]
         return replace(
-            self, gradient=self.gradient * keep, diagonal=tuple(diagonal),
+            self,
+            gradient=self.gradient * keep,
+            diagonal=tuple(diagonal),
             couplings=tuple(couplings),
-        )  # fmt: skip
+        )
 
     def _held(self, coupling: Coupling, keep: np.ndarray) -> Coupling:
         a, b = (self.families[f] for f in coupling.pattern.families)

@@ -146,8 +146,9 @@ class SumsKernel(PartsKernel):
 
     def _returned(self, found: Sequence[Any]) -> Any:
         pairs = zip(self.summed.parts, found, strict=True)
-        results = tuple(finished(part, whole, self.n_inputs, self.dtype, self.sparse)
-                        for part, whole in pairs)  # fmt: skip
+        results = tuple(
+            finished(part, whole, self.n_inputs, self.dtype, self.sparse) for part, whole in pairs
+        )
         return results[0] if self.outputs == ("values",) else results
 
 

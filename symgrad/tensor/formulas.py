@@ -47,9 +47,7 @@ class Formulas:
         function, known = self.function, len(self.names)
         derivation = Derivation(("formula", kind), partial(_wanted, derive))
         names = [*self.names, *more]
-        built = build(
-            lambda v: function(*v[:known]), len(names), derivation, self.options, names
-        )  # fmt: skip
+        built = build(lambda v: function(*v[:known]), len(names), derivation, self.options, names)
         return Formula(built.computation)
 
 

@@ -84,8 +84,10 @@ class AdamWUpdate(_OverNests):
         full, found = self._done([leaves, slopes, *memory], state.shared)
         many = len(full)
         parts = [found[n : n + many] for n in range(0, len(found) - 1, many)] if many else []
-        made = [_nested(tree, kind, full, part) for kind, part in zip(
-            [leaves, *memory], parts or [[]] * (1 + len(memory)), strict=True)]  # fmt: skip
+        made = [
+            _nested(tree, kind, full, part)
+            for kind, part in zip([leaves, *memory], parts or [[]] * (1 + len(memory)), strict=True)
+        ]
         return made[0], UpdateState(tuple(made[1:]), found[-1])
 
     __call__ = run

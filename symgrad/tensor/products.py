@@ -94,9 +94,8 @@ class OnHost:
     """Calls on the host: products by NumPy, and what comes after them compiled."""
 
     def __init__(
-        self, work: Products, kind: str, shapes: Sequence[Shape], backend: Backend,
-        options: Options,
-    ) -> None:  # fmt: skip
+        self, work: Products, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> None:
         self.work, self.kind = work, work.pass_of(kind)
         self.shape = work.results(shapes[: len(work.arguments)])[0]
         self.finish = None

@@ -69,7 +69,7 @@ class Recipes:
         inputs = tuple(map(Input, names))
         result = self._formulas(
             lambda *v: list(v[: self.size]), [*self._named("s"), *names]
-        ).value()  # fmt: skip
+        ).value()
         outputs = tuple(self._named("y"))
         return Recipe(self.size, inputs, element, combine, result, outputs, self.reverse)
 
@@ -96,11 +96,13 @@ class Recipes:
         """
         m = self.size
         inputs = [
-            *(Input(f"y{n}") for n in range(m)), *(Input(f"x{n}", -1) for n in range(m)),
+            *(Input(f"y{n}") for n in range(m)),
+            *(Input(f"x{n}", -1) for n in range(m)),
             *(Input(f"g{n}") for n in range(m)),
-            *(Input(f"y{n}", 1) for n in range(m)), *(Input(f"x{n}") for n in range(m)),
+            *(Input(f"y{n}", 1) for n in range(m)),
+            *(Input(f"x{n}") for n in range(m)),
             Input(LAST),
-        ]  # fmt: skip
+        ]
         count = self.pattern.count
         size = count + m
         names = [*self._named("y", "after", "g", "before", "x"), LAST]

@@ -164,9 +164,10 @@ class _Call:
         tiles = -(-self.length // self.split.steps)
         many = self.blocks * math.prod(self.rows)
         return [
-            Array("kept", (tiles, *self.each)), Array("readings", (many,)),
+            Array("kept", (tiles, *self.each)),
+            Array("readings", (many,)),
             Array("sums", (sum(size for _, size in self._sums),)),
-        ]  # fmt: skip
+        ]
 
     @property
     def _sums(self) -> list[tuple[str, int]]:

@@ -168,8 +168,9 @@ class _Steps:
         arrays = {a.name: a for a in inputs}
         outputs = [
             Array(f"new_{kind}{n}", arrays[f"{kind}{n}"].shape)
-            for kind in kinds for n in range(work.count)
-        ]  # fmt: skip
+            for kind in kinds
+            for n in range(work.count)
+        ]
         last = Array("new_shared", (self.many,)) if work.rule is not None else Array("given", (2,))
         scratch = [] if work.rule is None else [Array("given", (self.many + 1,))]
         if work.limit is not None:

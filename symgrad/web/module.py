@@ -39,37 +39,41 @@ class Exported:
     @property
     def javascript(self) -> str:
         """The ES module."""
-        return "\n".join([
-            f"// {MARK}: {self.title}.",
-            "//",
-            "// const kernel = await create(await requestDevice());",
-            "// What is called how, and gives what, says the file of types beside it.",
-            "",
-            *(text_of("runtime", name) for name in self._parts),
-            f"const description = {json.dumps(self.description, indent=1, allow_nan=True)};",
-            "",
-            "/** The sources of the kernel. */",
-            f"export const wgsl = [{','.join(map(literal, self.sources))}];",
-            "",
-            "/** The kernel on a device. */",
-            "export const create = (device) => open(device, description, wgsl);",
-            "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"// {MARK}: {self.title}.",
+                "//",
+                "// const kernel = await create(await requestDevice());",
+                "// What is called how, and gives what, says the file of types beside it.",
+                "",
+                *(text_of("runtime", name) for name in self._parts),
+                f"const description = {json.dumps(self.description, indent=1, allow_nan=True)};",
+                "",
+                "/** The sources of the kernel. */",
+                f"export const wgsl = [{','.join(map(literal, self.sources))}];",
+                "",
+                "/** The kernel on a device. */",
+                "export const create = (device) => open(device, description, wgsl);",
+                "",
+            ]
+        )
 
     @property
     def typescript(self) -> str:
         """The declarations of the module's types."""
-        return "\n".join([
-            f"// {MARK}: {self.title}.",
-            "",
-            text_of("runtime", "types.d.ts"),
-            "/** The sources of the kernel. */",
-            "export const wgsl: string[];",
-            "",
-            "/** The kernel on a device. */",
-            f"export function create(device: GPUDevice): Promise<{self.kind}>;",
-            "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"// {MARK}: {self.title}.",
+                "",
+                text_of("runtime", "types.d.ts"),
+                "/** The sources of the kernel. */",
+                "export const wgsl: string[];",
+                "",
+                "/** The kernel on a device. */",
+                f"export function create(device: GPUDevice): Promise<{self.kind}>;",
+                "",
+            ]
+        )
 
     def write(self, path: str | Path) -> None:
         """Write the module, and the file of its types beside it.

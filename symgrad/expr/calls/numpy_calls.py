@@ -311,9 +311,10 @@ def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str,
     parameters = _signature(function).parameters
     defaults = {k: p.default for k, p in parameters.items()}
     return {
-        k: v for k, v in kwargs.items()
+        k: v
+        for k, v in kwargs.items()
         if v is not NOT_GIVEN and (v is not None or defaults.get(k) is not None and k in defaults)
-    }  # fmt: skip
+    }
 
 
 @functools.lru_cache(256)

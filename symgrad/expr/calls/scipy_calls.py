@@ -138,7 +138,7 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     "pseudo_huber": _pseudo_huber,
     **POLYNOMIALS,
     **TRANSFORMATIONS,
-}  # fmt: skip
+}
 """What ufuncs of scipy.special are."""
 
 INSTEAD: Final[Mapping[str, str]] = {

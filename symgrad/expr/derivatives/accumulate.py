@@ -255,10 +255,12 @@ def _mixed(graph: Graph, sought: Sought, known: Linearized) -> Entries:
     with differentiating(graph):
         _eliminate(graph, into, known.order, of)
         found = {
-            i: {variable_vertex(p): selected(graph, collected(graph, parts))
-                for p, parts in into[of.root_vertex(i)].items()}
+            i: {
+                variable_vertex(p): selected(graph, collected(graph, parts))
+                for p, parts in into[of.root_vertex(i)].items()
+            }
             for i in of.rows
-        }  # fmt: skip
+        }
     return sought.entries(graph, found)
 
 

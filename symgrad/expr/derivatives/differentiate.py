@@ -69,9 +69,11 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
 
 
 def pushed(
-    graph: Graph, weights: Weights, seeds: Mapping[int, Tangents],
+    graph: Graph,
+    weights: Weights,
+    seeds: Mapping[int, Tangents],
     keep: Callable[[int, int], bool] = lambda _, __: True,
-) -> dict[int, Tangents]:  # fmt: skip
+) -> dict[int, Tangents]:
     """The tangents of all nodes, for all directions in one sweep.
 
     A node has tangents only of the directions that it depends on, for which ``keep(node,
@@ -81,9 +83,11 @@ def pushed(
 
 
 def _structures(
-    graph: Graph, weights: Weights, seeds: Mapping[int, Tangents],
+    graph: Graph,
+    weights: Weights,
+    seeds: Mapping[int, Tangents],
     keep: Callable[[int, int], bool] = lambda _, __: True,
-) -> Structures:  # fmt: skip
+) -> Structures:
     found = Structures(graph, _pushed_within)
     tangents = found.tangents
     with differentiating(graph):

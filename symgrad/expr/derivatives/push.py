@@ -113,9 +113,11 @@ class Structures:
         m, yields = op.carries, op.body.yields
         ends = [found.of(yields[j], d, carries[j]) for j, d in moved]
         region, _ = close(
-            inner, [op.body.params[0], *carries, *names.values(), *params, *more.values()],
-            [*yields[:m], *ends, *yields[m:]], found.stands(),
-        )  # fmt: skip
+            inner,
+            [op.body.params[0], *carries, *names.values(), *params, *more.values()],
+            [*yields[:m], *ends, *yields[m:]],
+            found.stands(),
+        )
         wide = loop_op(region, m + len(ends), op.test, op.down, op.most)
         starts = [first[w] if w in first else zero_like(graph, inits[w[0]]) for w in moved]
         made = graph.add(wide, *args[:2], *inits, *starts, *captures, *outside.values())
@@ -153,9 +155,11 @@ def _moved(op: Loop, inits: Iterable[Way], captures: Iterable[Way]) -> list[Way]
             seeds[ids[n]] = seeds.get(ids[n], 0) | 1 << d
     found = varied(op, seeds)
     return [
-        (j, d) for j, c in enumerate(carries) for d in range(found[c].bit_length())
+        (j, d)
+        for j, c in enumerate(carries)
+        for d in range(found[c].bit_length())
         if found[c] >> d & 1
-    ]  # fmt: skip
+    ]
 
 
 def _seeds(

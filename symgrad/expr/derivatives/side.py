@@ -83,16 +83,19 @@ class _Both:
             self._forward(homes) if homes or extras else None,
             choice_op(region, len(wanted)),
             tuple((self.graph.type(home), length(self.graph, home)) for home in homes),
-            tuple(sources.values()), tuple(wanted), tuple(self.graph.type(e) for e in extras),
-        )  # fmt: skip
+            tuple(sources.values()),
+            tuple(wanted),
+            tuple(self.graph.type(e) for e in extras),
+        )
 
     def _wanted(self) -> list[Source]:
         """What the transpose gives: cotangents of captures that a side has, and arrays restored."""
         params = self.op.body.params
         found = [
-            ("sum", q) for q in sorted(self.asked.captures)
+            ("sum", q)
+            for q in sorted(self.asked.captures)
             if any(params[q] in side.found for side in self.sides)
-        ]  # fmt: skip
+        ]
         return found + [("old", q) for q in sorted(self._origins())]
 
     def _origins(self) -> dict[int, int]:
@@ -135,8 +138,9 @@ class _Both:
             own = dict(side.extras)
             extras = [
                 own[home] if home in own else self._blank(home)
-                for s in self.sides for home, _ in s.extras
-            ]  # fmt: skip
+                for s in self.sides
+                for home, _ in s.extras
+            ]
             filled = [dict(side.homes).get(home, home) for home in homes]
             yields += standing(graph, [*results, *extras, *filled], side.forward)
         region, _ = close(graph, [*homes, *self.op.body.params, self.slot], yields)

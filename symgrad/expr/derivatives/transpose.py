@@ -47,9 +47,11 @@ class Transposer:
         """Which argument a result is a version of, if all writes in between can be undone."""
         key = op, index
         if key not in self._origins:
-            self._origins[key] = self._loop_origin(op, index) if isinstance(op, Loop) else (
-                self._choice_origin(op, index)
-            )  # fmt: skip
+            self._origins[key] = (
+                self._loop_origin(op, index)
+                if isinstance(op, Loop)
+                else self._choice_origin(op, index)
+            )
         return self._origins[key]
 
     def _first(self, region: Region, last: int) -> int:

@@ -69,17 +69,23 @@ GET_W: Final = ArrayOp(
     name="get_w", signature="Wu->u", reference=read, meaning="element i of the array a of words"
 )
 PUT: Final = ArrayOp(
-    name="put", signature="Fuf->F", reference=_written(add=False),
+    name="put",
+    signature="Fuf->F",
+    reference=_written(add=False),
     meaning="the array a with x as element i",
-)  # fmt: skip
+)
 PUT_W: Final = ArrayOp(
-    name="put_w", signature="Wuu->W", reference=_written(add=False),
+    name="put_w",
+    signature="Wuu->W",
+    reference=_written(add=False),
     meaning="the array a of words with x as element i",
-)  # fmt: skip
+)
 ADD_AT: Final = ArrayOp(
-    name="add_at", signature="Fuf->F", reference=_written(add=True),
+    name="add_at",
+    signature="Fuf->F",
+    reference=_written(add=True),
     meaning="the array a with x added to element i",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

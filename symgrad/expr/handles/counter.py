@@ -142,9 +142,11 @@ def _whole(graph: Graph, i: int, depth: int) -> int | None:
 
 
 _ON_WORDS: Final[dict[Op, Op]] = {
-    ops.add: ops.word_add, ops.sub: ops.word_sub, ops.mul: ops.word_mul,
+    ops.add: ops.word_add,
+    ops.sub: ops.word_sub,
+    ops.mul: ops.word_mul,
     ops.minimum: ops.word_min,
-}  # fmt: skip
+}
 """Rows on floats, and those that do the same to words that floats hold exactly."""
 
 
@@ -211,9 +213,9 @@ EXACT_BELOW: Final = 2**24
 
 def _of_products(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
     products = [x * y for x in a for y in b]
-    return (-math.inf, math.inf) if any(map(math.isnan, products)) else (
-        min(products), max(products)
-    )  # fmt: skip
+    return (
+        (-math.inf, math.inf) if any(map(math.isnan, products)) else (min(products), max(products))
+    )
 
 
 def _of_quotients(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:

@@ -151,18 +151,18 @@ def fori_loop(
 
 @overload
 def while_loop(
-    cond: Callable[[Record], Any], body: Callable[[Record], Record], init: Record,
+    cond: Callable[[Record], Any],
+    body: Callable[[Record], Record],
+    init: Record,
     max_steps: int | None = None,
-) -> Record: ...  # fmt: skip
+) -> Record: ...
 @overload
 def while_loop(
-    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
-    max_steps: int | None = None,
-) -> Any: ...  # fmt: skip
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, max_steps: int | None = None
+) -> Any: ...
 def while_loop(
-    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
-    max_steps: int | None = None,
-) -> Any:  # fmt: skip
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, max_steps: int | None = None
+) -> Any:
     """``while cond(carry): carry = body(carry)``, which begins with ``carry = init``.
 
     Each point takes its own number of turns. Derivatives in reverse mode, and some devices, need to

@@ -71,9 +71,9 @@ class Rows:
     def stacked(self, ys: Sequence[Any], like: Any) -> Any:
         """What each step gives, nested as ``like``, numbers as arrays with another axis."""
         shapes, tree = flatten(like, _shape)
-        columns = zip(*[flatten(y, _number)[0] for y in ys], strict=True) if ys else (
-            [()] * len(shapes)
-        )  # fmt: skip
+        columns = (
+            zip(*[flatten(y, _number)[0] for y in ys], strict=True) if ys else [()] * len(shapes)
+        )
         pairs = zip(columns, shapes, strict=True)
         return tree.nest((array_like([*c], (self.count, *s)) for c, s in pairs), None)
 

@@ -9,9 +9,7 @@ from typing import Any, Final
 Split = tuple[Any, Any, Any]
 """A power as a large number less a small one of the other sign, and that difference rounded."""
 
-FACTOR: Final = {
-    5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 8, 11: 8, 12: 8, 13: 7, 14: 8, 15: 8, 16: 12,
-}  # fmt: skip
+FACTOR: Final = {5: 4, 6: 4, 7: 4, 8: 4, 9: 4, 10: 8, 11: 8, 12: 8, 13: 7, 14: 8, 15: 8, 16: 12}
 """The exponent of one of two factors: cheap, none near an end of the range, and within 4 ULP."""
 
 

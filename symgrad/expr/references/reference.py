@@ -263,9 +263,11 @@ def _turned(x: Array, q: Array, ways: Callable[[Array, Array], tuple[Array, ...]
 
 def angle(x: Array, q: Array) -> Array:
     """x less k quarter turns, k given modulo 4 by q = 12582912 + k."""
-    return _turned(x, q, lambda s, c: (
-        np.arctan2(s, c), np.arctan2(-c, s), np.arctan2(-s, -c), np.arctan2(c, -s)
-    ))  # fmt: skip
+    return _turned(
+        x,
+        q,
+        lambda s, c: (np.arctan2(s, c), np.arctan2(-c, s), np.arctan2(-s, -c), np.arctan2(c, -s)),
+    )
 
 
 def sin_turns(x: Array) -> Array:

@@ -204,9 +204,10 @@ class _Tracer:
         if not block.shape:
             return self.parameter(block, block.start)
         return Parameters(
-            block, lambda place: self.parameter(block, place),
+            block,
+            lambda place: self.parameter(block, place),
             lambda all_of_it, index: self.taken(block, all_of_it, index),
-        )  # fmt: skip
+        )
 
     def taken(self, block: Block, parameters: Parameters, index: Expr) -> Any:
         """The row of a block at an index: one in a column, or one that no column decides."""

@@ -126,7 +126,7 @@ class Accumulation:
 
     def index(
         self, row: Index, place: Index, column: Index, shift: int = 0, plane: int = 0
-    ) -> Index:  # fmt: skip
+    ) -> Index:
         """Where arrays have the numbers of a place of a sequence, or of one near it."""
         last = self.length - 1
         if shift < 0:

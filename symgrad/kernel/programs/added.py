@@ -71,10 +71,12 @@ def added_to(reduction: Reduction) -> Added:
     when = {e.array: e.when for e in wanted.values()}
     conditions = ((when[end][0], when[end][1]) for end in found)
     return Added(
-        _in_copy(reduction, copy), tuple(leaves.values()), tuple(copy.of(found)[1]),
+        _in_copy(reduction, copy),
+        tuple(leaves.values()),
+        tuple(copy.of(found)[1]),
         tuple((i if i < 0 else copy.ids[i], holds) for i, holds in conditions),
         {c: (number[e.array], e.at) for c, e in wanted.items() if e.array in number},
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

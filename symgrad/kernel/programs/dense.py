@@ -283,11 +283,13 @@ class _Dense:
     def dot(self, first: int, end: int, a: Buffer, at: int, b: Buffer, other: int) -> int:
         """The inner product of two columns, of which these are the beginnings."""
         return self.fold(
-            ops.add, first, end,
+            ops.add,
+            first,
+            end,
             lambda i: self.mul(
                 self.k.load(a, self.plus(at, i)), self.k.load(b, self.plus(other, i))
             ),
-        )  # fmt: skip
+        )
 
     def scale(self, buffer: Buffer, at: int, unit: int) -> None:
         """Divide a number by a unit."""

@@ -180,8 +180,9 @@ class _Program:
 
         def stretch(n: int, totals: Sequence[int]) -> list[int]:
             first = k.add(ops.word_mul, n, k.word(size))
-            sums = self._stretch(at, first, nothing) if team.alone else self._share(
-                at, first, nothing)  # fmt: skip
+            sums = (
+                self._stretch(at, first, nothing) if team.alone else self._share(at, first, nothing)
+            )
             wide = zip(target.grouped(totals), sums, strict=True)
             return [part for total, x in wide for part in target.wide_add(k, total, x)]
 

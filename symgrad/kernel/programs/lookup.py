@@ -87,9 +87,10 @@ class _Runs:
             self._fill(base)
             k.barrier()
             found = [
-                x for j, mine in enumerate(self.mine)
+                x
+                for j, mine in enumerate(self.mine)
                 for x in mine.added(base, sums[QUAD * j : QUAD * (j + 1)])
-            ]  # fmt: skip
+            ]
             k.barrier()
             return found
 
@@ -140,8 +141,9 @@ class _Mine:
         k, block = self.k, self.k.word(BLOCK)
         high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(TILE)))
         low = k.add(ops.word_where, k.add(ops.word_lt, self.start, base), base, self.start)
-        some = k.add(ops.word_where, k.add(ops.word_lt, low, high),
-                     k.add(ops.word_sub, high, low), k.word(0))  # fmt: skip
+        some = k.add(
+            ops.word_where, k.add(ops.word_lt, low, high), k.add(ops.word_sub, high, low), k.word(0)
+        )
         blocks = k.add(ops.word_div, k.add(ops.word_add, some, k.word(BLOCK - 1)), block)
         column = k.add(ops.word_mul, self.quad, k.word(TILE))
 

@@ -108,8 +108,10 @@ class _Program:
             k.store(self.tile, k.offset(i, SIDE, 0), k.load(self.states, self._number(i)))
 
         self.team.share(k.word(len(self.numbers)), number)
-        self.team.share(k.word(self.size), lambda i: k.store(
-            self.kept, i, k.load(self.states, self._element(i))))  # fmt: skip
+        self.team.share(
+            k.word(self.size),
+            lambda i: k.store(self.kept, i, k.load(self.states, self._element(i))),
+        )
         self.team.wait()
         return [k.load(self.tile, k.word(SIDE * i)) for i in range(len(self.numbers))]
 
@@ -124,8 +126,10 @@ class _Program:
 
         def store() -> None:
             self.team.share(k.word(len(self.numbers)), number)
-            self.team.share(k.word(self.size), lambda i: k.store(
-                self.states, self._element(i), k.load(self.kept, i)))  # fmt: skip
+            self.team.share(
+                k.word(self.size),
+                lambda i: k.store(self.states, self._element(i), k.load(self.kept, i)),
+            )
 
         store() if k.target.whole else k.when(self.exists, store)
 
@@ -179,8 +183,10 @@ class _Program:
     def _row(
         self, state: dict[int, int], inputs: dict[int, int], output: Output, row: int
     ) -> list[int]:
-        known = {i: state[n] if n < self.data.parameters else self._column(row, n)
-                 for n, i in inputs.items()}  # fmt: skip
+        known = {
+            i: state[n] if n < self.data.parameters else self._column(row, n)
+            for n, i in inputs.items()
+        }
         return inline(self.k, self.data.graph, output.nodes, {**self.tables[1], **known})
 
     def _column(self, row: int, number: int) -> int:
@@ -203,8 +209,9 @@ class _Program:
         if sum_ == 0:
             loss = k.load(self.work, k.word(self.size + self.n))
             return k.add(ops.mul, k.constant(0.5), loss)
-        return k.load(self.work, k.word(self.size + sum_ - 1 if sum_ <= self.n else
-                                        sum_ - self.n - 1))  # fmt: skip
+        return k.load(
+            self.work, k.word(self.size + sum_ - 1 if sum_ <= self.n else sum_ - self.n - 1)
+        )
 
     def _call(self, call: Call, arguments: Sequence[int]) -> dict[int, int]:
         """Do a call; its results by the numbers of the inputs that they are."""

@@ -58,7 +58,7 @@ class SumOfParts:
         x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
         start, rows, each, n = (
             Index(k, k.argument(name)) for name in ("start", "rows", "each", "n")
-        )  # fmt: skip
+        )
 
         def put(outer: Index, column: Index) -> None:
             first = outer * each

@@ -141,8 +141,9 @@ class Products:
             self._call("sum", sums)
             first = k.add(ops.word_add, skipped, k.add(ops.word_mul, t, step))
             left = k.add(ops.word_min, k.word(BLOCK), k.add(ops.word_sub, end, first))
-            fours = k.add(ops.word_div, k.add(ops.word_add, left, k.word(UNROLLED - 1)),
-                          k.word(UNROLLED))  # fmt: skip
+            fours = k.add(
+                ops.word_div, k.add(ops.word_add, left, k.word(UNROLLED - 1)), k.word(UNROLLED)
+            )
 
             def four(u: int, sums: list[int]) -> list[int]:
                 self._call("part", sums)

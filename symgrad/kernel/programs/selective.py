@@ -86,9 +86,10 @@ class Split:
         each, channels = -(-states // lanes), target.width // lanes
         made = [
             cls(states, lanes, each, channels, n, min(n, KEPT_STEPS), flushed)
-            for n in (16, 8, 4, 2, 1) for flushed in (4, 2, 1)
+            for n in (16, 8, 4, 2, 1)
+            for flushed in (4, 2, 1)
             if flushed <= n <= most and n >= min(lanes, most)  # all bring numbers of a tile
-        ]  # fmt: skip
+        ]
         return next((s for s in made if s.shared(target.width) <= SHARED), made[-1])
 
     def shared(self, width: int) -> int:

@@ -27,9 +27,7 @@ class _Alone:
         """``body(n, carries)`` for all states, and what is carried from one to the next."""
         k = self.k
         turns = k.word(self.split.states)
-        return k.loop(
-            k.word(0), turns, inits, lambda n, c: body(Index(k, n), c), some=True
-        )[0]  # fmt: skip
+        return k.loop(k.word(0), turns, inits, lambda n, c: body(Index(k, n), c), some=True)[0]
 
     def tiles(self, body: Callable[[Index], None], *, down: bool = False) -> None:
         """``body(tile)`` for all tiles."""

@@ -123,9 +123,7 @@ class _Together(Tiles):
             before.append(self._advance(t, d, before[-1]))
         for t in reversed(range(self.split.kept)):
             d = self.number("delta", steps[t]) if self.recurrence.again else sizes[t]
-            carried, weights = self._back(
-                t % flushed, steps[t], d, before[t], carried, weights
-            )  # fmt: skip
+            carried, weights = self._back(t % flushed, steps[t], d, before[t], carried, weights)
             if t % flushed == 0:
                 self._flush(tile, steps[t])
         return [*carried, *weights]

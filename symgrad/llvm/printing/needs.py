@@ -58,9 +58,11 @@ class Needs:
         found = lone_products(self.graph, self.nodes, self.uses)
         self.products = found if shape.fused else frozenset[int]()
         self.row_reads = {
-            i: (s, c) for s in self.statements if isinstance(s, ReadRow)
+            i: (s, c)
+            for s in self.statements
+            if isinstance(s, ReadRow)
             for c, i in s.results.items()
-        }  # fmt: skip
+        }
         """The numbers that are read with others of a row: the statements, and the columns."""
         reading = {b.read for b in kernel.buffers}
         self.reads = [i for i in self.nodes if arena[i][0] in reading]

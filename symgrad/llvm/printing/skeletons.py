@@ -89,8 +89,9 @@ class Lines:
     def store(self, value: str, base: str, index: int | str, aligned: bool, hint: str = "") -> None:
         """A vector of numbers to there."""
         address = self.element(base, index)
-        self.do(f"store {self.shape.float} {value}, ptr {address}, "
-                f"align {self._align(aligned)}{hint}")  # fmt: skip
+        self.do(
+            f"store {self.shape.float} {value}, ptr {address}, align {self._align(aligned)}{hint}"
+        )
 
     def _align(self, aligned: bool) -> int:
         return self._whole if aligned else self._one

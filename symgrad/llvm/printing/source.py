@@ -56,11 +56,13 @@ def module(
 
     Stacks are realigned, as vectors that are kept there would lie across two lines of the cache.
     """
-    text = "\n".join([
-        *lines,
-        'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" '
-        '"prefer-vector-width"="512" }',
-        "!0 = !{i32 1}",
-    ])  # fmt: skip
+    text = "\n".join(
+        [
+            *lines,
+            'attributes #0 = { nounwind "stackrealign" "min-legal-vector-width"="512" '
+            '"prefer-vector-width"="512" }',
+            "!0 = !{i32 1}",
+        ]
+    )
     kind = f"void (*)({', '.join(TYPES[p.split()[0]] for p in parameters)})"
     return Source(text + "\n", kind, workspace, effort, hot)

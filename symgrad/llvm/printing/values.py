@@ -326,9 +326,7 @@ class Values:
 class _Nodes(Writer):
     """Writes nodes as scalars, or as vectors, among the lines of a function."""
 
-    def __init__(
-        self, values: Values, calls: Calls, shape: Shape, fresh: Iterator[str]
-    ) -> None:  # fmt: skip
+    def __init__(self, values: Values, calls: Calls, shape: Shape, fresh: Iterator[str]) -> None:
         a, lines = values.arrangement, values.write.lines
         super().__init__(a.graph, shape, calls.functions, {}, a.products, fresh, lines)
         self._values, self.used = values, calls.used[shape]

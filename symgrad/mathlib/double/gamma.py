@@ -73,9 +73,7 @@ EVEN: Final = (
 )  # fmt: skip
 """B_2j/(2j)!"""
 
-DOUBLE: Final = Fits(
-    LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 7, EVEN, _turned
-)  # fmt: skip
+DOUBLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 7, EVEN, _turned)
 
 
 def gammaln(x: Expr) -> Expr:

@@ -156,9 +156,11 @@ class Rows:
         arrays = [numbers, points.rows(0, count), parameters.rows(0, len(parameters)), indices]
         groups = -(-count * width // GROUP)
         step = Step(
-            gpu.pipeline(emit_joined(self.pattern), WRITABLE), gpu.bind(count, arrays),
-            min(groups, ACROSS), -(-groups // ACROSS),
-        )  # fmt: skip
+            gpu.pipeline(emit_joined(self.pattern), WRITABLE),
+            gpu.bind(count, arrays),
+            min(groups, ACROSS),
+            -(-groups // ACROSS),
+        )
         gpu.submit_unwaited([step])
         return points
 

@@ -142,9 +142,11 @@ class Loop:
     # data -----------------------------------------------------------------------------------------
 
     def bind(
-        self, count: int, shared: np.ndarray | DeviceArray | None = None,
+        self,
+        count: int,
+        shared: np.ndarray | DeviceArray | None = None,
         own: np.ndarray | DeviceArray | None = None,
-    ) -> Data:  # fmt: skip
+    ) -> Data:
         """The data of ``count`` problems, on the device."""
         it = self.iteration
         sizes = problems_of(it, (count, it.state), shared, own)

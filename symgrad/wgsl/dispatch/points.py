@@ -172,9 +172,11 @@ class Program:
         arrays = [points, *results]
         with self._lock, self.gpu.guard:
             in_pieces(
-                batch, self.chunk, WORKGROUP,
+                batch,
+                self.chunk,
+                WORKGROUP,
                 lambda start, end: self._submit_rows(arrays, start, end - start),
-            )  # fmt: skip
+            )
         return results
 
     def submit(self, count: int, arrays: Sequence[Range]) -> None:

@@ -100,9 +100,11 @@ class NativeEncoder:
         commands = self._without_error(self._encode, steps, copies)
         try:
             self._without_error(
-                self._lib.wgpuQueueSubmit, self._queue._internal, 1,
+                self._lib.wgpuQueueSubmit,
+                self._queue._internal,
+                1,
                 self._ffi.new(self._one, (commands,)),
-            )  # fmt: skip
+            )
         finally:
             self._lib.wgpuCommandBufferRelease(commands)
 

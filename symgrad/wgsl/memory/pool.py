@@ -56,9 +56,11 @@ class Pool:
     """
 
     def __init__(
-        self, create: Callable[[int], Any], forget: Callable[[], None],
+        self,
+        create: Callable[[int], Any],
+        forget: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``forget`` is called before buffers are let go, for whoever remembers them by id."""
         self.limit: int | None = None
         self._create, self._forget, self._clock = create, forget, clock

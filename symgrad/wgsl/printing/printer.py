@@ -63,9 +63,11 @@ def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
 
 
 def print_map(
-    computation: Computation, functions: Mapping[Op, Function], style: Style,
+    computation: Computation,
+    functions: Mapping[Op, Function],
+    style: Style,
     plan: Plan | None = None,
-) -> Printed:  # fmt: skip
+) -> Printed:
     """The WGSL of a computation at every point of a batch; see `Layout` for its buffers.
 
     If there are no loops, ``plan`` says what stands in which module.

@@ -53,10 +53,11 @@ class Stores:
         """
         cut = [
             run[k : k + most]
-            for run in _runs(self.stores) if self._is_wide(run)
+            for run in _runs(self.stores)
+            if self._is_wide(run)
             for most in [TILE_COLUMNS // 4 * 4 if run[0].output in self.quads else TILE_COLUMNS]
             for k in range(0, len(run), most)
-        ]  # fmt: skip
+        ]
         rounds: list[list[list[Column]]] = []
         for run in cut:
             if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
