@@ -67,8 +67,11 @@ ELEMENTWISE: Final[dict[str, Callable[..., Any]]] = {
 """Primitives that take one element of each argument."""
 
 REDUCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "reduce_sum": np.sum, "reduce_prod": np.prod, "reduce_max": np.max, "reduce_min": np.min,
-}  # fmt: skip
+    "reduce_sum": np.sum,
+    "reduce_prod": np.prod,
+    "reduce_max": np.max,
+    "reduce_min": np.min,
+}
 """Primitives that take all elements along some axes."""
 
 ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}
@@ -242,11 +245,14 @@ class Evaluation:
         of_cond, of_body = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
         for_cond, for_body, init = given[:of_cond], given[of_cond:of_body], given[of_body:]
         carry = tuple(map(_carried, init, p["body_jaxpr"].in_avals[p["body_nconsts"] :]))
-        return list(control.while_loop(
-            lambda c: self.closed(p["cond_jaxpr"], [*for_cond, *c])[0],
-            lambda c: tuple(self.closed(p["body_jaxpr"], [*for_body, *c])),
-            carry, self._max_steps,
-        ))  # fmt: skip
+        return list(
+            control.while_loop(
+                lambda c: self.closed(p["cond_jaxpr"], [*for_cond, *c])[0],
+                lambda c: tuple(self.closed(p["body_jaxpr"], [*for_body, *c])),
+                carry,
+                self._max_steps,
+            )
+        )
 
 
 def _refused(equation: Any) -> NoReturn:

@@ -269,9 +269,13 @@ def _on(kernel: Any, device: targets.Device, dtype: DTypeName) -> Any:
     if isinstance(kernel, DataKernel):
         return retraced(kernel, device, dtype)
     return fused_forward_backward(
-        kernel.n_inputs, _again(kernel.expr[0]), device=device, dtype=dtype, name=kernel.name,
+        kernel.n_inputs,
+        _again(kernel.expr[0]),
+        device=device,
+        dtype=dtype,
+        name=kernel.name,
         names=kernel.inputs,
-    )  # fmt: skip
+    )
 
 
 def _again(loss: Expr) -> Callable[[Any], Expr]:

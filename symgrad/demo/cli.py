@@ -89,8 +89,12 @@ def _add_export(commands: Any) -> None:
     export.add_argument("n", type=count, help="the number of its variables, or of parameters")
     where = export.add_mutually_exclusive_group(required=True)
     where.add_argument("--js", type=Path, metavar="FOLDER", help="an ES module for WebGPU")
-    where.add_argument("--html", type=Path, metavar="FOLDER",
-                       help="a page that fits a model f(x, *parameters) to data")  # fmt: skip
+    where.add_argument(
+        "--html",
+        type=Path,
+        metavar="FOLDER",
+        help="a page that fits a model f(x, *parameters) to data",
+    )
     export.add_argument("--kind", choices=KINDS, default="gradient", help="of --js (%(default)s)")
     export.add_argument("--math", choices=MATH, default="accurate", help="of --js (%(default)s)")
     export.set_defaults(run=export_function)
@@ -120,8 +124,11 @@ def demonstrate(given: argparse.Namespace) -> None:
 def require_writable(path: Path) -> None:
     """Refuse a place for the plot before the work is done rather than after it."""
     if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"--output {path}: there is no folder {path.parent}" if not path.is_dir()
-                         else f"--output {path} is a folder: name a file in it")  # fmt: skip
+        raise InputError(
+            f"--output {path}: there is no folder {path.parent}"
+            if not path.is_dir()
+            else f"--output {path} is a folder: name a file in it"
+        )
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"--output {path}: the name must end in .png, .svg or .pdf")
 

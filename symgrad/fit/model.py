@@ -87,9 +87,12 @@ class Rows:
                     f"together, and {len(self.y)} rows are too many to trace at once"
                 )
             self._kernel = fused_jacobian(
-                self.n, lambda v: self._checked(self.f(self._given, *v)), device=self.device,
-                dtype=self.dtype, mode=self.mode,
-            )  # fmt: skip
+                self.n,
+                lambda v: self._checked(self.f(self._given, *v)),
+                device=self.device,
+                dtype=self.dtype,
+                mode=self.mode,
+            )
 
     def _prepare_row(self, p: np.ndarray) -> bool:
         """Trace the model at one row: whether its values are those of all rows together."""

@@ -202,9 +202,8 @@ class Kernel:
         ``places`` are the numbers that the graph's lines have here.
         """
         assert self.at is self.main, "other scopes have scopes around them that may have the node"
-        nodes, lines, index, items = (
-            self.graph.nodes, self.graph.places, self.main.index, self.main.items,
-        )  # fmt: skip
+        nodes, lines = self.graph.nodes, self.graph.places
+        index, items = self.main.index, self.main.items
         first = len(nodes)
         for i in order:
             node = graph.nodes[i]

@@ -53,8 +53,11 @@ lane_min: Final = Op(
 
 
 OVER_LANES: Final = {
-    lane_sum: np.add, wide_lane_sum: np.add, lane_max: np.maximum, lane_min: np.minimum,
-}  # fmt: skip
+    lane_sum: np.add,
+    wide_lane_sum: np.add,
+    lane_max: np.maximum,
+    lane_min: np.minimum,
+}
 """What is made of a value of all invocations of a group in step, by a ufunc of NumPy's."""
 
 

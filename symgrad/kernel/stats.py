@@ -90,9 +90,12 @@ def kept(graph: Graph, roots: Sequence[int]) -> int:
     """How many numbers loops keep of their turns, those within others once."""
     parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
     blank = (
-        g.nodes[a] for g, ends in parts for i in reachable(g, ends) for a in g.args(i)
+        g.nodes[a]
+        for g, ends in parts
+        for i in reachable(g, ends)
+        for a in g.args(i)
         if g.nodes[a][0] in BLANK
-    )  # fmt: skip
+    )
     return sum(node[1] for node in blank)
 
 

@@ -298,8 +298,11 @@ RULES: Final[Mapping[Op, Callable[..., Pair]]] = {
 """Operations on pairs; any other is float32's, with its derivatives."""
 
 CONDITIONS: Final[Mapping[Op, Callable[[Pair, Pair], Any]]] = {
-    ops.lt: _below, ops.le: _not_above, ops.eq: _equal, ops.ne: lambda a, b: ~_equal(a, b),
-}  # fmt: skip
+    ops.lt: _below,
+    ops.le: _not_above,
+    ops.eq: _equal,
+    ops.ne: lambda a, b: ~_equal(a, b),
+}
 """Comparisons of pairs: whether two numbers differ may be in their low parts alone."""
 
 

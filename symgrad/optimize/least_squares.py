@@ -224,13 +224,17 @@ def _move(at: Evaluation, seen: _Judged, here: _Here, move: Move) -> Move:
     lost = worn & ~near & ~here.known
     told = functions.isfinite(np.sum(squares)) & ~lost
     return replace(
-        move, measure=_orthogonal(squares, here.diagonal, loss, promised, eps),
-        settled=_close(promised, ratio, loss, good), finite=seen.sound | ~seen.first,
+        move,
+        measure=_orthogonal(squares, here.diagonal, loss, promised, eps),
+        settled=_close(promised, ratio, loss, good),
+        finite=seen.sound | ~seen.first,
         slight=_slight(squares, here.diagonal, loss, here.size, eps, told),
-        solved=lambda _: gone, stuck=lost | (here.damping > 1.0 / eps**2), worn=worn & near,
+        solved=lambda _: gone,
+        stuck=lost | (here.damping > 1.0 / eps**2),
+        worn=worn & near,
         flat=_flat(here.diagonal, here.scales, here.point, loss, active, eps),
         onward=(promised > 0.0) & seen.hidden(promised) & here.known,
-    )  # fmt: skip
+    )
 
 
 def _least_damping(eps: float) -> float:

@@ -183,10 +183,14 @@ class Descent(Method):
             return lost | solved(tolerance) if tolerance > CHANGE_ROUNDINGS * ahead.eps else lost
 
         return replace(
-            move, settled=False, stuck=stuck, slight=slight, solved=solved,
+            move,
+            settled=False,
+            stuck=stuck,
+            slight=slight,
+            solved=solved,
             worn=judged.accepted & (still >= self.patience),
             bent=bends if bends is False else bends & ~stuck,
-        )  # fmt: skip
+        )
 
     def tolerances(self, eps: float) -> Tolerances:
         """That of the loss: gradients have more digits than it."""

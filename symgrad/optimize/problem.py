@@ -265,8 +265,11 @@ def _made_with_matrix(
             return [*after, *(a for arguments in calls.arguments for a in arguments)]
 
         made, (calls,) = _computation(update, len(names), names, options), recorded
-        outputs = _cut(made, ["state", *(c.kind for c in calls.made)],
-                       [layout.size, *map(len, calls.arguments)])  # fmt: skip
+        outputs = _cut(
+            made,
+            ["state", *(c.kind for c in calls.made)],
+            [layout.size, *map(len, calls.arguments)],
+        )
         return replace(made, outputs=outputs), tuple(calls.made)
 
     computed, calls = _recorded.get(key, traced) if key else traced()

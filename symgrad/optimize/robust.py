@@ -35,8 +35,12 @@ def _arctan(z: Any) -> tuple[Any, Any]:
 
 
 LOSSES: Final[dict[str, Rho]] = {
-    "linear": _linear, "huber": _huber, "soft_l1": _soft_l1, "cauchy": _cauchy, "arctan": _arctan,
-}  # fmt: skip
+    "linear": _linear,
+    "huber": _huber,
+    "soft_l1": _soft_l1,
+    "cauchy": _cauchy,
+    "arctan": _arctan,
+}
 """Those of ``scipy.optimize.least_squares``. All but the first bend down: rho'' < 0."""
 
 

@@ -185,8 +185,11 @@ def _products(
     rows = [[None if d is None else w * d for d in y] for y, w in zip(b, weights, strict=True)]
 
     def cell(j: int, k: int) -> Any:
-        terms = [x[j] * y[k] for x, y in zip(a, rows, strict=True) if x[j] is not None
-                 and y[k] is not None]  # fmt: skip
+        terms = [
+            x[j] * y[k]
+            for x, y in zip(a, rows, strict=True)
+            if x[j] is not None and y[k] is not None
+        ]
         return sum(terms[1:], terms[0]) if terms else 0.0
 
     m, n = len(a[0]), len(b[0])

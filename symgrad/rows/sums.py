@@ -181,8 +181,11 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
     places: list[np.ndarray] = []
     sources: list[np.ndarray] = []
     for part, nodes in zip(wants.parts, wants.nodes, strict=True):
-        mine = {key: i for key, i in zip(part.keys, nodes, strict=True)
-                if max(key[-part.order :], default=0) < count or not part.order}  # fmt: skip
+        mine = {
+            key: i
+            for key, i in zip(part.keys, nodes, strict=True)
+            if max(key[-part.order :], default=0) < count or not part.order
+        }
         sums[part.name] = list(dict.fromkeys(mine.values()))
         order = {i: k for k, i in enumerate(sums[part.name])}
         places.append(np.array([place_of(part, key, wants.variables) for key in mine], np.intp))

@@ -132,9 +132,12 @@ class Accumulated:
         groups = many if self.chunk else -(-many * columns // width)
         names = [*self.recipe.arrays(program.totals), *outputs]
         words = {
-            "rows": rows, "length": length, "columns": columns, "parts": self.parts,
+            "rows": rows,
+            "length": length,
+            "columns": columns,
+            "parts": self.parts,
             "span": self.span,
-        }  # fmt: skip
+        }
         count = groups * width if self.chunk else many * columns
         arrays = (*((name, name) for name in names), *more)
         target = in_grid(self.target, groups)

@@ -224,7 +224,11 @@ def tape_of(arrays: Sequence[Any]) -> Tape | None:
 
 
 _FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
-    np.sum: Recorded.sum, np.mean: Recorded.mean, np.reshape: Recorded.reshape,
-    np.shape: lambda a: a.shape, np.ndim: lambda a: a.ndim, np.size: lambda a: a.size,
-}  # fmt: skip
+    np.sum: Recorded.sum,
+    np.mean: Recorded.mean,
+    np.reshape: Recorded.reshape,
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: lambda a: a.size,
+}
 """NumPy's functions that are known."""

@@ -23,8 +23,11 @@ def write_files(texts: dict[Path, str]) -> None:
     for path, text in texts.items():
         assert MARK in text[:BEGINNING], "a file of symgrad's says so"
         if path.is_dir() or not path.parent.is_dir():
-            raise InputError(f"{path} is a folder: name a file in it" if path.is_dir()
-                             else f"{path}: there is no folder {path.parent}")  # fmt: skip
+            raise InputError(
+                f"{path} is a folder: name a file in it"
+                if path.is_dir()
+                else f"{path}: there is no folder {path.parent}"
+            )
         if path.exists() and not _is_ours(path):
             raise InputError(f"{path} is there and not symgrad's: choose another name, or move it")
     for path, text in texts.items():

@@ -361,6 +361,9 @@ def _logarithm(node: Any, values: dict[Any, Any]) -> Any:
 
 
 _SPECIAL: Final[dict[str, Callable[[Any, dict[Any, Any]], Any]]] = {
-    "Add": _sum, "Mul": _product, "Pow": _root, "log": _logarithm,
-}  # fmt: skip
+    "Add": _sum,
+    "Mul": _product,
+    "Pow": _root,
+    "log": _logarithm,
+}
 """Conversions that look at more than the values of the arguments; None leaves it to the table."""

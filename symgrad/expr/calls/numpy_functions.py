@@ -173,10 +173,14 @@ def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
         a, v = v, a
     terms = [[multiply_elements(x, y) for y in v] for x in a]
     sums = [
-        _sum(np.array([terms[i][k - i] for i in range(max(0, k - len(v) + 1), min(k + 1, len(a)))],
-                      dtype=object))
+        _sum(
+            np.array(
+                [terms[i][k - i] for i in range(max(0, k - len(v) + 1), min(k + 1, len(a)))],
+                dtype=object,
+            )
+        )
         for k in range(len(a) + len(v) - 1)
-    ]  # fmt: skip
+    ]
     cut = {"full": 0, "same": (len(v) - 1) // 2, "valid": len(v) - 1}[mode]
     length = {"full": len(sums), "same": len(a), "valid": len(a) - len(v) + 1}[mode]
     return array(sums[cut : cut + length])

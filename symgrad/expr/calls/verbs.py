@@ -205,9 +205,12 @@ def hessian(expr: Expr, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
 def _matrix(graph: Graph, entries: Entries, mode: Mode, shape: tuple[int, int]) -> Jacobian:
     ordered = sorted(entries)
     return Jacobian(
-        shape, tuple(r for r, _ in ordered), tuple(c for _, c in ordered),
-        tuple(Expr(graph, entries[rc]) for rc in ordered), mode,
-    )  # fmt: skip
+        shape,
+        tuple(r for r, _ in ordered),
+        tuple(c for _, c in ordered),
+        tuple(Expr(graph, entries[rc]) for rc in ordered),
+        mode,
+    )
 
 
 # --- values ---------------------------------------------------------------------------------------

@@ -86,10 +86,13 @@ class Sought:
         places = {columns[0]: columns for columns in self.places.values()}
         cells = [
             (r, c, i)
-            for r, root in enumerate(self.roots) if root is not None
-            for first, i in found.get(root, {}).items() if not _is_zero(graph, i)
-            for c in places[first] if c <= r or not self.symmetric
-        ]  # fmt: skip
+            for r, root in enumerate(self.roots)
+            if root is not None
+            for first, i in found.get(root, {}).items()
+            if not _is_zero(graph, i)
+            for c in places[first]
+            if c <= r or not self.symmetric
+        ]
         entries = {(r, c): i for r, c, i in sorted(cells)}
         return entries | {(c, r): i for r, c, i in cells} if self.symmetric else entries
 

@@ -146,8 +146,11 @@ class Masked:
 
 
 _DOUBLES: Final[dict[str, Callable[[Any], Any]]] = {
-    "f": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32,
-}  # fmt: skip
+    "f": np.float64,
+    "b": np.bool_,
+    "i": np.int32,
+    "u": np.uint32,
+}
 """NumPy's scalars for numbers of each type."""
 
 

@@ -244,8 +244,12 @@ _BETWEEN: Final[dict[Op, Callable[..., tuple[float, float]]]] = {
     ops.remainder: lambda a, b: (0, b[1]) if b[0] > 0 else (-math.inf, math.inf),
     ops.abs: lambda a: (max(0, a[0], -a[1]), max(-a[0], a[1])),
     ops.sqrt: lambda a: (0, math.inf if a[1] == math.inf else math.isqrt(max(0, int(a[1]))) + 1),
-    ops.stop_gradient: _kept, ops.floor: _kept, ops.ceil: _kept, ops.round: _kept, ops.trunc: _kept,
-}  # fmt: skip
+    ops.stop_gradient: _kept,
+    ops.floor: _kept,
+    ops.ceil: _kept,
+    ops.round: _kept,
+    ops.trunc: _kept,
+}
 """Between which numbers results lie, of the floats that a row takes."""
 
 

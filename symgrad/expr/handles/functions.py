@@ -301,7 +301,11 @@ def _custom_row(name: str, count: int, vjp: Callable[..., Any]) -> Op:
         return (None, *shares)
 
     return Op(
-        name=f"custom_{name}", signature=f"{'f' * (count + 1)}->f", cost=0, vjp=checked,
-        reference=lambda y, *_: y, meaning="the first argument, with the user's derivative",
+        name=f"custom_{name}",
+        signature=f"{'f' * (count + 1)}->f",
+        cost=0,
+        vjp=checked,
+        reference=lambda y, *_: y,
+        meaning="the first argument, with the user's derivative",
         transparent=True,
-    )  # fmt: skip
+    )

@@ -162,14 +162,23 @@ def _found(name: str) -> ArrayRule:
 
 
 SOLUTION: Final = _rule(
-    "solution", "FFWFF->F", "x of a x = b, the factors of a and the order of its rows, a and b",
-    partial(_pulled, False), partial(_pushed, False),
-)  # fmt: skip
+    "solution",
+    "FFWFF->F",
+    "x of a x = b, the factors of a and the order of its rows, a and b",
+    partial(_pulled, False),
+    partial(_pushed, False),
+)
 TRANSPOSED: Final = _rule(
-    "transposed", "FFWFF->F", "x of aᵀ x = b, the factors of a and the order of its rows, a and b",
-    partial(_pulled, True), partial(_pushed, True),
-)  # fmt: skip
+    "transposed",
+    "FFWFF->F",
+    "x of aᵀ x = b, the factors of a and the order of its rows, a and b",
+    partial(_pulled, True),
+    partial(_pushed, True),
+)
 LOGARITHM: Final = _rule(
-    "logarithm", "FFWF->F", "log(abs(det(a))), the factors of a and the order of its rows, and a",
-    _pulled_logarithm, _pushed_logarithm,
-)  # fmt: skip
+    "logarithm",
+    "FFWF->F",
+    "log(abs(det(a))), the factors of a and the order of its rows, and a",
+    _pulled_logarithm,
+    _pushed_logarithm,
+)

@@ -21,9 +21,13 @@ from symgrad.expr.handles.versions import Array
 from symgrad.expr.handles.view import View
 
 _WORDS: Final = {
-    "f": "a number", "b": "a condition", "u": "a uint32", "s": "an int32", "F": "an array",
+    "f": "a number",
+    "b": "a condition",
+    "u": "a uint32",
+    "s": "an int32",
+    "F": "an array",
     "W": "an array of words",
-}  # fmt: skip
+}
 """What values of each type are called; signed integers are words in the graph."""
 
 _INTEGERS: Final = {"u": Word, "s": SignedWord}

@@ -205,14 +205,20 @@ def while_loop(
 
 @overload
 def scan(
-    step: Callable[[Record, Any], tuple[Record, Any]], init: Record, xs: Any = None,
-    length: int | None = None, reverse: bool = False,
-) -> tuple[Record, Any]: ...  # fmt: skip
+    step: Callable[[Record, Any], tuple[Record, Any]],
+    init: Record,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Record, Any]: ...
 @overload
 def scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
-    length: int | None = None, reverse: bool = False,
-) -> tuple[Any, Any]: ...  # fmt: skip
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]: ...
 def scan(
     step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
     length: int | None = None, reverse: bool = False,

@@ -175,12 +175,16 @@ class _Residual:
         kinds = self.region.types(self.region.params)
         return [
             Op(
-                name="root", signature=f"f{kinds}->f", cost=0, transparent=True,
+                name="root",
+                signature=f"f{kinds}->f",
+                cost=0,
+                transparent=True,
                 meaning="the first argument, with the derivatives of a root",
-                reference=lambda x, *_: x, partials=self._partials(k),
+                reference=lambda x, *_: x,
+                partials=self._partials(k),
             )
             for k in range(self.count)
-        ]  # fmt: skip
+        ]
 
     def _partials(self, k: int) -> Callable[..., Sequence[Any]]:
         def partials(y: Expr, _: Any, *arguments: Handle) -> Sequence[Any]:

@@ -60,10 +60,13 @@ def rolled_row(made: RowTrace, rounding: float) -> RowTrace:
         return made
     new = dict(zip(inputs_of(made.graph), inputs_of(graph), strict=True))
     return replace(
-        made, graph=graph, outputs=tuple(roots), columns=tuple(new[i] for i in made.columns),
+        made,
+        graph=graph,
+        outputs=tuple(roots),
+        columns=tuple(new[i] for i in made.columns),
         parameters={place: new[i] for place, i in made.parameters.items()},
         gathers=tuple(replace(g, inputs=tuple(new[i] for i in g.inputs)) for g in made.gathers),
-    )  # fmt: skip
+    )
 
 
 def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:

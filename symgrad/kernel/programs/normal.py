@@ -71,9 +71,12 @@ class _Program:
         k = self.k
         first = self._load()
         state, done = k.loop(
-            k.word(0), self.steps, first, lambda _, state: self._step(state),
+            k.word(0),
+            self.steps,
+            first,
+            lambda _, state: self._step(state),
             test=lambda _, state: self._goes_on(state),
-        )  # fmt: skip
+        )
         self._store(state)
         if not k.target.whole:
             progress = k.buffer("progress", "write", "u", atomic=True)
@@ -163,8 +166,11 @@ class _Program:
         self.products.add_up(self.rows, self._fillers(here), self.matrix.weight)
         inputs = _inputs(update.graph, update.outputs)
         known: dict[int, Value] = {**self.tables[0]}
-        known |= {i: self._known(number, here) for number, i in inputs.items()
-                 if number < self.iteration.state + 1 + self.n + self.size}  # fmt: skip
+        known |= {
+            i: self._known(number, here)
+            for number, i in inputs.items()
+            if number < self.iteration.state + 1 + self.n + self.size
+        }
         for call, output in zip(self.matrix.calls, update.outputs[1:], strict=True):
             found = self._call(call, inline(k, update.graph, output.nodes, known))
             known |= {inputs[i]: v for i, v in found.items() if i in inputs}
@@ -218,9 +224,12 @@ class _Program:
         k, team = self.k, self.team
         team.wait()
         if call.kind == "keep":
-            k.when(k.add(ops.ne, arguments[0], k.constant(0.0)), lambda: team.share(
-                k.word(self.size), lambda i: k.store(self.kept, i, k.load(self.work, i))
-            ))  # fmt: skip
+            k.when(
+                k.add(ops.ne, arguments[0], k.constant(0.0)),
+                lambda: team.share(
+                    k.word(self.size), lambda i: k.store(self.kept, i, k.load(self.work, i))
+                ),
+            )
             return {}
         team.first(lambda: self._give(arguments))
         team.wait()

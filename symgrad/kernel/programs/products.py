@@ -165,9 +165,12 @@ class Products:
         """Sums, with the products of a row of the tile."""
         k = self.k
         factors = [
-            [k.load(self.tile, k.offset(k.add(ops.word_add, side, row), SIDE, c))
-             for c in range(SIDE)] for side in (left, right)
-        ]  # fmt: skip
+            [
+                k.load(self.tile, k.offset(k.add(ops.word_add, side, row), SIDE, c))
+                for c in range(SIDE)
+            ]
+            for side in (left, right)
+        ]
         return [
             k.add(ops.add, total, k.add(ops.mul, a, b))
             for total, (a, b) in zip(sums, product(*factors), strict=True)
@@ -265,8 +268,11 @@ class InMemory(Products):
 
     def _finish(self, totals: Sequence[int], weight: float) -> None:
         k = self.k
-        self._each(lambda block, at: self._write(
-            block, [k.target.narrow(k, self._total(i)) for i in at], weight))  # fmt: skip
+        self._each(
+            lambda block, at: self._write(
+                block, [k.target.narrow(k, self._total(i)) for i in at], weight
+            )
+        )
 
     def _total(self, i: int) -> tuple[int, ...]:
         return tuple(self.k.load(buffer, i) for buffer in self.wide)

@@ -156,9 +156,12 @@ class Place:
         states = self.split.states
         steps = self.batch * self.length * states
         return {
-            "A": self.wide * states, "D": self.wide, "B": steps, "C": steps,
+            "A": self.wide * states,
+            "D": self.wide,
+            "B": steps,
+            "C": steps,
             "state": self.batch * self.wide * states,
-        }  # fmt: skip
+        }
 
     def of(self, name: Given, index: Index, *, here: bool = False) -> int:
         """A number that is given; it is read ``here``, or wherever that is known to be possible."""

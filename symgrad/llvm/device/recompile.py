@@ -181,6 +181,9 @@ def _started(source: Source, result: IO[bytes]) -> subprocess.Popen[bytes]:
         json.dump(asked, order)
         order.seek(0)
         return subprocess.Popen(
-            [sys.executable, compiler.__file__], stdin=order, stdout=result,
-            stderr=subprocess.DEVNULL, creationflags=no_window,
-        )  # fmt: skip
+            [sys.executable, compiler.__file__],
+            stdin=order,
+            stdout=result,
+            stderr=subprocess.DEVNULL,
+            creationflags=no_window,
+        )

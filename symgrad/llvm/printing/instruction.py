@@ -59,8 +59,12 @@ class Shape:
     @cached_property
     def types(self) -> dict[str, str]:
         """The types of values by their letters in signatures."""
-        return {"f": self.float, "b": self.vector("i1"), "i": self.vector("i32"),
-                "u": self.vector("i32")}  # fmt: skip
+        return {
+            "f": self.float,
+            "b": self.vector("i1"),
+            "i": self.vector("i32"),
+            "u": self.vector("i32"),
+        }
 
     @property
     def suffix(self) -> str:

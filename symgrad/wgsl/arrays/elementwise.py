@@ -46,8 +46,11 @@ KEPT_PLANS: Final = 256
 MATH: Final = "accurate"
 
 IDENTITIES: Final[dict[np.ufunc, float]] = {
-    np.add: 0.0, np.multiply: 1.0, np.maximum: -math.inf, np.minimum: math.inf,
-}  # fmt: skip
+    np.add: 0.0,
+    np.multiply: 1.0,
+    np.maximum: -math.inf,
+    np.minimum: math.inf,
+}
 """The ufuncs that arrays are reduced by, and what they begin with."""
 
 
@@ -93,8 +96,12 @@ def definition(call: Call) -> tuple[str, ...]:
     arguments = ", ".join(f"{name}: f32" for name in names)
     return (
         *library.definitions(writer.used),
-        f"fn apply({arguments}) -> f32 {{", *lines, f"  return {writer.text(root)};", "}", "",
-    )  # fmt: skip
+        f"fn apply({arguments}) -> f32 {{",
+        *lines,
+        f"  return {writer.text(root)};",
+        "}",
+        "",
+    )
 
 
 @dataclass(frozen=True)

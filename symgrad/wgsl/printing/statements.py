@@ -148,10 +148,14 @@ class Body(Writer):
         found = {s.buffer: s.values for s in self.uses.stored}
         shared = any(b.space == "group" for b in self.kernel.buffers)
         return Stores(
-            [self.own.names[b] for b in found], [len(ids) for ids in found.values()],
-            self.columns(found.values()), self.text, self.kernel.target.width,
-            self.style.columns_out, staged and not shared,
-        )  # fmt: skip
+            [self.own.names[b] for b in found],
+            [len(ids) for ids in found.values()],
+            self.columns(found.values()),
+            self.text,
+            self.kernel.target.width,
+            self.style.columns_out,
+            staged and not shared,
+        )
 
     def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
         """The columns of some rows that are stored."""
