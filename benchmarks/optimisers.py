@@ -18,6 +18,7 @@ from measure import bar, interleaved, report
 
 import symgrad as sg
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.optimize.minimize import runner_for
 from symgrad.pipeline import Options
 from symgrad.targets import choose
@@ -45,11 +46,11 @@ def adam(s: Any) -> list[Any]:
     return [*x, *m, *v, b1, b2, flag]
 
 
-def alone(loop: Any, state: Any, steps: int, device: Any, data: tuple[Any, ...] = ()) -> Call:
+def alone(loop: Any, state: Any, steps: int, device: Any, data: RowData = NO_DATA) -> Call:
     """The steps from states that are there, as the loop keeps them, which it copies."""
     if not choose(device).is_gpu:
-        return lambda: loop.run(state, steps, *data)
-    there, bound = sg.device_array(state, device), loop.bind(len(state), *data)
+        return lambda: loop.run(state, steps, data)
+    there, bound = sg.device_array(state, device), loop.bind(len(state), data)
 
     def call() -> Any:
         states = loop.placed(there, bound)
@@ -111,14 +112,14 @@ class Recorded:
         self.loop, self.device = loop, device
         self.given: Any = None
 
-    def run(self, state: Any, steps: int, shared: Any = None, own: Any = None) -> Any:
-        self.given = self.given or (state.copy(), steps, shared, own)
-        return self.loop.run(state, steps, shared, own)
+    def run(self, state: Any, steps: int, data: RowData = NO_DATA) -> Any:
+        self.given = self.given or (state.copy(), steps, data)
+        return self.loop.run(state, steps, data)
 
     def again(self) -> Call:
         """A call that does the first run again, from states and data that stay on the device."""
-        state, steps, shared, own = self.given
-        return alone(self.loop, state, steps, self.device, (shared, own))
+        state, steps, data = self.given
+        return alone(self.loop, state, steps, self.device, data)
 
 
 def gaussian(p: Any, row: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import symgrad as sg
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Computation, Iteration, Reduction
+from symgrad.kernel.problems import RowData
 from symgrad.kernel.stage import hoisted
 from symgrad.pipeline import DTypeName
 
@@ -81,9 +82,14 @@ class Fit:
     shared: np.ndarray | None
     own: np.ndarray | None
 
+    @property
+    def data(self) -> RowData:
+        """Both."""
+        return RowData(self.shared, self.own)
+
     def expected(self, steps: int, dtype: Any = np.float64) -> np.ndarray:
         """The interpreter's answer."""
-        return iterate(self.iteration, self.state, steps, self.shared, self.own, dtype)
+        return iterate(self.iteration, self.state, steps, self.data, dtype)
 
 
 def fit(problems: int, count: int, data: str, dtype: DTypeName = "float32", more: int = 0) -> Fit:

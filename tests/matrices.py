@@ -11,6 +11,7 @@ import symgrad as sg
 from symgrad.expr.handles.array import array
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import RowData
 from symgrad.optimize.layout import Layout, layout_of
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
@@ -72,6 +73,11 @@ class Waves:
         clean = np.array(clean).reshape(self.problems, self.points)
         return (clean + 0.01 * draw.normal(size=clean.shape))[:, :, None]
 
+    @property
+    def data(self) -> RowData:
+        """Both."""
+        return RowData(self.x, self.y)
+
     def states(self, steps: int = 100) -> np.ndarray:
         """The first states."""
         state = np.tile(self.layout.first(steps), (self.problems, 1))
@@ -80,4 +86,4 @@ class Waves:
 
     def expected(self, steps: int, stored: bool = True, dtype: Any = np.float64) -> np.ndarray:
         """The interpreter's answer."""
-        return iterate(self.made(stored), self.states(), steps, self.x, self.y, dtype)
+        return iterate(self.made(stored), self.states(), steps, self.data, dtype)

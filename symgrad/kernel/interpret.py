@@ -9,6 +9,7 @@ import numpy as np
 from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
+from symgrad.kernel.problems import NO_DATA, RowData
 
 
 def compute(computation: Computation, points: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
@@ -34,10 +35,13 @@ def reduce_rows(
 
 
 def iterate(
-    iteration: Iteration, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
-    own: np.ndarray | None = None, dtype: Any = np.float64,
-) -> np.ndarray:  # fmt: skip
-    """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps."""
+    iteration: Iteration,
+    state: np.ndarray,
+    steps: int,
+    data: RowData = NO_DATA,
+    dtype: Any = np.float64,
+) -> np.ndarray:
+    """The states (S, state) after these steps."""
     state = np.array(state, dtype)
     for _ in range(steps):
         active = np.flatnonzero(state[:, -1] != 0)
@@ -45,7 +49,7 @@ def iterate(
             break
         known = [state[active]]
         if iteration.rows is not None:
-            known.append(_sums(iteration, state, active, shared, own, dtype))
+            known.append(_sums(iteration, state, active, data, dtype))
         update = _updated_with_matrix if iteration.matrix else _updated
         state[active] = update(iteration, np.concatenate(known, axis=1), dtype)
     return state
@@ -56,19 +60,19 @@ def _updated(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _sums(
-    iteration: Iteration, state: np.ndarray, active: np.ndarray, shared: np.ndarray | None,
-    own: np.ndarray | None, dtype: Any,
-) -> np.ndarray:  # fmt: skip
+    iteration: Iteration, state: np.ndarray, active: np.ndarray, data: RowData, dtype: Any
+) -> np.ndarray:
     rows = iteration.rows
     assert rows is not None, "there are no rows to sum over"
     found: list[np.ndarray] = []
     for s in active:
-        parts = [a for a in (shared, None if own is None else own[s]) if a is not None]
-        data, parameters = np.concatenate(parts, axis=1), state[s, : rows.parameters]
+        mine = data.shared, None if data.own is None else data.own[s]
+        table = np.concatenate([a for a in mine if a is not None], axis=1)
+        parameters = state[s, : rows.parameters]
         if iteration.matrix is None:
-            found.append(reduce_rows(rows, parameters, data, dtype))
+            found.append(reduce_rows(rows, parameters, table, dtype))
         else:
-            found.append(iteration.matrix.weight * _normal(rows, parameters, data, dtype))
+            found.append(iteration.matrix.weight * _normal(rows, parameters, table, dtype))
     return np.array(found, dtype)
 
 
@@ -81,8 +85,8 @@ def _normal(rows: Reduction, parameters: np.ndarray, data: np.ndarray, dtype: An
     columns = len(rows.outputs[0].nodes)
     both = compute(rows, points, dtype).astype(np.float64).reshape(-1, columns)
     products = both.T @ both
-    return np.concatenate([[products[-1, -1] / 2], products[-1, :-1],
-                           products[:-1, :-1][np.tril_indices(columns - 1)]])  # fmt: skip
+    half = products[:-1, :-1][np.tril_indices(columns - 1)]
+    return np.concatenate([[products[-1, -1] / 2], products[-1, :-1], half])
 
 
 def _updated_with_matrix(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:

@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.kernel.plan import Iteration
+
+
+@dataclass(frozen=True)
+class RowData:
+    """The data of rows: ``shared`` (R, ks) by all problems, ``own`` (S, R, ko) of each.
+
+    Either is None where an iteration has no such columns.
+    """
+
+    shared: Any = None
+    own: Any = None
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """The columns of both kinds."""
+        shared, own = (0 if a is None else a.shape[-1] for a in (self.shared, self.own))
+        return shared, own
+
+    @property
+    def rows(self) -> int:
+        """The rows of a problem; 0 if there are no data."""
+        array = self.own if self.shared is None else self.shared
+        return 0 if array is None else array.shape[-2]
+
+    def of(self, part: slice) -> RowData:
+        """The data of some of the problems."""
+        return self if self.own is None else RowData(self.shared, self.own[part])
+
+    def contiguous(self, dtype: Any) -> RowData:
+        """The data in this dtype and in C order, on the host."""
+        arrays = self.shared, self.own
+        return RowData(*(a if a is None else np.ascontiguousarray(a, dtype) for a in arrays))
+
+
+NO_DATA: Final = RowData()
+"""What iterations without rows run on."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +55,8 @@ class Problems:
     rows: int
 
 
-def problems_of(iteration: Iteration, state: tuple[int, ...], shared: Any, own: Any) -> Problems:
-    """The sizes of a state of this shape and of data, which are None where an iteration has none.
+def problems_of(iteration: Iteration, state: tuple[int, ...], data: RowData) -> Problems:
+    """The sizes of a state of this shape and of data.
 
     Raises:
         InputError: an array is missing, is there for nothing, or has another shape.
@@ -29,8 +65,8 @@ def problems_of(iteration: Iteration, state: tuple[int, ...], shared: Any, own: 
         raise InputError(f"a state of shape {state}: expected (S, {iteration.state})")
     count, rows = state[0], None
     for name, array, columns, axes in (
-        ("shared", shared, iteration.shared, ()),
-        ("own", own, iteration.own, (count,)),
+        ("shared", data.shared, iteration.shared, ()),
+        ("own", data.own, iteration.own, (count,)),
     ):
         if (array is None) == (columns > 0):
             found = "no array" if array is None else f"an array of shape {array.shape}"
@@ -48,8 +84,3 @@ def _rows(name: str, shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> 
         axes = ", ".join("R" if w is None else str(w) for w in wanted)
         raise InputError(f"{name} data of shape {shape}: expected ({axes})")
     return shape[-2]
-
-
-def contiguous(array: np.ndarray | None, dtype: Any) -> np.ndarray | None:
-    """The array in this dtype and in C order."""
-    return None if array is None else np.ascontiguousarray(array, dtype)

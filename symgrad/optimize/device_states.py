@@ -21,10 +21,11 @@ from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation, Iteration, Output
+from symgrad.kernel.problems import RowData
 from symgrad.mathlib.define import functions as definitions
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
-from symgrad.optimize.states import Collected, Data, Ends, Task
+from symgrad.optimize.states import Collected, Ends, Task
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
@@ -52,13 +53,13 @@ Make = Callable[[Iteration], Any]
 class DeviceStates:
     """States in the memory of a GPU; results stay there if starts or data were there."""
 
-    def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: Data) -> None:
+    def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: RowData) -> None:
         self.layout = task.layout
         self._stays = any(isinstance(a, DeviceArray) for a in (starts, data.shared, data.own))
         self._gpu, self._lead, self._task = lead.gpu, lead, task
         if not isinstance(starts, DeviceArray):
             starts = DeviceArray.from_numpy(lead.gpu, starts)
-        self._starts, self._data = starts, lead.bind(len(starts), data.shared, data.own)
+        self._starts, self._data = starts, lead.bind(len(starts), data)
 
     @cached_property
     def state(self) -> DeviceArray:
@@ -128,7 +129,7 @@ class DeviceStates:
             program.submit(chunk.count, [a.rows(*part) for a in (source, *targets)])
 
 
-def streamed_through(task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: Data) -> Ends:
+def streamed_through(task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: RowData) -> Ends:
     """All steps on a GPU, for some problems while others are on their way there or back.
 
     There are more and smaller blocks of problems if the device has no memory for these.
@@ -148,7 +149,7 @@ def streamed_through(task: Task, make: Make, owner: Gpu, starts: np.ndarray, dat
 
 
 def _streamed_in(
-    blocks: Sequence[slice], task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: Data
+    blocks: Sequence[slice], task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: RowData
 ) -> Ends:
     """All steps for the problems of each block, of which two at a time are on the GPU.
 
@@ -160,7 +161,7 @@ def _streamed_in(
 
         def run(part: slice, starts: DeviceArray, own: DeviceArray | None) -> None:
             stages = task.compiled(make)
-            states = DeviceStates(task, stages[0][0], starts, Data(shared, own))
+            states = DeviceStates(task, stages[0][0], starts, RowData(shared, own))
             for runner, steps in stages:
                 states.advance(runner, steps)
             states.fetch(part, found, down)

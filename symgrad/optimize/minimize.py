@@ -16,6 +16,7 @@ from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.handles.tree import Sizes, Tree
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import RowData
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,
@@ -31,7 +32,7 @@ from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
-from symgrad.optimize.states import Data, Ends, HostStates, Stages, States, Task, streamed
+from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice
@@ -171,7 +172,11 @@ def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
 
 
 def _streamed(
-    task: Task, make: Callable[[Iteration], Runner], starts: np.ndarray, data: Data, target: Device
+    task: Task,
+    make: Callable[[Iteration], Runner],
+    starts: np.ndarray,
+    data: RowData,
+    target: Device,
 ) -> Ends:
     """All steps of problems on the host, block by block."""
     owner = backend_of(target).owner
@@ -181,12 +186,12 @@ def _streamed(
     return streamed(task, stages, starts, data)
 
 
-def _states(task: Task, stages: Stages, starts: Any, data: Data) -> States:
+def _states(task: Task, stages: Stages, starts: Any, data: RowData) -> States:
     """The states where the runner wants them."""
     lead = stages[0][0]
     if isinstance(lead, gpu.Loop):
         return DeviceStates(task, lead, starts, data)
-    return HostStates(task, on_host(starts), Data(on_host(data.shared), on_host(data.own)))
+    return HostStates(task, on_host(starts), RowData(on_host(data.shared), on_host(data.own)))
 
 
 def _run(
@@ -313,7 +318,9 @@ def _best(fun: np.ndarray) -> int | None:
     return int(np.argmin(np.where(np.isfinite(fun), fun, np.inf)))
 
 
-def _problem(loss: Callable[..., Any], tree: Tree, data: Data, reduce: str, mode: Mode) -> Problem:
+def _problem(
+    loss: Callable[..., Any], tree: Tree, data: RowData, reduce: str, mode: Mode
+) -> Problem:
     if reduce not in ("sum", "mean"):
         raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
     weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0

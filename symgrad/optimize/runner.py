@@ -9,16 +9,14 @@ import numpy as np
 
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import NO_DATA, RowData
 
 
 class Runner(Protocol):
     """Runs steps of an iteration."""
 
-    def run(
-        self, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
-        own: np.ndarray | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """state (S, s), shared (R, ks), own (S, R, ko) -> the state after these steps."""
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, s) after these steps."""
         ...
 
 
@@ -29,9 +27,6 @@ class Interpreted:
     iteration: Iteration
     dtype: Any = np.float64
 
-    def run(
-        self, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
-        own: np.ndarray | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """state (S, s), shared (R, ks), own (S, R, ko) -> the state after these steps."""
-        return iterate(self.iteration, state, steps, shared, own, self.dtype)
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, s) after these steps."""
+        return iterate(self.iteration, state, steps, data, self.dtype)

@@ -10,9 +10,9 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.handles.tree import Tree
+from symgrad.kernel.problems import RowData
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
-from symgrad.optimize.states import Data
 from symgrad.targets import Device, choose, devices
 from symgrad.values.parameters import rows_of
 from symgrad.wgsl.dispatch.points import DeviceArray
@@ -35,7 +35,7 @@ class Starts:
 
 
 def starts_of(
-    starts: Any, tree: Tree, data: Data, bounds: Bounds, dtype: str, convert: bool = True
+    starts: Any, tree: Tree, data: RowData, bounds: Bounds, dtype: str, convert: bool = True
 ) -> Starts:
     """The starts, within the bounds unless they are on a device.
 
@@ -77,7 +77,7 @@ def _is_nested(tree: Tree, starts: Any) -> bool:
     return count > 1 and not flat and shape[len(shape) - count :] == tree.keys
 
 
-def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> Data:
+def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> RowData:
     """Columns of data that problems share, and those of each, as they are on a device or here.
 
     They need not be converted, for a device to do it on their way.
@@ -94,7 +94,7 @@ def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> Data:
     a, b = sides
     if a is not None and b is not None and a.shape[0] != b.shape[1]:
         raise InputError(f"shared has {a.shape[0]} rows and own {b.shape[1]}: they go together")
-    return Data(a, b)
+    return RowData(a, b)
 
 
 def target_of(device: Any, *arrays: Any) -> Device:

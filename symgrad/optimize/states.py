@@ -16,6 +16,7 @@ import numpy as np
 
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import RowData
 from symgrad.llvm.dispatch import loop as cpu
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
@@ -99,26 +100,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The rows of a loss: ``shared`` (R, ks) by all problems, ``own`` (S, R, ko) of each."""
-
-    shared: Any = None
-    own: Any = None
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of both kinds."""
-        shared, own = (0 if a is None else a.shape[-1] for a in (self.shared, self.own))
-        return shared, own
-
-    @property
-    def rows(self) -> int:
-        """The rows of a problem; 0 if there are no data."""
-        array = self.own if self.shared is None else self.shared
-        return 0 if array is None else array.shape[-2]
-
-
-@dataclass(frozen=True)
 class Ends:
     """What a result shows of states: x (S, n), and (S,) each of the others.
 
@@ -162,7 +143,7 @@ class States(Protocol):
 class HostStates:
     """States in a NumPy array, for any runner."""
 
-    def __init__(self, task: Task, starts: np.ndarray, data: Data) -> None:
+    def __init__(self, task: Task, starts: np.ndarray, data: RowData) -> None:
         self.layout, self.data = task.layout, data
         self.state = POOL.empty((len(starts), self.layout.size), starts.dtype)
         self.state[:] = task.first
@@ -170,7 +151,7 @@ class HostStates:
 
     def advance(self, runner: Runner, steps: int) -> None:
         """Have a runner do some steps."""
-        self.state = runner.run(self.state, steps, self.data.shared, self.data.own)
+        self.state = runner.run(self.state, steps, self.data)
 
     def active(self) -> bool:
         """Whether any problem is not done."""
@@ -213,7 +194,7 @@ class Collected:
         return Ends(self.x, self.fun, self.nit, status, success)
 
 
-def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends:
+def streamed(task: Task, stages: Stages, starts: np.ndarray, data: RowData) -> Ends:
     """All steps on the CPU, for some problems at a time, of which only the ends are kept."""
     n, first = task.problem.n, task.first.astype(starts.dtype)
     found = Collected(len(starts), n, starts.dtype)
@@ -224,5 +205,5 @@ def streamed(task: Task, stages: Stages, starts: np.ndarray, data: Data) -> Ends
         for k in range(n):
             states[:, k] = starts[part, k]
 
-    cpu.run_from(stages, len(starts), fill, found.read, data.shared, data.own)
+    cpu.run_from(stages, len(starts), fill, found.read, data)
     return found.ends()

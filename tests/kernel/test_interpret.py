@@ -12,6 +12,7 @@ from symgrad.expr.handles import functions
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import _solution, compute, iterate, reduce_rows
 from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
+from symgrad.kernel.problems import RowData
 
 
 def computation(f: Any, n: int) -> Computation:
@@ -59,7 +60,7 @@ def test_steps_see_the_sums_over_shared_and_own_columns() -> None:
     x = np.array([[1.0], [2.0], [3.0]])
     y = np.stack([2.0 * x, -1.5 * x])
     start = np.array([[7.0, 1.0], [0.0, 1.0]])
-    found = iterate(Iteration(update, 2, rows, 1), start, 5, x, y)
+    found = iterate(Iteration(update, 2, rows, 1), start, 5, RowData(x, y))
     np.testing.assert_allclose(found[:, 0], [2.0, -1.5], rtol=1e-14)
 
 

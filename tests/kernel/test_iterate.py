@@ -12,6 +12,7 @@ from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.language import Target
 from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
@@ -28,19 +29,18 @@ targets = pytest.mark.parametrize("target", TARGETS, ids=NAMES)
 
 
 def run(
-    iteration: Iteration, target: Any, state: np.ndarray, steps: int, shared: Any = None,
-    own: Any = None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    iteration: Iteration, target: Any, state: np.ndarray, steps: int, data: RowData = NO_DATA
+) -> tuple[np.ndarray, np.ndarray]:
     """The states after these steps, and what the program says of its progress."""
     kernel, count = iterate_program(iteration, target), len(state)
     verify(kernel)
     groups = count if target.team > 1 else -(-count // target.width)
-    rows = next((a.shape[-2] for a in (shared, own) if a is not None), 0)
+    rows, own = data.rows, data.own
     states = np.array(state.T if target.by_columns else state, float, order="C")
     mine = np.zeros(1) if own is None else np.moveaxis(own, 0, -1) if target.by_columns else own
     arrays = {
         "states": states, "own": np.ascontiguousarray(mine), "progress": np.zeros(2, np.uint32),
-        "shared": np.zeros(1) if shared is None else shared,
+        "shared": np.zeros(1) if data.shared is None else data.shared,
     }  # fmt: skip
     if any(not b.size and b.space == "own" for b in kernel.buffers):
         arrays["turned"] = np.zeros(rows * iteration.own * groups * target.width)
@@ -71,8 +71,7 @@ def test_a_state_of_some_numbers(target: Target) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 5, 70])
 def test_sums_over_rows(rows: int, data: str, target: Target) -> None:
     made = fit(4, max(rows, 1), data, "float64")
-    shared = None if made.shared is None else made.shared[:rows]
-    own = None if made.own is None else made.own[:, :rows]
-    found, _ = run(made.iteration, target, made.state, 5, shared, own)
-    want = iterate(made.iteration, made.state, 5, shared, own)
+    some = RowData(*(a if a is None else a[..., :rows, :] for a in (made.shared, made.own)))
+    found, _ = run(made.iteration, target, made.state, 5, some)
+    want = iterate(made.iteration, made.state, 5, some)
     np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)

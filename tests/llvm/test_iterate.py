@@ -22,6 +22,7 @@ from iterations import (
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration, Lookup
+from symgrad.kernel.problems import RowData
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.target import InStep
 from symgrad.llvm.device import threads
@@ -76,7 +77,7 @@ def test_every_problem_stops_by_itself(dtype: DTypeName, form: str) -> None:
 @pytest.mark.parametrize("count", [1, 7, 32, 100])
 def test_sums_over_rows(count: int, data: str, dtype: DTypeName, form: str) -> None:
     made = fit(35, count, data, dtype)
-    found = Loop(made.iteration, "accurate", dtype).run(made.state, 60, made.shared, made.own)
+    found = Loop(made.iteration, "accurate", dtype).run(made.state, 60, made.data)
     want = made.expected(60)
     np.testing.assert_array_equal(found[:, 4:], want[:, 4:])
     np.testing.assert_allclose(found[:, :4], want[:, :4], rtol=0, atol=TOLERANCE[dtype])
@@ -85,7 +86,7 @@ def test_sums_over_rows(count: int, data: str, dtype: DTypeName, form: str) -> N
 @pytest.mark.parametrize("problems", [1, 3, 16, 17, 1000])
 def test_any_number_of_problems_with_data(problems: int) -> None:
     made = fit(problems, 5, "both")
-    found = Loop(made.iteration, "accurate", "float32").run(made.state, 10, made.shared, made.own)
+    found = Loop(made.iteration, "accurate", "float32").run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
 
 
@@ -93,7 +94,7 @@ def test_no_rows_sum_to_nothing(form: str) -> None:
     made = fit(20, 1, "both")
     assert made.shared is not None and made.own is not None
     loop = Loop(made.iteration, "accurate", "float32")
-    found = loop.run(made.state, 3, made.shared[:0], made.own[:, :0])
+    found = loop.run(made.state, 3, RowData(made.shared[:0], made.own[:, :0]))
     active = made.state[:, 5] != 0
     np.testing.assert_array_equal(found[:, :3], made.state[:, :3].astype(np.float32))
     np.testing.assert_array_equal(found[active, 4:], [[1, 0]] * active.sum())
@@ -111,13 +112,13 @@ def test_long_bodies(dtype: DTypeName) -> None:
 def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(20, 40, "both", dtype, more=130)
     monkeypatch.setattr(arrangement, "LONG_BATCH", 300)
-    found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.shared, made.own)
+    found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
 
 
 def test_sums_in_float32_are_as_good_as_in_float64() -> None:
     made = fit(16, 20_000, "shared")
-    found = Loop(made.iteration, "accurate", "float32").run(made.state, 1, made.shared)
+    found = Loop(made.iteration, "accurate", "float32").run(made.state, 1, RowData(made.shared))
     loss = made.expected(1)[:, 3]
     some = loss > 0
     assert some.sum() > 10
@@ -128,10 +129,10 @@ def test_nan_in_one_problem_stays_there(form: str) -> None:
     made = fit(33, 10, "own")
     assert made.own is not None
     loop = Loop(made.iteration, "accurate", "float32")
-    clean = loop.run(made.state, 20, None, made.own)
+    clean = loop.run(made.state, 20, RowData(own=made.own))
     broken = made.own.copy()
     broken[5] = np.nan
-    found = loop.run(made.state, 20, None, broken)
+    found = loop.run(made.state, 20, RowData(own=broken))
     others = np.arange(33) != 5
     np.testing.assert_array_equal(found[others], clean[others])
     assert np.isnan(found[5, :3]).all() and found[5, 4] == 20
@@ -154,7 +155,7 @@ def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch)
     loop = Loop(made.iteration, "accurate", "float32")
 
     def run(_: int = 0) -> np.ndarray:
-        return loop.run(made.state, 30, made.shared, made.own)
+        return loop.run(made.state, 30, made.data)
 
     want = run()
     with ThreadPoolExecutor(4) as pool:
@@ -169,9 +170,9 @@ def test_arrays_of_any_memory_order_and_dtype() -> None:
     made = fit(20, 9, "both")
     assert made.shared is not None and made.own is not None
     loop = Loop(made.iteration, "accurate", "float32")
-    want = loop.run(made.state, 5, made.shared, made.own)
+    want = loop.run(made.state, 5, made.data)
     own = np.asfortranarray(made.own.astype(np.float32))
-    found = loop.run(np.asfortranarray(made.state), 5, made.shared[::-1][::-1], own)
+    found = loop.run(np.asfortranarray(made.state), 5, RowData(made.shared[::-1][::-1], own))
     np.testing.assert_array_equal(found, want)
 
 
@@ -190,7 +191,7 @@ def test_wrong_shapes_are_refused(state: tuple, shared: tuple, own: tuple, messa
     loop = Loop(fit(4, 3, "both").iteration, "accurate", "float32")
     arrays = [None if s is None else np.zeros(s) for s in (shared, own)]
     with pytest.raises(InputError, match=message):
-        loop.run(np.zeros(state), 1, *arrays)
+        loop.run(np.zeros(state), 1, RowData(*arrays))
 
 
 def test_the_source_is_the_same_every_time() -> None:
@@ -234,7 +235,7 @@ def test_compiled_code_gets_whole_blocks_of_its_dtype() -> None:
     never, whole = threading.Event(), np.zeros((loop.lanes, 2), np.float32)
     for state in (whole[1:], whole.astype(np.float64), np.asfortranarray(whole)):
         with pytest.raises(AssertionError, match=r"whole vectors|C order"):
-            loop.call(state, None, None, room, 3, 0, never)
+            loop.call(state, RowData(), room, 3, never)
     with pytest.raises(AssertionError, match="steps"):
         loop.run(whole, -1)
 

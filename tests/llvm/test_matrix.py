@@ -18,7 +18,7 @@ STEPS = 3
 
 def run(case: Waves, steps: int = STEPS) -> np.ndarray:
     loop = Loop(case.made(), "accurate", case.dtype)
-    return loop.run(case.states(), steps, case.x, case.y)
+    return loop.run(case.states(), steps, case.data)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -55,7 +55,7 @@ def test_a_problem_alone_has_the_bits_that_it_has_among_others() -> None:
     case = Waves(9, 40, 33)
     want, loop = run(case), Loop(case.made(), "accurate", "float32")
     for k in (0, 17, 39):
-        alone = loop.run(case.states()[k : k + 1], STEPS, case.x, case.y[k : k + 1])
+        alone = loop.run(case.states()[k : k + 1], STEPS, case.data.of(slice(k, k + 1)))
         np.testing.assert_array_equal(alone[0], want[k])
 
 

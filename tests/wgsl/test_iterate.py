@@ -21,7 +21,7 @@ from tint import check_with_tint, needs_tint
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.plan import Iteration
-from symgrad.kernel.problems import Problems
+from symgrad.kernel.problems import Problems, RowData
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import loop as running
@@ -79,7 +79,7 @@ def test_every_problem_stops_by_itself(gpu: Gpu, form: Form) -> None:
 @pytest.mark.parametrize("count", [1, 7, 100])
 def test_sums_over_rows(gpu: Gpu, count: int, data: str, form: Form) -> None:
     made = fit(35, count, data)
-    found = loop_of(gpu, made.iteration, form).run(made.state, 60, made.shared, made.own)
+    found = loop_of(gpu, made.iteration, form).run(made.state, 60, made.data)
     want = made.expected(60)
     np.testing.assert_array_equal(found[:, 4:], want[:, 4:])
     np.testing.assert_allclose(found[:, :4], want[:, :4], rtol=0, atol=1e-5)
@@ -88,7 +88,7 @@ def test_sums_over_rows(gpu: Gpu, count: int, data: str, form: Form) -> None:
 @pytest.mark.parametrize("problems", [1, 16, 17, 1000])
 def test_any_number_of_problems_with_data(gpu: Gpu, problems: int) -> None:
     made = fit(problems, 5, "both")
-    found = Loop(gpu, made.iteration).run(made.state, 10, made.shared, made.own)
+    found = Loop(gpu, made.iteration).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_no_rows_sum_to_nothing(gpu: Gpu, form: Form) -> None:
     made = fit(20, 1, "both")
     assert made.shared is not None and made.own is not None
     loop = loop_of(gpu, made.iteration, form)
-    found = loop.run(made.state, 3, made.shared[:0], made.own[:, :0])
+    found = loop.run(made.state, 3, RowData(made.shared[:0], made.own[:, :0]))
     active = made.state[:, 5] != 0
     np.testing.assert_array_equal(found[:, :3], made.state[:, :3].astype(np.float32))
     np.testing.assert_array_equal(found[active, 4:], [[1, 0]] * active.sum())
@@ -106,7 +106,7 @@ def test_no_rows_sum_to_nothing(gpu: Gpu, form: Form) -> None:
 @FORMS
 def test_more_sums_than_workgroup_memory_holds(gpu: Gpu, form: Form) -> None:
     made = fit(5, 150, "both", more=70)
-    found = loop_of(gpu, made.iteration, form).run(made.state, 10, made.shared, made.own)
+    found = loop_of(gpu, made.iteration, form).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=3e-5)
 
 
@@ -115,7 +115,7 @@ def test_sums_keep_their_rounding_errors(gpu: Gpu) -> None:
     loss = made.expected(1)[:, 3]
     some = loss > 0
     for form in (INVOCATION, WORKGROUP):
-        found = loop_of(gpu, made.iteration, form).run(made.state, 1, made.shared)
+        found = loop_of(gpu, made.iteration, form).run(made.state, 1, RowData(made.shared))
         np.testing.assert_allclose(found[some, 3], loss[some], rtol=1e-6)
 
 
@@ -125,7 +125,7 @@ def test_sums_that_overflow_are_infinite(gpu: Gpu, form: Form) -> None:
     assert made.own is not None
     own = made.own.copy()
     own[1, :, 2] = 1e30
-    found = loop_of(gpu, made.iteration, form).run(made.state, 1, None, own)
+    found = loop_of(gpu, made.iteration, form).run(made.state, 1, RowData(own=own))
     assert found[1, 3] == np.inf
     assert np.isfinite(found[[0, 2]]).all()
 
@@ -157,10 +157,10 @@ def test_nan_in_one_problem_stays_there(gpu: Gpu, form: Form) -> None:
     made = fit(33, 10, "own")
     assert made.own is not None
     loop = loop_of(gpu, made.iteration, form)
-    clean = loop.run(made.state, 20, None, made.own)
+    clean = loop.run(made.state, 20, RowData(own=made.own))
     broken = made.own.copy()
     broken[5] = np.nan
-    found = loop.run(made.state, 20, None, broken)
+    found = loop.run(made.state, 20, RowData(own=broken))
     others = np.arange(33) != 5
     np.testing.assert_array_equal(found[others], clean[others])
     assert np.isnan(found[5, :3]).all() and found[5, 4] == 20
@@ -199,7 +199,7 @@ def test_rows_count_as_turns(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = loop_of(gpu, made.iteration, INVOCATION)
     steps = counted(loop, monkeypatch)
     made.state[:, 5] = 1
-    found = loop.run(made.state, 3, made.shared)
+    found = loop.run(made.state, 3, RowData(made.shared))
     assert steps == [1, 1, 1]
     np.testing.assert_allclose(found, made.expected(3), rtol=1e-5, atol=1e-5)
 
@@ -220,7 +220,7 @@ def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     loop = Loop(gpu, made.iteration)
 
     def run() -> np.ndarray:
-        return loop.run(made.state, 50, made.shared, made.own)
+        return loop.run(made.state, 50, made.data)
 
     want = run()
     for name, value in (("SERIAL", 1), ("TURNED", 64), ("GRID", 64)):
@@ -232,11 +232,11 @@ def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 def test_chunks_of_own_data(gpu: Gpu, problems: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(problems, 9, "own")
     loop = Loop(gpu, made.iteration)
-    want = loop.run(made.state, 20, None, made.own)
+    want = loop.run(made.state, 20, RowData(own=made.own))
     monkeypatch.setattr(running, "TURNED", 64)
     assert made.own is not None
     for own in (made.own, DeviceArray.from_numpy(gpu, made.own)):
-        np.testing.assert_array_equal(loop.run(made.state, 20, None, own), want)
+        np.testing.assert_array_equal(loop.run(made.state, 20, RowData(own=own)), want)
 
 
 def test_forms_are_chosen_by_sizes(gpu: Gpu) -> None:
@@ -251,7 +251,7 @@ def test_too_many_rows_are_refused(gpu: Gpu) -> None:
     loop = Loop(gpu, fit(1, 1, "shared").iteration)
     state, shared = np.zeros((1, 6)), np.zeros((5_000_000, 3), np.float32)
     with pytest.raises(InputError, match="5,000,000 rows are too many for a problem on a GPU"):
-        loop.run(state, 1, shared)
+        loop.run(state, 1, RowData(shared))
 
 
 # arrays -------------------------------------------------------------------------------------------
@@ -262,9 +262,9 @@ def test_arrays_on_the_device(gpu: Gpu, form: Form) -> None:
     made = fit(100, 30, "both")
     assert made.shared is not None and made.own is not None
     loop = loop_of(gpu, made.iteration, form)
-    want = loop.run(made.state, 20, made.shared, made.own)
+    want = loop.run(made.state, 20, made.data)
     arrays = [DeviceArray.from_numpy(gpu, a) for a in (made.state, made.shared, made.own)]
-    found = loop.run(arrays[0], 20, *arrays[1:])
+    found = loop.run(arrays[0], 20, RowData(*arrays[1:]))
     assert isinstance(found, DeviceArray)
     np.testing.assert_array_equal(found.numpy(), want)
     np.testing.assert_array_equal(arrays[0].numpy(), made.state.astype(np.float32))
@@ -273,10 +273,10 @@ def test_arrays_on_the_device(gpu: Gpu, form: Form) -> None:
 def test_data_that_stay_on_the_device(gpu: Gpu) -> None:
     made = fit(70, 30, "both")
     loop = Loop(gpu, made.iteration)
-    data = loop.bind(70, made.shared, made.own)
+    data = loop.bind(70, made.data)
     once = loop.run_bound(made.state, 10, data)
     twice = loop.run_bound(once, 10, data)
-    np.testing.assert_array_equal(twice, loop.run(made.state, 20, made.shared, made.own))
+    np.testing.assert_array_equal(twice, loop.run(made.state, 20, made.data))
     with pytest.raises(InputError, match=r"expected \(70, 6\)"):
         loop.run_bound(made.state[:5], 1, data)
 
@@ -284,29 +284,29 @@ def test_data_that_stay_on_the_device(gpu: Gpu) -> None:
 def test_wrong_shapes_are_refused(gpu: Gpu) -> None:
     loop = Loop(gpu, fit(4, 3, "both").iteration)
     with pytest.raises(InputError, match=r"own data of shape \(4, 5, 1\): expected \(4, 3, 1\)"):
-        loop.run(np.zeros((4, 6)), 1, np.zeros((3, 2)), np.zeros((4, 5, 1)))
+        loop.run(np.zeros((4, 6)), 1, RowData(np.zeros((3, 2)), np.zeros((4, 5, 1))))
 
 
 def test_shared_data_that_no_binding_holds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "max_binding", 4096)
     loop = Loop(gpu, fit(1, 1, "shared").iteration)
     with pytest.raises(DeviceError, match="too few for shared data of 12,000"):
-        loop.run(np.zeros((1, 6)), 1, np.zeros((1000, 3)))
+        loop.run(np.zeros((1, 6)), 1, RowData(np.zeros((1000, 3))))
 
 
 def test_own_data_that_no_binding_holds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "max_binding", 4096)
     loop = Loop(gpu, fit(1, 1, "own").iteration)
     with pytest.raises(DeviceError, match="too few for 64 problems of 1,200"):
-        loop.run(np.zeros((1, 6)), 1, None, np.zeros((1, 100, 3)))
+        loop.run(np.zeros((1, 6)), 1, RowData(own=np.zeros((1, 100, 3))))
 
 
 def test_threads_take_turns(gpu: Gpu) -> None:
     made = fit(200, 7, "both")
     loop = Loop(gpu, made.iteration)
-    want = loop.run(made.state, 30, made.shared, made.own)
+    want = loop.run(made.state, 30, made.data)
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda _: loop.run(made.state, 30, made.shared, made.own), range(8))
+        found = pool.map(lambda _: loop.run(made.state, 30, made.data), range(8))
     for one in found:
         np.testing.assert_array_equal(one, want)
 

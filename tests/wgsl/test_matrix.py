@@ -12,7 +12,7 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.kernel.plan import Iteration
-from symgrad.kernel.problems import Problems
+from symgrad.kernel.problems import Problems, RowData
 from symgrad.kernel.programs.products import shares
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -32,7 +32,7 @@ def module(iteration: Iteration) -> str:
 
 def run(gpu: Gpu, case: Waves, steps: int) -> tuple[np.ndarray, Loop]:
     loop = Loop(gpu, case.made())
-    return loop.run(case.states(), steps, case.x, case.y), loop
+    return loop.run(case.states(), steps, case.data), loop
 
 
 def compared(case: Waves, found: np.ndarray, steps: int) -> None:
@@ -98,9 +98,9 @@ def test_sums_keep_their_rounding_errors(gpu: Gpu) -> None:
 def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
     case = Waves(4, 5, 30)
     loop, y = Loop(gpu, case.made()), case.y
-    clean = loop.run(case.states(), 5, case.x, y)
+    clean = loop.run(case.states(), 5, RowData(case.x, y))
     y[1], y[2] = np.nan, 1e30
-    found = loop.run(case.states(), 5, case.x, y)
+    found = loop.run(case.states(), 5, RowData(case.x, y))
     others = np.array([0, 3, 4])
     np.testing.assert_array_equal(found[others], clean[others])
     assert (found[1:3, -2] == -2).all() and not found[1:3, -1].any()
@@ -124,7 +124,7 @@ def test_turns_are_bounded(gpu: Gpu) -> None:
     assert twice._turns(Form(True), 6_400) == loop._turns(Form(True), 12_800)
     state, x = case.states(), np.zeros((400_000, 1), np.float32)
     with pytest.raises(InputError, match="400,000 rows are too many for a problem on a GPU"):
-        loop.run(state, 1, x, x[None])
+        loop.run(state, 1, RowData(x, x[None]))
 
 
 def test_what_fits_in_a_workgroup() -> None:

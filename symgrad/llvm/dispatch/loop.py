@@ -15,7 +15,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Iteration
-from symgrad.kernel.problems import contiguous, problems_of
+from symgrad.kernel.problems import NO_DATA, RowData, problems_of
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.target import InStep
@@ -67,26 +67,23 @@ class Loop:
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
-    def run(
-        self, state: np.ndarray, steps: int, shared: np.ndarray | None = None,
-        own: np.ndarray | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps.
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, state) after these steps.
 
         Raises:
             InputError: for arrays of other shapes.
         """
         assert steps >= 0, f"{steps} steps"
-        sizes = problems_of(self.iteration, state.shape, shared, own)
+        sizes = problems_of(self.iteration, state.shape, data)
         result = POOL.empty(state.shape, self.dtype)
         result[...] = state
-        shared, own = contiguous(shared, self.dtype), contiguous(own, self.dtype)
+        data = data.contiguous(self.dtype)
         whole = sizes.count // self.lanes * self.lanes
-        self._run_blocks(result[:whole], steps, sizes.rows, shared, own)
+        self._run_blocks(result[:whole], steps, data)
         if whole < sizes.count:
             block = self._padded(result[whole:])
-            rest = None if own is None else self._padded(own[whole:])
-            self._run_blocks(block, steps, sizes.rows, shared, rest)
+            rest = None if data.own is None else self._padded(data.own[whole:])
+            self._run_blocks(block, steps, RowData(data.shared, rest))
             result[whole:] = block[: sizes.count - whole]
         return result
 
@@ -96,33 +93,36 @@ class Loop:
         block[: len(array)] = array
         return block
 
-    def _run_blocks(
-        self, state: np.ndarray, steps: int, rows: int, shared: np.ndarray | None,
-        own: np.ndarray | None,
-    ) -> None:  # fmt: skip
+    def _run_blocks(self, state: np.ndarray, steps: int, data: RowData) -> None:
         """Change the states of whole blocks of problems."""
+        rows = data.rows
         nbytes, count = self.workspace + self.own_bytes(rows), len(state)
 
         def work(first: int, end: int, ended: threading.Event) -> None:
             room = POOL.empty((nbytes,), np.dtype(np.uint8))
-            mine = None if own is None else own[first:end]
-            self.call(state[first:end], shared, mine, room, steps, rows, ended)
+            part = slice(first, end)
+            self.call(state[part], data.of(part), room, steps, ended)
 
         self.share(work, count, count * self.weight(rows) * min(steps, MOST))
 
     def call(
-        self, state: np.ndarray, shared: np.ndarray | None, own: np.ndarray | None,
-        room: np.ndarray, steps: int, rows: int, ended: threading.Event,
-    ) -> None:  # fmt: skip
+        self,
+        state: np.ndarray,
+        data: RowData,
+        room: np.ndarray,
+        steps: int,
+        ended: threading.Event,
+    ) -> None:
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
-        self._require_blocks(state, shared, own)
+        self._require_blocks(state, data.shared, data.own)
+        rows = data.rows
         assert room.nbytes >= self.workspace + self.own_bytes(rows), "the workspace is too small"
         run, most = watch.code(self._run), self._most(rows)
-        table, there = _address(shared), address(room)
+        table, there = _address(data.shared), address(room)
         for first in range(0, len(state), most):
-            here = state[first : first + most]
-            mine = None if own is None else own[first : first + most]
-            arrays = _address(mine), table, address(here)
+            part = slice(first, first + most)
+            here = state[part]
+            arrays = _address(data.of(part).own), table, address(here)
             for piece in self._pieces(here, steps, rows, ended):
                 run(*arrays, there, len(here), piece, rows)
 
@@ -232,9 +232,12 @@ Visit = Callable[[slice, np.ndarray], None]
 
 
 def run_from(
-    loops: Sequence[tuple[Loop, int]], count: int, fill: Visit, read: Visit,
-    shared: np.ndarray | None = None, own: np.ndarray | None = None,
-) -> None:  # fmt: skip
+    loops: Sequence[tuple[Loop, int]],
+    count: int,
+    fill: Visit,
+    read: Visit,
+    data: RowData = NO_DATA,
+) -> None:
     """Do the steps of some loops, one loop after the other, and keep no states.
 
     Some problems at a time, ``fill`` writes their first states and ``read`` reads their last ones;
@@ -248,8 +251,8 @@ def run_from(
         assert alike == (wanted.state, wanted.shared, wanted.own, lead.dtype), (
             f"loops of other states and data: {loop.iteration.update.name}"
         )
-    rows = problems_of(wanted, (count, wanted.state), shared, own).rows
-    shared, own = contiguous(shared, lead.dtype), contiguous(own, lead.dtype)
+    rows = problems_of(wanted, (count, wanted.state), data).rows
+    data = data.contiguous(lead.dtype)
     lanes, width = lead.lanes, lead.iteration.state
     size = near(width, lead.dtype)
     nbytes = max(loop.workspace + loop.own_bytes(rows) for loop, _ in loops)
@@ -265,9 +268,9 @@ def run_from(
             fill(part, here)
             whole = states[: -(-len(here) // lanes) * lanes]
             whole[len(here) :] = 0
-            mine = None if own is None else _filled(own[part], len(whole))
+            mine = None if data.own is None else _filled(data.own[part], len(whole))
             for loop, steps in loops:
-                loop.call(whole, shared, mine, room, steps, rows, ended)
+                loop.call(whole, RowData(data.shared, mine), room, steps, ended)
             read(part, here)
 
     weight = count * sum(loop.weight(rows) * min(steps, MOST) for loop, steps in loops)

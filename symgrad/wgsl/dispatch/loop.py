@@ -21,7 +21,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.layout import grid_of
 from symgrad.kernel.plan import Computation, Iteration
-from symgrad.kernel.problems import Problems, problems_of
+from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
 from symgrad.kernel.programs.transpose import TILE, transpose_program
 from symgrad.kernel.stats import operations
 from symgrad.kernel.target import InGroups
@@ -86,7 +86,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Data:
+class Bound:
     """Data that stay on the device: ``loop.bind`` makes them, any number of runs use them."""
 
     sizes: Problems
@@ -141,21 +141,16 @@ class Loop:
 
     # data -----------------------------------------------------------------------------------------
 
-    def bind(
-        self,
-        count: int,
-        shared: np.ndarray | DeviceArray | None = None,
-        own: np.ndarray | DeviceArray | None = None,
-    ) -> Data:
+    def bind(self, count: int, data: RowData = NO_DATA) -> Bound:
         """The data of ``count`` problems, on the device."""
         it = self.iteration
-        sizes = problems_of(it, (count, it.state), shared, own)
+        sizes = problems_of(it, (count, it.state), data)
         form = self.form(sizes)
         with self._lock, self.gpu.guard:
             self.gpu.check()
-            kept = self._stored(shared)
-            chunks = tuple(self._chunks(sizes, form, own))
-        return Data(sizes, form, kept, chunks)
+            kept = self._stored(data.shared)
+            chunks = tuple(self._chunks(sizes, form, data.own))
+        return Bound(sizes, form, kept, chunks)
 
     def form(self, sizes: Problems) -> Form:
         """What suits problems of these sizes."""
@@ -222,21 +217,18 @@ class Loop:
 
     # running --------------------------------------------------------------------------------------
 
-    def run(
-        self, state: Any, steps: int, shared: np.ndarray | DeviceArray | None = None,
-        own: np.ndarray | DeviceArray | None = None,
-    ) -> Any:  # fmt: skip
-        """state (S, state), shared (R, shared), own (S, R, own) -> the state after these steps.
+    def run(self, state: Any, steps: int, data: RowData = NO_DATA) -> Any:
+        """The states (S, state) after these steps.
 
-        The state may be an array on the host or on the device; the result is of the same kind.
+        They and data may be arrays on the host or on the device; the result is as the states are.
 
         Raises:
             InputError: for arrays of other shapes. DeviceError: what is too large for the GPU.
         """
-        problems_of(self.iteration, state.shape, shared, own)
-        return self.run_bound(state, steps, self.bind(state.shape[0], shared, own))
+        problems_of(self.iteration, state.shape, data)
+        return self.run_bound(state, steps, self.bind(state.shape[0], data))
 
-    def run_bound(self, state: Any, steps: int, data: Data) -> Any:
+    def run_bound(self, state: Any, steps: int, data: Bound) -> Any:
         """``run`` with data that are on the device already."""
         if state.shape != (data.sizes.count, self.iteration.state):
             raise InputError(
@@ -249,7 +241,7 @@ class Loop:
         result = self.in_rows(states, data)
         return result if there else result.numpy()
 
-    def placed(self, rows: DeviceArray, data: Data) -> DeviceArray:
+    def placed(self, rows: DeviceArray, data: Bound) -> DeviceArray:
         """A copy of states (S, state) as `advance` takes them: those of a chunk by columns."""
         result = DeviceArray.empty(self.gpu, rows.shape)
         with self.gpu.guard:
@@ -260,7 +252,7 @@ class Loop:
                     self.gpu.submit([], [Copy(*source[:2], *target)])
         return result
 
-    def in_rows(self, states: DeviceArray, data: Data) -> DeviceArray:
+    def in_rows(self, states: DeviceArray, data: Bound) -> DeviceArray:
         """States that were advanced, (S, state)."""
         if not data.form.by_columns:
             return states
@@ -270,7 +262,7 @@ class Loop:
                 self._turn(source, target, self.iteration.state)
         return result
 
-    def advance(self, state: DeviceArray, steps: int, data: Data) -> None:
+    def advance(self, state: DeviceArray, steps: int, data: Bound) -> None:
         """Do steps of states that nobody else has: they are changed, if not yet on return.
 
         They are `placed`.
@@ -280,7 +272,7 @@ class Loop:
             for chunk in data.chunks:
                 self._advance(state.rows(chunk.start, chunk.count), steps, data, chunk)
 
-    def _advance(self, states: Range, steps: int, data: Data, chunk: Chunk) -> None:
+    def _advance(self, states: Range, steps: int, data: Bound, chunk: Chunk) -> None:
         """Dispatches, until all steps are done or no problem is active.
 
         A single one that does all of them is not waited for.
@@ -322,7 +314,7 @@ class Loop:
         mine = -(-rows // WORKGROUP) if form.workgroup else rows
         return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
 
-    def _step(self, states: Range, steps: int, data: Data, chunk: Chunk) -> Step:
+    def _step(self, states: Range, steps: int, data: Bound, chunk: Chunk) -> Step:
         """The dispatch of some steps."""
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
@@ -352,7 +344,7 @@ class Loop:
         return [(self._room.buffer, 0, nbytes)]
 
     def _dispatch(
-        self, states: Range, steps: int, data: Data, chunk: Chunk
+        self, states: Range, steps: int, data: Bound, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all problems, and those active."""
         nbytes = 4 * PROGRESS
@@ -394,7 +386,7 @@ def turns_of_loops(iteration: Iteration) -> tuple[int, int]:
 
 
 def _ranges(
-    source: DeviceArray, target: DeviceArray, data: Data
+    source: DeviceArray, target: DeviceArray, data: Bound
 ) -> Iterator[tuple[Range, Range, int]]:
     """Where the states of each chunk are in two arrays, and how many."""
     for chunk in data.chunks:
