@@ -15,6 +15,8 @@ from symgrad.kernel.binding import bind
 from symgrad.kernel.copy import needs
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import (
+    Barrier,
+    Call,
     For,
     If,
     Load,
@@ -71,8 +73,7 @@ class Uses:
 
     def _state(self, item: Statement, scope: Scope) -> None:
         if isinstance(item, For):
-            ends = item.yields if item.test is None else [*item.yields, item.test]
-            self._asked(ends, item.scope)
+            self._asked(_ends(item), item.scope)
             self.elsewhere.add(item.hi)
         if isinstance(item, StoreRow):
             self.elsewhere.update(item.values)
@@ -138,6 +139,11 @@ class Uses:
         return {i: (s, c) for s in self.read for c, i in s.results.items()}
 
     @cached_property
+    def over_barriers(self) -> Set[int]:
+        """The named floats that are computed before a barrier, and needed behind one."""
+        return _Waiting(self).found
+
+    @cached_property
     def lone(self) -> Set[int]:
         """What is needed, but for indices and numbers that are read."""
         nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}
@@ -165,3 +171,73 @@ class Uses:
         named = self.elsewhere.union(filter(self.is_named, names), self._repeated)
         roots = named.intersection(order)
         return bind(graph, order, sorted(roots), self.stated) - self.indices
+
+
+class _Waiting:
+    """Goes through a kernel, and counts the barriers before what is computed, and what needs it."""
+
+    def __init__(self, uses: Uses) -> None:
+        self.found: set[int] = set()
+        self._uses, self._kernel = uses, uses.kernel
+        self._passed = 0
+        """Barriers up to here, and the starts and ends of loops that have some."""
+        self._known: dict[int, int] = {}
+        """Named floats, and the barriers before them."""
+        if any(map(waits_in, self._kernel.main.items)):
+            self._scope(self._kernel.main)
+
+    def _scope(self, scope: Scope) -> None:
+        for item in scope.items:
+            if isinstance(item, int):
+                if item in self._uses.bound:
+                    self._need(self._kernel.graph.args(item))
+                    if self._is_made(item):
+                        self._known[item] = self._passed
+                continue
+            self._need(operands(self._kernel, item))
+            passed, waits = self._passed, waits_in(item)
+            self._passed += waits
+            for inner in scopes_of(item):
+                self._scope(inner)
+            self._need(_ends(item))
+            self._passed = passed if isinstance(item, Routine) else self._passed + waits
+
+    def _is_made(self, i: int) -> bool:
+        """Whether a named node is a float that is made where it stands, and not for routines."""
+        graph = self._kernel.graph
+        return graph.type(i) == "f" and i not in self._uses.captured
+
+    def _need(self, values: Sequence[int]) -> None:
+        """Note who waits among values, and what those that have no name are made of."""
+        waiting = list(values)
+        while waiting:
+            i = waiting.pop()
+            if i in self._known:
+                if self._known[i] < self._passed:
+                    self.found.add(i)
+            elif i not in self._uses.bound:
+                waiting += self._kernel.graph.args(i)
+
+
+def _ends(item: Statement) -> Sequence[int]:
+    """What the scopes of a statement need at their ends."""
+    match item:
+        case For(yields=yields, test=test):
+            return yields if test is None else [*yields, test]
+        case If(yields=yields):
+            return [i for side in yields for i in side]
+        case _:
+            return ()
+
+
+def waits_in(item: int | Statement) -> bool:
+    """Whether invocations wait for each other in an item; of a routine, its calls do."""
+    match item:
+        case Barrier():
+            return True
+        case Call(routine=routine):
+            return any(map(waits_in, routine.scope.items))
+        case For() | If():
+            return any(waits_in(inner) for scope in scopes_of(item) for inner in scope.items)
+        case _:
+            return False

@@ -22,7 +22,8 @@ from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
 
 SEEDS = range(12)
-ON_GPUS = (1, 4, 10)
+ON_GPUS = (1, 4, 10, 47, 67)
+"""The last two have values over barriers that llvmpipe made anew, and wrongly."""
 
 
 @cache
@@ -82,7 +83,7 @@ def test_the_cpu_computes_what_the_interpreter_does(seed: int) -> None:
 def test_a_gpu_computes_what_the_interpreter_does(seed: int) -> None:
     inputs, cotangents = given(seed)
     wanted = as_tuple(gradient(seed).interpret(*inputs, *cotangents))
-    p = sg.program(str(program(seed)), device="gpu", math="strict")
+    p = sg.program(str(program(seed)), device="gpu")
     result, gradients = p.vjp(*inputs, *cotangents)
     assert error([*as_tuple(result), *(g for g in gradients if g is not None)], wanted) < 2e-5
 

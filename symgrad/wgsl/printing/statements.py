@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from itertools import zip_longest
 from typing import Final
 
+from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.language import Kernel
@@ -140,6 +141,17 @@ class Body(Writer):
     def scratch(self) -> str:
         """The type of what scratch memory consists of, or "" if there is none."""
         return self.own.element if self.own.slots else ""
+
+    def write(self, i: int, expression: Text | None = None) -> str:
+        """A line as everywhere; but what a function or a choice gives is opaque over a barrier.
+
+        llvmpipe makes parts of it anew behind the barrier, and takes others for them.
+        """
+        op = self.graph.nodes[i][0]
+        if (op in self.calls or op is ops.where) and i in self.uses.over_barriers:
+            made, _ = expression or self.expression(i)
+            expression = ops.opaque.wgsl.format(made), PRIMARY
+        return super().write(i, expression)
 
     # rows of points ------------------------------------------------------------------------------
 
