@@ -17,7 +17,7 @@ from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.handles.expression import lift
-from symgrad.front.deriving import gradient_kernel
+from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared
 from symgrad.llvm.dispatch.dense import Triangle
@@ -327,8 +327,8 @@ def row_kernel(
     """
     options = Options("model", "accurate", dtype, True, False)
     wrt = n + k if dtype == "float32" else n
-    at_row = _at_row(f, n, flat)
-    return gradient_kernel(n + k, at_row, wrt, options, device, make=shared, mode=mode)
+    making = Making(options, device, make=shared)
+    return gradient_kernel(n + k, _at_row(f, n, flat), making, wrt, mode=mode)
 
 
 def pair_kernel(

@@ -13,7 +13,7 @@ from symgrad.errors import InputTypeError
 from symgrad.expr.handles.tree import Tree
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.nesting import nesting_of
-from symgrad.front.deriving import gradient_kernel, options_of
+from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.fused_second import hessian_kernel
 from symgrad.front.kernels import Kernel, shared
 from symgrad.optimize.method import Method, array_of
@@ -94,12 +94,13 @@ def minimize(
     name = method.lower() if isinstance(method, str) else ""
     loss = _loss_of(f, args, with_gradient=jac is True)
     compiled = options_of(f, None, "accurate", kind, True, comments=True)
-    fun = as_scipy(gradient_kernel(tree, loss, None, compiled, target, make=shared))
+    making = Making(compiled, target, make=shared)
+    fun = as_scipy(gradient_kernel(tree, loss, making))
     jac, hess = (asked.function(_with_args(g, args)) for g in (jac, hess))
     hessp = asked.function(_with_args(hessp, args), vectors=2)
     if not callable(hess) and hessp is None and name in SECOND:
         flat = of_row(loss, tree)
-        hess = _hessian(hessian_kernel(tree.size, flat, compiled, target, make=shared))
+        hess = _hessian(hessian_kernel(tree.size, flat, making))
     derivatives = {"jac": jac if callable(jac) else True, "hess": hess, "hessp": hessp}
     given = {} if name in WITHOUT else derivatives
     with reporting(progress, "evaluations") as report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,19 @@ Function = Callable[..., Any]
 
 Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
 """What makes a kernel: `assemble`, or `shared`."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a kernel is made, for which device, and the user's names for its variables.
+
+    ``make`` is `shared` for kernels that no user sees.
+    """
+
+    options: Options
+    device: Any = None
+    names: Sequence[str] | None = None
+    make: Maker = assemble
 
 
 def options_of(
@@ -66,19 +79,22 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
         ]
 
     asked = options_of(f, None, comments=True, **options)
-    return kernel_of(f, tree, Derivation(("squares", tree), derive), "squares", asked, device, None)
+    derivation = Derivation(("squares", tree), derive)
+    return kernel_of(f, tree, derivation, "squares", Making(asked, device))
 
 
 def gradient_kernel(
-    n: Any, f: Function, wrt: int | None, options: Options, device: Any,
-    names: Sequence[str] | None = None, aux: bool = False, make: Maker = assemble,
+    n: Any,
+    f: Function,
+    making: Making,
+    wrt: int | None = None,
+    aux: bool = False,
     mode: Mode = "reverse",
-) -> Kernel:  # fmt: skip
+) -> Kernel:
     """The kernel of a loss of n variables and its derivatives for the first ``wrt`` of them.
 
     None is all of them, nested as n is. With ``aux`` f returns the loss and what else is wanted.
-    ``make`` is `shared` for kernels that no user sees. One loss is differentiated in reverse,
-    unless ``mode`` says otherwise.
+    One loss is differentiated in reverse, unless ``mode`` says otherwise.
     """
     tree = variables_of(n)
     result = derivatives(tree) if wrt is None else Array((wrt,))
@@ -93,7 +109,7 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
-    return kernel_of(f, tree, derivation, "loss and gradient", options, device, names, make=make)
+    return kernel_of(f, tree, derivation, "loss and gradient", making)
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
@@ -107,15 +123,19 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
 
 
 def kernel_of(
-    f: Function, tree: Tree, derivation: Derivation, what: str, options: Options, device: Any,
-    names: Sequence[str] | None, single: bool = False, make: Maker = assemble,
-) -> Kernel:  # fmt: skip
+    f: Function,
+    tree: Tree,
+    derivation: Derivation,
+    what: str,
+    making: Making,
+    single: bool = False,
+) -> Kernel:
     """The kernel of what a derivation wants of f, a function of the variables of a tree."""
-    target = choose(device)
-    options = placed(options, target)
-    built = build(of_row(f, tree), tree.size, derivation, options, names_of(names, tree))
+    target = choose(making.device)
+    options, names = placed(making.options, target), names_of(making.names, tree)
+    built = build(of_row(f, tree), tree.size, derivation, options, names)
     title = f"{options.name}: {what}"
-    return make(built, Inputs(("x",), (tree,)), options, title, target, single)
+    return making.make(built, Inputs(("x",), (tree,)), options, title, target, single)
 
 
 def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:

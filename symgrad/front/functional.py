@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import Handle
 from symgrad.expr.handles.tree import Block, flatten
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
-from symgrad.front.deriving import gradient_kernel, options_of
+from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.kernels import shared
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
@@ -149,9 +149,8 @@ def value_and_grad(
         given = Arguments([*args, named], chosen)
         call, there = _Call(f, given, has_aux), given.there
         target = target_of(None, *there) if there and device is None else device
-        kernel = gradient_kernel(
-            given.size, call.of_flat, given.wanted, options, target, aux=has_aux, make=shared
-        )
+        making = Making(options, target, make=shared)
+        kernel = gradient_kernel(given.size, call.of_flat, making, given.wanted, has_aux)
         stays = bool(there) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(given.flat(stays))
         grads = tuple(given.filled(k, gradient) for k in chosen)

@@ -17,6 +17,7 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.tracing.trace import Trace
 from symgrad.front.deriving import (
+    Making,
     gradient_kernel,
     kernel_of,
     matrix_of,
@@ -134,7 +135,7 @@ def fused_forward_backward(
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
         over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
         if over is None:
-            return gradient_kernel(n, f, None, options, device, names)
+            return gradient_kernel(n, f, Making(options, device, names))
         penalty = penalty_of(fused_forward_backward, n, regularizer, options)
         request = Request(f, n, *over, options, penalty=penalty)
         make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
@@ -206,7 +207,7 @@ def fused_forward(
 
         derivation = Derivation("values", derive)
         tree = variables_of(n)
-        return kernel_of(f, tree, derivation, "values", options, device, names, single=True)
+        return kernel_of(f, tree, derivation, "values", Making(options, device, names), single=True)
 
 
 @overload
@@ -278,7 +279,7 @@ def fused_jacobian(
             return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
 
         derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
-        return kernel_of(f, tree, derivation, "values and Jacobian", options, device, names)
+        return kernel_of(f, tree, derivation, "values and Jacobian", Making(options, device, names))
 
 
 @frozen_for(EVERY_CALL)
@@ -297,11 +298,12 @@ def forward_backward(f: Function, x: Any) -> Any:
         25.0
     """
     options = options_of(f, None, "accurate", "float32", True, comments=True)
+    making = Making(options, make=shared)
     nested = in_a_row(x, "x")
     if nested is None:
         n = (np.shape(real_numbers(x, "x")) or (1,))[-1]
-        return gradient_kernel(n, f, None, options, None, make=shared).run(x)
+        return gradient_kernel(n, f, making).run(x)
     tree, row = nested
-    kernel = gradient_kernel(tree.size, of_row(f, tree), None, options, None, make=shared)
+    kernel = gradient_kernel(tree.size, of_row(f, tree), making)
     loss, gradient = kernel.run(row)
     return loss, tree.arrays(gradient)

@@ -15,7 +15,7 @@ from symgrad.expr.handles.tree import Sizes
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracing.trace import Trace, require_feasible, scalar
 from symgrad.front.deriving import (
-    Maker,
+    Making,
     dense,
     kernel_of,
     matrix_of,
@@ -37,7 +37,7 @@ from symgrad.front.keywords import (
 )
 from symgrad.front.points import Inputs
 from symgrad.mathlib.define import Math
-from symgrad.pipeline import Derivation, DType, Options, Wanted, build, size
+from symgrad.pipeline import Derivation, DType, Wanted, build, size
 from symgrad.report.progress import Asked, staged
 from symgrad.rows.each_row import RowsKernel, rows_kernel
 from symgrad.rows.kernel import DataKernel
@@ -86,24 +86,20 @@ def fused_hessian(
             penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
             request = Request(f, n, *over, options, mode, penalty)
             return rows_kernel(request, "hessian", device, sparse)
-        return hessian_kernel(n, f, options, device, mode, sparse, names)
+        return hessian_kernel(n, f, Making(options, device, names), mode, sparse)
 
 
 def hessian_kernel(
-    n: Sizes, f: Function, options: Options, device: DeviceChoice, mode: Mode = "auto",
-    sparse: bool = False, names: Sequence[str] | None = None, make: Maker = assemble,
-) -> Kernel:  # fmt: skip
-    """The kernel of a loss of n variables, its gradient and its Hessian.
-
-    ``make`` is as for `gradient_kernel`.
-    """
+    n: Sizes, f: Function, making: Making, mode: Mode = "auto", sparse: bool = False
+) -> Kernel:
+    """The kernel of a loss of n variables, its gradient and its Hessian."""
     tree = variables_of(n)
 
     def derive(traced: Trace) -> list[Wanted]:
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
         gradient = differentiate.vjp(graph, seed_of(traced, loss), traced.inputs)
         sought = Sought(gradient, traced.inputs, symmetric=True)
-        entries, made = accumulated(graph, sought, mode, partial(size, options))
+        entries, made = accumulated(graph, sought, mode, partial(size, making.options))
         shape, second = (tree.size, tree.size), derivatives(tree, second=True)
         matrix = matrix_of(traced, "hessian", entries, shape, second, sparse)
         return [
@@ -113,8 +109,7 @@ def hessian_kernel(
         ]
 
     derivation = Derivation(("hessian", tree, sparse, mode), derive)
-    what = "loss, gradient and Hessian"
-    return kernel_of(f, tree, derivation, what, options, device, names, make=make)
+    return kernel_of(f, tree, derivation, "loss, gradient and Hessian", making)
 
 
 @overload

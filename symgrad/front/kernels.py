@@ -20,7 +20,7 @@ from symgrad.errors import InputError
 from symgrad.expr.handles.tree import Tree
 from symgrad.expr.meaning.show import formula
 from symgrad.front.points import Inputs
-from symgrad.front.running import Running
+from symgrad.front.running import Interface, Running
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
@@ -53,11 +53,15 @@ class Kernel(Running):
     """
 
     def __init__(
-        self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
-        expressions: Expressions, device: targets.Device, seconds: dict[str, float], single: bool,
+        self,
+        shaders: Shaders,
+        interface: Interface,
+        device: targets.Device,
+        expressions: Expressions,
+        seconds: dict[str, float],
         derived: Derived | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(shaders, results, inputs, device, single)
+    ) -> None:
+        super().__init__(shaders, interface, device)
         self._expressions = expressions
         self._seconds, self._derived = dict(seconds), derived or Derived()
         self._flags: Once[None, Kernel | None] = Once(1)
@@ -144,9 +148,8 @@ class Kernel(Running):
         if computation is None:
             return None
         shaders = Shaders(computation, self._options, f"{self.name}: loops that have not ended")
-        return Kernel(
-            shaders, (Scalar(),), self._inputs, self._expressions, self.device, {}, single=True
-        )
+        interface = Interface(self._inputs, (Scalar(),), single=True)
+        return Kernel(shaders, interface, self.device, self._expressions, {})
 
     def minimize(
         self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, **options: Any
@@ -267,10 +270,9 @@ class Kernel(Running):
 
     def to(self, device: targets.DeviceChoice) -> Kernel:
         """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
-        return Kernel(
-            self._shaders, self._results, self._inputs, self._expressions,
-            targets.choose(device), self._seconds, self._single, self._derived,
-        )  # fmt: skip
+        target = targets.choose(device)
+        made = self._expressions, self._seconds, self._derived
+        return Kernel(self._shaders, self._interface, target, *made)
 
     def audit(self, *arrays: Any, least: float = 64.0, progress: Asked = False) -> Audit:
         """Which operations lose precision in float32, with your lines: see `Audit`.
@@ -410,7 +412,6 @@ def assemble(
     # others share the trace, and who asks for its expressions builds on it
     graph, groups = built.traced.copied().graph, tuple(w.nodes for w in built.wanted)
     expressions = Expressions(graph, groups)
-    return Kernel(
-        Shaders(built.computation, options, title), tuple(w.result for w in built.wanted),
-        inputs, expressions, targets.choose(device), built.seconds, single, built.derived,
-    )  # fmt: skip
+    interface = Interface(inputs, tuple(w.result for w in built.wanted), single)
+    shaders, target = Shaders(built.computation, options, title), targets.choose(device)
+    return Kernel(shaders, interface, target, expressions, built.seconds, built.derived)

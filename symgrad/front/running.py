@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,21 +20,28 @@ from symgrad.pipeline import Shaders
 from symgrad.values.results import Array, Result, Scalar
 
 
+@dataclass(frozen=True)
+class Interface:
+    """What calls of a kernel take and give: a ``single`` result, or a tuple of them."""
+
+    inputs: Inputs
+    results: tuple[Result, ...]
+    single: bool
+
+
 class Running:
     """A kernel as what its calls need: the compiled program, and what is kept from call to call."""
 
-    def __init__(
-        self, shaders: Shaders, results: tuple[Result, ...], inputs: Inputs,
-        device: targets.Device, single: bool,
-    ) -> None:  # fmt: skip
-        self._shaders, self._results, self._single = shaders, results, single
+    def __init__(self, shaders: Shaders, interface: Interface, device: targets.Device) -> None:
+        self._shaders, self._interface, self.device = shaders, interface, device
         self._computation, self._options = shaders.computation, shaders.options
-        self._inputs, self.device = inputs, device
+        self._inputs, self._results = interface.inputs, interface.results
+        self._single = interface.single
         self._dtype = np.dtype(self._options.dtype)
         self._backend = backend_of(device)
         self._backend.require(self._options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
-        self._point_shape = (inputs.total,) if self._backend.on_host else None
+        self._point_shape = (self._inputs.total,) if self._backend.on_host else None
         self._begin()
 
     def _begin(self) -> None:
