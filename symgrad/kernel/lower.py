@@ -20,6 +20,12 @@ from symgrad.kernel.views import View, element
 Value = int | Buffer | View
 """What a node of level 1 is in a kernel: a value, or where an array is."""
 
+Known = Mapping[int, Value]
+"""What some nodes of a graph are."""
+
+Given = Callable[[int], Value]
+"""What writes an input, where it is first needed."""
+
 Copied = frozenset[tuple[int, int]]
 """Which nodes write to a copy of which arrays."""
 
@@ -46,10 +52,8 @@ NOTHING: Final = Adding({}, lambda _, value: value)
 
 
 def inline(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
-    given: Callable[[int], Value] | None = None, in_turn: bool = False,
-    adding: Adding | None = None,
-) -> list[int]:  # fmt: skip
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
+) -> list[int]:
     """Write what the roots, which are no arrays, need to where the kernel is; their values.
 
     Args:
@@ -58,18 +62,18 @@ def inline(
         roots: what is needed of them.
         known: what some nodes are, the graph's inputs among them; arrays are not written to.
         given: writes what any other input is, where it is first needed.
-        in_turn: whether what one root needs comes before what is for the next, where there are no
-            arrays. Next to each other, their square roots and divisions would wait for one another.
-        adding: arrays that are added to where they are; roots may be versions of them.
     """
-    return numbers(written(kernel, graph, roots, known, given, in_turn, adding))
+    return numbers(written(kernel, graph, roots, known, given))
 
 
 def inlined(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
-    given: Callable[[int], Value] | None = None,
-) -> Iterator[int]:  # fmt: skip
-    """As `inline` in turn: what is done with one root can stand before what is for the next."""
+    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
+) -> Iterator[int]:
+    """As `inline`, of one root after the other, where there are no arrays.
+
+    What is done with one can stand before what is for the next. Next to each other, their square
+    roots and divisions would wait for one another.
+    """
     place, context = kernel.graph.place, _Context(kernel, NOTHING)
     lowering = _Lowering(context, graph, dict(known), set(known), given)
     for found in lowering.in_turn(roots):
@@ -79,16 +83,21 @@ def inlined(
 
 
 def written(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Mapping[int, Value],
-    given: Callable[[int], Value] | None = None, in_turn: bool = False,
-    adding: Adding | None = None,
-) -> list[Value]:  # fmt: skip
-    """As `inline`, of roots that may be arrays too, which are in buffers then."""
+    kernel: Kernel,
+    graph: Graph,
+    roots: Sequence[int],
+    known: Known,
+    given: Given | None = None,
+    adding: Adding = NOTHING,
+) -> list[Value]:
+    """As `inline`, of roots that may be arrays too, which are in buffers then.
+
+    Those that are added to stay where they are; roots may be versions of them.
+    """
     place = kernel.graph.place
-    adding = adding or NOTHING
     env = {**known, **adding.arrays}
     lowering = _Lowering(_Context(kernel, adding), graph, env, set(known), given)
-    found = list(lowering.in_turn(roots)) if in_turn else lowering.roots(roots)
+    found = lowering.roots(roots)
     kernel.graph.place = place
     return found
 
@@ -139,9 +148,13 @@ class _Lowering:
     """
 
     def __init__(
-        self, context: _Context, graph: Graph, known: Mapping[int, Any], frozen: set[int],
-        given: Callable[[int], Value] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        context: _Context,
+        graph: Graph,
+        known: Mapping[int, Any],
+        frozen: set[int],
+        given: Given | None = None,
+    ) -> None:
         self.context, self.kernel = context, context.kernel
         self.graph, self.frozen, self._given = graph, frozen, given
         self.env = _Env(known, self._leaf)
@@ -290,10 +303,10 @@ class _Lowering:
         first, last = self.number(lo), self.number(hi)
         last = self._end(op, first, last)
         turn = _Turn(self, op, inits, [self.env[a] for a in rest[op.carries :]], (first, last))
+        test = turn.test if op.test else None
         results, count = self.kernel.loop(
-            first, last, numbers(inits), turn.body, down=op.down,
-            test=turn.test if op.test else None, most=op.most,
-        )  # fmt: skip
+            first, last, numbers(inits), turn.body, down=op.down, test=test, most=op.most
+        )
         self.call(results, turn.names)
         return {**dict(enumerate(_merged(inits, results))), TURNS: count}
 
@@ -380,9 +393,13 @@ class _Turn:
     """A turn of a loop, which is written where the loop's scope is open."""
 
     def __init__(
-        self, outside: _Lowering, op: Loop, inits: Sequence[Value], captures: Sequence[Value],
+        self,
+        outside: _Lowering,
+        op: Loop,
+        inits: Sequence[Value],
+        captures: Sequence[Value],
         ends: tuple[int, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.outside, self.op, self.inits = outside, op, inits
         self.captures, self.ends = captures, ends
         graph, params = op.body.graph, op.body.params[1 : 1 + op.carries]

@@ -7,7 +7,7 @@ what it certainly does; what is found of accesses holds for all inputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -81,6 +81,20 @@ class Facts:
     """Of shared arrays, whether all their places are stored to, whatever the inputs are."""
     turns: dict[For, int | None] = field(default_factory=dict)
     """How often loops turn, at most, if that is known."""
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """What a statement reaches: places ``at`` of an array, each by one of the ``cells``.
+
+    It is ``sure`` if it is done at all.
+    """
+
+    statement: Load | Store
+    shared: _Shared
+    at: np.ndarray
+    cells: np.ndarray
+    sure: bool
 
 
 class _Shared:
@@ -237,20 +251,19 @@ class _Trial:
                 shared.written[:] = True
                 shared.once = False
         else:
-            self._known_access(s, found, shared, index, mask, sure)
+            at = index.astype(np.int64)[mask]
+            self._note(self._inside(_Reached(s, shared, at, self.cells[mask], sure)), found)
 
-    def _known_access(
-        self, s: Load | Store, found: Access, shared: _Shared, index: np.ndarray,
-        mask: np.ndarray, sure: bool,
-    ) -> None:  # fmt: skip
-        at, cells = index.astype(np.int64)[mask], self.cells[mask]
-        if (beyond := at[at >= s.array.size]).size and sure:
-            signed = int(np.int64(beyond[0]))
-            size = s.array.size
-            self._refuse(s, f"index {signed} of {s.array.name} is out of bounds, it has {size}")
-        inside = at < s.array.size
-        at, cells = self._placed(s.array, at[inside], cells[inside]), cells[inside]
-        self._note(s, found, shared, at, cells, sure)
+    def _inside(self, r: _Reached) -> _Reached:
+        """What is within the array, where that stands; what is surely beyond it is refused."""
+        array = r.statement.array
+        inside = r.at < array.size
+        if r.sure and not inside.all():
+            first, size = int(r.at[~inside][0]), array.size
+            what = f"index {first} of {array.name} is out of bounds, it has {size}"
+            self._refuse(r.statement, what)
+        cells = r.cells[inside]
+        return replace(r, at=self._placed(array, r.at[inside], cells), cells=cells)
 
     def _placed(self, a: Array, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Where elements stand, of an array that there may be several of."""
@@ -258,16 +271,14 @@ class _Trial:
             return at
         return at + a.size * (cells // self.dispatch.width if a.space == "workgroup" else cells)
 
-    def _note(
-        self, s: Load | Store, found: Access, shared: _Shared, at: np.ndarray,
-        cells: np.ndarray, sure: bool,
-    ) -> None:  # fmt: skip
+    def _note(self, r: _Reached, found: Access) -> None:
+        s, shared, at, sure = r.statement, r.shared, r.at, r.sure
         a = s.array
         if a.space != "private":
-            several = shared.several(at, cells)
+            several = shared.several(at, r.cells)
             if several.any():
                 found.distinct = shared.owned = False
-            self._meet(s, shared, at, cells, sure, several)
+            self._meet(r, several)
         if isinstance(s, Store):
             if (shared.surely | shared.written)[at].any():
                 shared.once = False
@@ -277,12 +288,10 @@ class _Trial:
         elif a.space not in GLOBAL and sure and not shared.written[at].all():
             self._refuse(s, f"nothing is stored in {a.name} there before it is read")
 
-    def _meet(
-        self, s: Load | Store, shared: _Shared, at: np.ndarray, cells: np.ndarray, sure: bool,
-        several: np.ndarray,
-    ) -> None:  # fmt: skip
+    def _meet(self, r: _Reached, several: np.ndarray) -> None:
         """Note who is where; refuse what is written by one and touched by another."""
-        touched, stored = shared.touched, shared.stored
+        s, at, cells, sure = r.statement, r.at, r.cells, r.sure
+        touched, stored = r.shared.touched, r.shared.stored
         mine = s.array.space != "input"
         before = stored[at] if isinstance(s, Load) else touched[at]
         others = (before != NOBODY) & (before != cells)
@@ -298,7 +307,7 @@ class _Trial:
         here = touched[at]
         apart = (here != NOBODY) & (here != cells)
         if apart.any():
-            shared.owned = False
+            r.shared.owned = False
         touched[at] = cells
         touched[at[apart | several]] = SEVERAL
         if isinstance(s, Store) and sure:

@@ -8,7 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, paused_gc
 from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.lower import Value, inline
+from symgrad.kernel.lower import Value, inline, inlined
 from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.stage import stages
 from symgrad.kernel.statements import Buffer
@@ -315,4 +315,4 @@ def _values(
     """The results of a computation, of inputs that are given."""
     roots = [i for o in computation.outputs for i in o.nodes]
     known = {**tables, **_inputs(computation.graph, given)}
-    return inline(k, computation.graph, roots, known, in_turn=True)
+    return list(inlined(k, computation.graph, roots, known))

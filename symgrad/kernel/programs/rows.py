@@ -10,7 +10,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.kernel.language import Kernel, widen
-from symgrad.kernel.lower import Adding, Value, inline
+from symgrad.kernel.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
 from symgrad.kernel.programs.added import Added, added_to
@@ -149,7 +149,7 @@ class _Sums:
         known |= self.lines.values(row)
         adding = Adding(self.arrays, self._adder(inside, known))
         roots = [*nodes, *self.lines.nodes, *self.ends]
-        found = inline(k, graph, roots, known, self._parameter, adding=adding)
+        found = numbers(written(k, graph, roots, known, self._parameter, adding))
         self.lines.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
         return inside, found[: len(nodes)]
 

@@ -77,7 +77,7 @@ class Sums:
         """How many rows a piece has."""
         inputs = self.dtype.itemsize * reduction.columns
         self._weight = weight_of(reduction.graph) + inputs
-        self._function = Function(self._source)
+        self.function = Function(self._source)
         self.seconds = time.perf_counter() - start
 
     def _source(self, thorough: bool) -> Source:
@@ -95,9 +95,12 @@ class Sums:
         return BoundSums(self, rows, indices)
 
     def run_with_tables(
-        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None = None,
+        self,
+        parameters: np.ndarray,
+        rows: np.ndarray,
+        indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
-    ) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         """The sums (results,) in float64, and for each lookup what was added to its table's lines.
 
         parameters (n,), rows (N, columns), indices (N, count) int32 and tables (lines, width) are
@@ -119,24 +122,6 @@ class Sums:
         """How many threads so many rows are worth."""
         return worth(rows * self._weight, self.lanes)
 
-    def caller(
-        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray | None,
-        tables: Sequence[np.ndarray], added: Sequence[np.ndarray], sums: np.ndarray,
-    ) -> Callable[[int, int, int], Callable[[], None]]:  # fmt: skip
-        """What makes a call that sums up some of the rows, in a line of ``sums``."""
-        room, run = self._function.scratch(), self._function.call
-        p, x, to = address(parameters), address(rows), address(sums)
-        size, width = sums.itemsize * self.count, rows.itemsize * rows.shape[1]
-        more = [address(a) for a in (*tables, *added)]
-        at = None if indices is None else (address(indices), indices.strides[0])
-
-        def call(line: int, first: int, end: int) -> Callable[[], None]:
-            index = [] if at is None else [at[0] + first * at[1]]
-            arrays = x + first * width, p, to + line * size, *index, *more, room
-            return partial(run, *arrays, 0, self.lanes, False, end - first, 1)
-
-        return call
-
 
 class _Pass:
     """One pass over the rows: pieces of them, whose sums are lines of ``partial``.
@@ -146,9 +131,13 @@ class _Pass:
     """
 
     def __init__(
-        self, sums: Sums, parameters: np.ndarray, rows: np.ndarray,
-        indices: np.ndarray | None = None, tables: Sequence[np.ndarray] = (),
-    ) -> None:  # fmt: skip
+        self,
+        sums: Sums,
+        parameters: np.ndarray,
+        rows: np.ndarray,
+        indices: np.ndarray | None = None,
+        tables: Sequence[np.ndarray] = (),
+    ) -> None:
         self.sums, self.parameters, self.rows, self.indices = sums, parameters, rows, indices
         self.tables = [np.concatenate([t.ravel(), np.zeros(sums.lanes, t.dtype)]) for t in tables]
         self._whole = len(rows) // sums.lanes * sums.lanes
@@ -180,10 +169,7 @@ class _Pass:
             call()
 
     def _pieces(self, first: int, end: int, slot: int) -> Iterator[Callable[[], None]]:
-        mine = [a[slot] for a in self.added]
-        caller = self.sums.caller(
-            self.parameters, self.rows, self.indices, self.tables, mine, self.partial
-        )
+        caller = self._caller(slot, self.rows, self.indices)
         return (caller(k, self._ends[k], self._ends[k + 1]) for k in range(first, end))
 
     def fill(self, first: int, end: int) -> None:
@@ -206,10 +192,25 @@ class _Pass:
         rest = len(self.rows) - self._whole
         if rest:
             rows, *indices = self._last
-            mine = [a[0] for a in self.added]
-            last = indices[0] if indices else None
-            caller = self.sums.caller(self.parameters, rows, last, self.tables, mine, self.partial)
-            yield caller(self.pieces, 0, rest)
+            yield self._caller(0, rows, *indices)(self.pieces, 0, rest)
+
+    def _caller(
+        self, slot: int, rows: np.ndarray, indices: np.ndarray | None = None
+    ) -> Callable[[int, int, int], Callable[[], None]]:
+        """What makes a call that sums up some of these rows, in a line of ``partial``."""
+        function, lanes, sums = self.sums.function, self.sums.lanes, self.partial
+        room, run = function.scratch(), function.call
+        p, x, to = address(self.parameters), address(rows), address(sums)
+        size, width = sums.strides[0], rows.itemsize * rows.shape[1]
+        more = [address(a) for a in (*self.tables, *(a[slot] for a in self.added))]
+        at = None if indices is None else (address(indices), indices.strides[0])
+
+        def call(line: int, first: int, end: int) -> Callable[[], None]:
+            index = [] if at is None else [at[0] + first * at[1]]
+            arrays = x + first * width, p, to + line * size, *index, *more, room
+            return partial(run, *arrays, 0, lanes, False, end - first, 1)
+
+        return call
 
 
 class BoundSums:
