@@ -115,9 +115,13 @@ def needs_loss(method: Method, stop: Tolerances) -> bool:
 
 
 def iteration(
-    problem: Problem, method: Method, bounds: Bounds, stop: Tolerances, options: Options,
+    problem: Problem,
+    method: Method,
+    bounds: Bounds,
+    stop: Tolerances,
+    options: Options,
     stored: bool = False,
-) -> Iteration:  # fmt: skip
+) -> Iteration:
     """The computation of one step, traced, differentiated and simplified.
 
     Where ``stored``, of methods that are, the matrix of the normal equations is the kernel's.
@@ -135,10 +139,9 @@ def iteration(
         move = method.advance(at, memory).completed(at)
         return _next(layout, state, move, bounds, stop, eps)
 
-    more = bounds, stop
     if stored:
-        return _with_matrix(problem, layout, method, step, options, more)
-    return _iteration(problem, layout, method, needs, step, options, more)
+        return _with_matrix(_Work(problem, method, options, "stored", (bounds, stop)), step)
+    return _iteration(_Work(problem, method, options, needs, (bounds, stop)), step)
 
 
 def can_be_stored(method: Method) -> bool:
@@ -167,19 +170,18 @@ def blind_iteration(
         tail = [count + flag, limit, loss, where(going, 0.0, -2.0), flag]
         return [*x, *flat(layout, move.memory), *tail]
 
-    return _iteration(problem, layout, method, "slope", step, options, bounds)
+    return _iteration(_Work(problem, method, options, "slope", bounds), step)
 
 
 def final_iteration(problem: Problem, method: Method, options: Options) -> Iteration:
     """The step that computes nothing but the loss, with the status of one that is not finite."""
-    layout = layout_of(method, problem.n)
 
     def step(state: Any, found: Any) -> list[Any]:
         loss, status = found[0], state[STATUS]
         status = functions.where(functions.isfinite(loss), status, -2.0)
         return [*state[:LOSS], loss, status, 0.0 * state[0]]
 
-    return _iteration(problem, layout, method, "loss", step, options)
+    return _iteration(_Work(problem, method, options, "loss"), step)
 
 
 Stage = tuple[Iteration, int]
@@ -189,23 +191,43 @@ Step = Callable[[Any, Any], list[Any]]
 """From a state, and what is computed at its variables, to the next."""
 
 
-def _iteration(
-    problem: Problem, layout: Layout, method: Method, needs: str, step: Step, options: Options,
-    more: Hashable = None,
-) -> Iteration:  # fmt: skip
+@dataclass(frozen=True)
+class _Work:
+    """A method's step for a problem, which ``needs`` something to be computed at the variables.
+
+    ``more`` is what else it depends on.
+    """
+
+    problem: Problem
+    method: Method
+    options: Options
+    needs: str
+    more: Hashable = None
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where everything stands in a state."""
+        return layout_of(self.method, self.problem.n)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What the step depends on beside the problem; None if the method is not pure."""
+        if not _is_pure(self.method):
+            return None
+        return self.method, self.needs, self.problem.n, self.options, self.more
+
+    def once(self, made: Callable[[], Iteration]) -> Iteration:
+        """An iteration, made once for equal problems if it has a key."""
+        known = self.key and self.problem.key
+        return _iterations.get((self.key, known), made) if known else made()
+
+
+def _iteration(work: _Work, step: Step) -> Iteration:
     """A step of all problems, with the sums over rows that it needs if there are rows.
 
-    It is made once for equal problems, if the method is pure; ``more`` is what else it depends on.
     Where it depends on the problem through sums over rows alone, it is traced once for all.
     """
-    key = (method, needs, problem.n, options, more) if _is_pure(method) else None
-    return _once(problem, key, partial(_made, problem, layout, needs, step, options, key))
-
-
-def _once(problem: Problem, key: Any, made: Callable[[], Iteration]) -> Iteration:
-    """An iteration, made once for equal problems if it has a key."""
-    known = key and problem.key
-    return _iterations.get((key, known), made) if known else made()
+    return work.once(partial(_made, work, step))
 
 
 def _is_pure(method: Method) -> bool:
@@ -216,9 +238,8 @@ def _is_pure(method: Method) -> bool:
     )
 
 
-def _made(
-    problem: Problem, layout: Layout, needs: str, step: Step, options: Options, key: Any
-) -> Iteration:
+def _made(work: _Work, step: Step) -> Iteration:
+    problem, layout, options, needs = work.problem, work.layout, work.options, work.needs
     rows = reduction(problem, needs, options) if problem.columns else None
     sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
 
@@ -231,26 +252,18 @@ def _made(
 
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
     traced = partial(_computation, update, len(names), names, options)
-    computed = _stepped.get(key, traced) if key and rows else traced()
+    computed = _stepped.get(work.key, traced) if work.key and rows else traced()
     return Iteration(computed, layout.size, rows, problem.shared, mode=problem.mode)
 
 
-def _with_matrix(
-    problem: Problem, layout: Layout, method: Method, step: Callable[..., list[Any]],
-    options: Options, more: Hashable,
-) -> Iteration:  # fmt: skip
+def _with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
     """A step over rows of a method whose matrix the kernel keeps; see `_iteration`."""
-    key = (method, "stored", problem.n, options, more) if _is_pure(method) else None
-    return _once(
-        problem, key, partial(_made_with_matrix, problem, layout, method, step, options, key)
-    )
+    return work.once(partial(_made_with_matrix, work, step))
 
 
-def _made_with_matrix(
-    problem: Problem, layout: Layout, method: Method, step: Callable[..., list[Any]],
-    options: Options, key: Any,
-) -> Iteration:  # fmt: skip
-    n, part = problem.n, method.stored
+def _made_with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
+    problem, layout, options = work.problem, work.layout, work.options
+    n, part = problem.n, work.method.stored
     assert part is not None, "the method cannot do with a matrix that is kept"
     half = n * (n + 1) // 2
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(1 + n + half)]
@@ -272,7 +285,7 @@ def _made_with_matrix(
         )
         return replace(made, outputs=outputs), tuple(calls.made)
 
-    computed, calls = _recorded.get(key, traced) if key else traced()
+    computed, calls = _recorded.get(work.key, traced) if work.key else traced()
     matrix = Matrix(n, layout.start_of(part), problem.weight, calls)
     rows = _normal_rows(problem, options)
     return Iteration(computed, layout.size, rows, problem.shared, matrix, problem.mode)
