@@ -138,9 +138,12 @@ def weight(graph: Graph) -> int:
 
 
 def build(
-    f: Callable[..., Any], n: int, derivation: Derivation, options: Options,
+    f: Callable[..., Any],
+    n: int,
+    derivation: Derivation,
+    options: Options,
     names: Sequence[str] | None = None,
-) -> Built:  # fmt: skip
+) -> Built:
     """From a Python function to what its kernel computes.
 
     The function is always traced, as what it computes may have changed since the last time, by a
@@ -174,9 +177,12 @@ def _differentiated(
 
 
 def _derived(
-    traced: Trace, wanted: tuple[Wanted, ...] | None, derivation: Derivation, options: Options,
+    traced: Trace,
+    wanted: tuple[Wanted, ...] | None,
+    derivation: Derivation,
+    options: Options,
     clock: Clock,
-) -> Built:  # fmt: skip
+) -> Built:
     """All that follows from a trace, of which the derivatives may be there."""
     if wanted is None:
         traced = _rolled(traced, options, clock)

@@ -303,9 +303,12 @@ def _require_short(graph: Graph, root: int) -> None:
 
 
 def _exact(
-    loss: Expr, names: Sequence[str], wrt: Sequence[str], points: np.ndarray,
+    loss: Expr,
+    names: Sequence[str],
+    wrt: Sequence[str],
+    points: np.ndarray,
     report: Callable[[int], None],
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """The values (B, 1 + wrt) by SymPy, as mpmath's numbers."""
     symbols = {name: sp.Symbol(name, real=True) for name in names}
     expression = to_sympy(loss, digits=60)

@@ -69,8 +69,13 @@ def _add_demo(commands: Any) -> None:
     demo.add_argument("--device", type=device, help="gpu, cpu, or an index of `symgrad devices`")
     demo.add_argument("--starts", type=count, default=500, help="how many (%(default)s)")
     demo.add_argument("--steps", type=count, default=60, help="of the optimiser (%(default)s)")
-    demo.add_argument("--output", type=Path, default=DEMO, metavar="FILE",
-                      help="where the plot goes: .png, .svg or .pdf (%(default)s)")  # fmt: skip
+    demo.add_argument(
+        "--output",
+        type=Path,
+        default=DEMO,
+        metavar="FILE",
+        help="where the plot goes: .png, .svg or .pdf (%(default)s)",
+    )
     demo.set_defaults(run=demonstrate)
 
 

@@ -21,9 +21,13 @@ from symgrad.targets import choose
 
 
 def run_demo(
-    screen: Screen, dataset: str = "Thurber", device: Any = None, count: int = 500,
-    steps: int = 60, output: Path | None = None,
-) -> Fit:  # fmt: skip
+    screen: Screen,
+    dataset: str = "Thurber",
+    device: Any = None,
+    count: int = 500,
+    steps: int = 60,
+    output: Path | None = None,
+) -> Fit:
     """Fit a data set, and show progress, parameters, speed and a picture.
 
     Raises:

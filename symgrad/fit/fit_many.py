@@ -137,18 +137,27 @@ def fit_many(
 
 
 def _labelled(
-    f: Callable[..., Any], curves: Labelled, x: Any, p0: Any, covariance: bool,
+    f: Callable[..., Any],
+    curves: Labelled,
+    x: Any,
+    p0: Any,
+    covariance: bool,
     given: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     """The fits of a ``DataArray`` as a ``Dataset``."""
     found = fit_many(f, curves.x(x), curves.curves, curves.starts(p0), covariance=True, **given)
     return curves.dataset(found, names_of(f, found.x.shape[1]), covariance)
 
 
 def _in_both(
-    f: Callable[..., Any], x: Any, Y: Any, p0: Any, gpu: Device, covariance: bool,
+    f: Callable[..., Any],
+    x: Any,
+    Y: Any,
+    p0: Any,
+    gpu: Device,
+    covariance: bool,
     given: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     """The fits in float64 on the CPU, from where those in float32 on a GPU have led."""
     if isinstance(Y, DeviceArray) or isinstance(p0, DeviceArray):
         raise InputError('dtype="float64" is the CPU\'s at the end: use Y.numpy() and p0.numpy()')

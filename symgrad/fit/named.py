@@ -46,9 +46,12 @@ def in_order(f: Callable[..., Any], p0: Any, bounds: Any) -> tuple[Any, Any]:
 
 
 def _by_name(
-    names: Sequence[str], given: Mapping[str, Any], what: str, default: Any,
+    names: Sequence[str],
+    given: Mapping[str, Any],
+    what: str,
+    default: Any,
     known: Sequence[str] | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     unknown = sorted(set(given) - set(known or names))
     if unknown:
         raise InputError(

@@ -108,10 +108,16 @@ def minimize(
         value = told if given.get("jac") is True else lambda x: told(x)[0]
         try:
             found = scipy_optimize().minimize(
-                value, start, method=method, bounds=asked.bounds(bounds), tol=tol, options=options,
-                constraints=asked.constraints(constraints), callback=asked.callback(callback),
+                value,
+                start,
+                method=method,
+                bounds=asked.bounds(bounds),
+                tol=tol,
+                options=options,
+                constraints=asked.constraints(constraints),
+                callback=asked.callback(callback),
                 **given,
-            )  # fmt: skip
+            )
         except _Ended as ended:
             found = ended.told.result()
     return asked.result(found)
@@ -148,9 +154,14 @@ class _Told:
         assert self._best is not None, "a run is ended after an evaluation"
         x, fun, jac = self._best
         return optimize_result(
-            x=x, fun=fun, jac=jac, nfev=self._count, success=False, status=ENDED_BY_USER,
+            x=x,
+            fun=fun,
+            jac=jac,
+            nfev=self._count,
+            success=False,
+            status=ENDED_BY_USER,
             message=MESSAGES[ENDED_BY_USER],
-        )  # fmt: skip
+        )
 
 
 def _require_scipys(tree: Tree, method: Any) -> None:

@@ -49,9 +49,15 @@ class Making:
 
 
 def options_of(
-    f: Function, name: str | None, math: Math, dtype: DType, simplify: Level, comments: bool,
-    roll: bool = True, checkpoint: Checkpoint = "auto",
-) -> Options:  # fmt: skip
+    f: Function,
+    name: str | None,
+    math: Math,
+    dtype: DType,
+    simplify: Level,
+    comments: bool,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
+) -> Options:
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
         raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
@@ -165,9 +171,13 @@ def dense(traced: Trace, derivatives: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def matrix_of(
-    traced: Trace, name: str, entries: dict[tuple[int, int], int], shape: tuple[int, int],
-    result: Result, sparse: bool,
-) -> Wanted:  # fmt: skip
+    traced: Trace,
+    name: str,
+    entries: dict[tuple[int, int], int],
+    shape: tuple[int, int],
+    result: Result,
+    sparse: bool,
+) -> Wanted:
     """A matrix of derivatives as one array of results, dense or its nonzero entries only."""
     rows, columns = shape
     if not sparse:

@@ -105,10 +105,14 @@ class Jacobian(MatrixOfPoints, total=False):
 
 
 def asked_of_rows(
-    row: int | None, columns: ColumnNames | None, reduce: Reduce | None,
-    weights: str | int | None, nan_policy: NanPolicy, names: Sequence[str] | None,
+    row: int | None,
+    columns: ColumnNames | None,
+    reduce: Reduce | None,
+    weights: str | int | None,
+    nan_policy: NanPolicy,
+    names: Sequence[str] | None,
     regularizer: Function | None = None,
-) -> tuple[Columns, Reduce | None, str | int | None, NanPolicy] | None:  # fmt: skip
+) -> tuple[Columns, Reduce | None, str | int | None, NanPolicy] | None:
     """What is asked for of rows; None for kernels of points, which have none."""
     if row is not None or columns is not None:
         if names is not None:

@@ -124,9 +124,12 @@ class Bound:
 
 
 def rooms_of(
-    results: Sequence[Result], names: Sequence[str], given: Any, batch: tuple[int, ...],
+    results: Sequence[Result],
+    names: Sequence[str],
+    given: Any,
+    batch: tuple[int, ...],
     dtype: np.dtype[Any],
-) -> list[list[np.ndarray]]:  # fmt: skip
+) -> list[list[np.ndarray]]:
     """The user's arrays that each result is written to, checked."""
     if len(given) != len(results):
         raise InputError(f"out needs {len(results)} arrays: {', '.join(names)}")
@@ -143,9 +146,12 @@ def rooms_of(
 
 
 def rooms_on_device(
-    x: DeviceArray, batch: tuple[int, ...], columns: Sequence[int], names: Sequence[str],
+    x: DeviceArray,
+    batch: tuple[int, ...],
+    columns: Sequence[int],
+    names: Sequence[str],
     given: Sequence[Any],
-) -> list[DeviceArray]:  # fmt: skip
+) -> list[DeviceArray]:
     """The user's arrays (B, columns) on a device that results at x are written to, checked."""
     if len(given) != len(names):
         raise InputError(f"out needs {len(names)} arrays: {', '.join(names)}")

@@ -97,9 +97,13 @@ class Cutter:
     """
 
     def __init__(
-        self, graph: Graph, statements: Sequence[int], bound: frozenset[int],
-        stores: Mapping[int, int], limits: Limits,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        statements: Sequence[int],
+        bound: frozenset[int],
+        stores: Mapping[int, int],
+        limits: Limits,
+    ) -> None:
         self.graph, self.statements, self.limits = graph, statements, limits
         self.reads = reads_of(graph, statements, bound)
         self.made = np.full(len(graph), -1)

@@ -41,9 +41,13 @@ SEVERAL: Final = -2
 
 
 def execute(
-    kernel: Kernel, arrays: Mapping[str, np.ndarray], count: int, groups: int = 0,
-    dtype: Any = np.float64, arguments: Mapping[str, int] | None = None,
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    arrays: Mapping[str, np.ndarray],
+    count: int,
+    groups: int = 0,
+    dtype: Any = np.float64,
+    arguments: Mapping[str, int] | None = None,
+) -> None:
     """Run a kernel on arrays, C-contiguous ones by the names of its buffers, in place.
 
     ``groups`` is how many there are; as many as ``count`` takes by default. An own array of unknown

@@ -81,9 +81,12 @@ class Writers:
 
 
 def in_place(
-    graph: Graph, roots: Sequence[int], known: Container[int], writers: Writers,
+    graph: Graph,
+    roots: Sequence[int],
+    known: Container[int],
+    writers: Writers,
     frozen: Callable[[int], bool],
-) -> Order:  # fmt: skip
+) -> Order:
     """The nodes that the roots need, but for those that are ``known``, in order.
 
     All that reads a version of an array comes before what overwrites it. Where that cannot be, as

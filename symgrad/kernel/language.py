@@ -302,10 +302,19 @@ class Kernel:
     # buffers -------------------------------------------------------------------------------------
 
     def buffer(
-        self, name: str, space: Space, kind: str = "f", size: int = 0, *,
-        vector: int = 1, atomic: bool = False, padded: bool = False, open_ended: bool = False,
-        data: tuple[float, ...] | None = None, row: int = 0,
-    ) -> Buffer:  # fmt: skip
+        self,
+        name: str,
+        space: Space,
+        kind: str = "f",
+        size: int = 0,
+        *,
+        vector: int = 1,
+        atomic: bool = False,
+        padded: bool = False,
+        open_ended: bool = False,
+        data: tuple[float, ...] | None = None,
+        row: int = 0,
+    ) -> Buffer:
         """A new buffer; no two of a kernel have one name.
 
         One array of the invocations' own may be ``open_ended``: the host says how long it is.
@@ -374,11 +383,17 @@ class Kernel:
         self.at, self.graph.place = before, place
 
     def loop(
-        self, lo: int, hi: int, inits: Sequence[int],
-        body: Callable[[int, list[int]], Sequence[int]], *, down: bool = False,
-        test: Callable[[int, list[int]], int] | None = None, most: int | None = None,
+        self,
+        lo: int,
+        hi: int,
+        inits: Sequence[int],
+        body: Callable[[int, list[int]], Sequence[int]],
+        *,
+        down: bool = False,
+        test: Callable[[int, list[int]], int] | None = None,
+        most: int | None = None,
         some: bool = False,
-    ) -> tuple[list[int], int]:  # fmt: skip
+    ) -> tuple[list[int], int]:
         """A `For`, of which ``body(k, carries)`` gives the next carries; its results and its count.
 
         ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most, and

@@ -93,9 +93,12 @@ def schedule(kernel: Kernel, limits: Limits | None = None) -> Plan:
 
 
 def _fits(
-    graph: Graph, order: Sequence[int], statements: Sequence[int], stores: Sequence[Column],
+    graph: Graph,
+    order: Sequence[int],
+    statements: Sequence[int],
+    stores: Sequence[Column],
     limits: Limits,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether one function of one shader can hold everything."""
     return (
         len(statements) <= min(limits.statements, limits.function)

@@ -65,9 +65,14 @@ class Stats:
 
 
 def measured(
-    graph: Graph, outputs: Sequence[Output], bytes_per_point: int, shaders: int,
-    seconds: Mapping[str, float], derived: Derived, itemsize: int,
-) -> Stats:  # fmt: skip
+    graph: Graph,
+    outputs: Sequence[Output],
+    bytes_per_point: int,
+    shaders: int,
+    seconds: Mapping[str, float],
+    derived: Derived,
+    itemsize: int,
+) -> Stats:
     """The size of a graph whose outputs are a kernel's results."""
     roots = [i for o in outputs for i in o.nodes]
     return Stats(

@@ -70,9 +70,13 @@ class Accumulation:
 
 
 def evaluated(
-    f: Callable[..., Any], x: Any, others: tuple[Any, ...], needs: str, by: Accumulation,
+    f: Callable[..., Any],
+    x: Any,
+    others: tuple[Any, ...],
+    needs: str,
+    by: Accumulation,
     weight: float = 1.0,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
 
     Of a "loss" it is the loss alone, of a "slope" the gradient alone. f may return `Weighted`.

@@ -120,9 +120,14 @@ class LevenbergMarquardt(Method):
         return _move(at, seen, here, Move(trial, memory, point, loss, whole=whole))
 
     def _step(
-        self, at: Evaluation, point: Any, gradient: Any, matrix: Normal, added: Any,
+        self,
+        at: Evaluation,
+        point: Any,
+        gradient: Any,
+        matrix: Normal,
+        added: Any,
         floors: list[Any],
-    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    ) -> tuple[Any, Any, Any, Any]:
         """The trial that the damped step of the free variables leads to, and its promise.
 
         ``added`` is the damping, times D; pivots below their ``floors`` are rounding errors of JᵀJ.

@@ -225,9 +225,15 @@ class Descent(Method):
         return Judged(accepted, tried, low, high, stuck, abs(at.loss - loss) <= noise)
 
     def _short(
-        self, at: Evaluation, slope: Any, slope_there: Any, length: Any, low: Any, high: Any,
+        self,
+        at: Evaluation,
+        slope: Any,
+        slope_there: Any,
+        length: Any,
+        low: Any,
+        high: Any,
         open_end: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Where the loss still falls so steeply that the step should be longer."""
         steep = slope_there < WOLFE * slope
         if not self.expands or at.bounds.finite:

@@ -195,9 +195,13 @@ def _states(task: Task, stages: Stages, starts: Any, data: RowData) -> States:
 
 
 def _run(
-    states: States, stages: Stages, blind: bool, callback: Callable[[Ends], bool] | None,
-    every: int, tell: Callable[[int], bool] | None,
-) -> tuple[list[np.ndarray], bool]:  # fmt: skip
+    states: States,
+    stages: Stages,
+    blind: bool,
+    callback: Callable[[Ends], bool] | None,
+    every: int,
+    tell: Callable[[int], bool] | None,
+) -> tuple[list[np.ndarray], bool]:
     """Do all steps: the losses after every so many of them, and whether the user ended them."""
     losses: list[np.ndarray] = []
     (lead, steps), *last = stages

@@ -153,10 +153,16 @@ class _Parser:
 
     def _readers(self) -> list[tuple[re.Pattern[str], Callable[[dict[str, Any], int], None]]]:
         return [
-            (_ARRAY, self._array), (_DISPATCH, self._dispatch), (_LET, self._let),
-            (_VAR, self._var), (_IF, self._if), (re.compile(r"else:$"), self._else),
-            (_FOR, self._for), (_STORE, self._store), (_ASSIGN, self._assign),
-        ]  # fmt: skip
+            (_ARRAY, self._array),
+            (_DISPATCH, self._dispatch),
+            (_LET, self._let),
+            (_VAR, self._var),
+            (_IF, self._if),
+            (re.compile(r"else:$"), self._else),
+            (_FOR, self._for),
+            (_STORE, self._store),
+            (_ASSIGN, self._assign),
+        ]
 
     # statements ----------------------------------------------------------------------------------
 

@@ -190,10 +190,15 @@ def labels(inputs: Sequence[str], name: str, ids: Sequence[int], result: Result)
 def _outcomes(labels: Sequence[str], found: Comparison, outcome: Any, start: int) -> list[Outcome]:
     at = np.argmax(outcome, axis=1)
     return [
-        Outcome(label, float(outcome[k, b]), start + int(b), float(found.single[row, b]),
-                float(found.double[row, b]))
+        Outcome(
+            label,
+            float(outcome[k, b]),
+            start + int(b),
+            float(found.single[row, b]),
+            float(found.double[row, b]),
+        )
         for k, (label, row, b) in enumerate(zip(labels, found.roots, at, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _worse(old: list[Outcome], new: list[Outcome]) -> list[Outcome]:

@@ -25,9 +25,14 @@ class ExportedRows(RowProgram):
         if asked.reduce is None or self.outputs[0] != "loss":
             raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
         return RowLoss(
-            asked.f, traced.columns, traced.weight, asked.reduce,
-            asked.nan_policy, self.squares, None if asked.penalty is None else asked.penalty.f,
-        )  # fmt: skip
+            asked.f,
+            traced.columns,
+            traced.weight,
+            asked.reduce,
+            asked.nan_policy,
+            self.squares,
+            None if asked.penalty is None else asked.penalty.f,
+        )
 
     def export_js(
         self, path: str | Path, method: Any = None, *, each: bool = False, steps: int = 1000,
@@ -63,9 +68,14 @@ class ExportedRows(RowProgram):
         if method is not None:
             by = self._minimization(Steps(method, steps, tol, bounds), each)
         sums = RowSums(
-            self._summations, traced.columns.count, self.n_inputs, traced.used,
-            self._sum_outputs(), self.request.reduce or "sum", traced.weight,
-        )  # fmt: skip
+            self._summations,
+            traced.columns.count,
+            self.n_inputs,
+            traced.used,
+            self._sum_outputs(),
+            self.request.reduce or "sum",
+            traced.weight,
+        )
         rows_exported(self.name, self.parameters, sums, by).write(path)
 
     def _require_exportable(self) -> None:

@@ -136,12 +136,18 @@ class Task:
         gradient = share * normal.gradient
         free = np.where(end.state.free, gradient, 0.0)
         return optimize_result(
-            x=self.nest.nested(end.state.x), cost=share * normal.cost,
+            x=self.nest.nested(end.state.x),
+            cost=share * normal.cost,
             fun=residuals[:, 0] if residuals.shape[1] == 1 else residuals,
-            grad=self.nest.nested(gradient), optimality=float(np.abs(free).max()),
-            nit=end.steps, nfev=end.evaluations, njev=end.evaluations, status=end.status,
-            message=MESSAGES[end.status], success=0 < end.status < ENDED_BY_USER,
-        )  # fmt: skip
+            grad=self.nest.nested(gradient),
+            optimality=float(np.abs(free).max()),
+            nit=end.steps,
+            nfev=end.evaluations,
+            njev=end.evaluations,
+            status=end.status,
+            message=MESSAGES[end.status],
+            success=0 < end.status < ENDED_BY_USER,
+        )
 
 
 def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:

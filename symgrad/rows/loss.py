@@ -172,11 +172,16 @@ def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]
     squares = [r * r for r in values]
     sums = [
         squares,
-        *[[2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if k in row]
-          for k in range(n)],
-        *[[row[j] * row[k] for row in slopes if j in row and k in row]
-          for j in range(n) for k in range(j, n)],
-    ]  # fmt: skip
+        *[
+            [2.0 * row[k] * r for row, r in zip(slopes, values, strict=True) if k in row]
+            for k in range(n)
+        ],
+        *[
+            [row[j] * row[k] for row in slopes if j in row and k in row]
+            for j in range(n)
+            for k in range(j, n)
+        ],
+    ]
     zero = graph.constant(0.0)
     return [(scale * sum(terms)).id if terms else zero for terms in sums], mode
 
@@ -245,10 +250,15 @@ def weight_column(request: Request) -> int | None:
 
 
 def ready(
-    request: Request, made: RowTrace, graded: tuple[int, ...], summed: Mapping[str, Sequence[int]],
-    added: Sequence[int], groups: tuple[tuple[int, ...], ...], clock: Clock,
+    request: Request,
+    made: RowTrace,
+    graded: tuple[int, ...],
+    summed: Mapping[str, Sequence[int]],
+    added: Sequence[int],
+    groups: tuple[tuple[int, ...], ...],
+    clock: Clock,
     mode: Mode | None = "reverse",
-) -> Traced:  # fmt: skip
+) -> Traced:
     """Simplified, and its inputs in the order that reductions have."""
     columns = request.columns
     indices = tuple(sorted({g.column for g in made.gathers}))
@@ -270,9 +280,12 @@ def ready(
 
 
 def reduced(
-    options: Options, made: RowTrace, summed: Mapping[str, Sequence[int]], added: Sequence[int],
+    options: Options,
+    made: RowTrace,
+    summed: Mapping[str, Sequence[int]],
+    added: Sequence[int],
     indices: tuple[int, ...],
-) -> tuple[tuple[int, ...], Reduction]:  # fmt: skip
+) -> tuple[tuple[int, ...], Reduction]:
     """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums

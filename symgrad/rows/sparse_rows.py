@@ -59,9 +59,13 @@ class RowSystem:
     """
 
     def __init__(
-        self, products: RowProducts, run: Run, n: int, numbers: np.ndarray,
+        self,
+        products: RowProducts,
+        run: Run,
+        n: int,
+        numbers: np.ndarray,
         indices: dict[int, np.ndarray],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.products, self._run, self._n = products, run, n
         self._order = self._sorted(indices)
         self._numbers = numbers[self._order]

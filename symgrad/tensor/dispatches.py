@@ -18,9 +18,12 @@ MOST: Final = 65_535
 
 
 def each_of(
-    program: Program, traits: Target, arrays: Sequence[tuple[str, str]], count: int,
+    program: Program,
+    traits: Target,
+    arrays: Sequence[tuple[str, str]],
+    count: int,
     words: Sequence[tuple[str, int]],
-) -> Dispatch:  # fmt: skip
+) -> Dispatch:
     """The dispatch of a program with an invocation for each of so many numbers."""
     target = replace(traits, width=WIDE) if isinstance(traits, InGroups) else traits
     target = in_grid(target, -(-count // target.width))

@@ -120,9 +120,15 @@ def linear(
 
 
 def _kernel(
-    name: str, arguments: tuple[str, ...], transposed: bool, activation: Activation | None,
-    bias: bool, device: DeviceChoice, math: Any, dtype: Any,
-) -> LayerKernel:  # fmt: skip
+    name: str,
+    arguments: tuple[str, ...],
+    transposed: bool,
+    activation: Activation | None,
+    bias: bool,
+    device: DeviceChoice,
+    math: Any,
+    dtype: Any,
+) -> LayerKernel:
     options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
     require_options(options)
     summed = "" if not bias else "gradient" if activation is None else "slope"

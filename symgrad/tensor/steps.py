@@ -190,9 +190,14 @@ class Steps:
             else bound
         )
         program = MatmulProgram(
-            tiles, first, second, self.work.epilogues.none if splits > 1 else epilogue,
-            bool(p.k % tiles.depth), edges, p.n % 4 == 0,
-        )  # fmt: skip
+            tiles,
+            first,
+            second,
+            self.work.epilogues.none if splits > 1 else epilogue,
+            bool(p.k % tiles.depth),
+            edges,
+            p.n % 4 == 0,
+        )
         numbers = self._numbers(p, first, second, splits, -(-p.k // tiles.depth), groups)
         arrays = {"a": a.name, "b": b.name} | parts
         words = tuple(numbers.items())

@@ -108,9 +108,13 @@ Read = Callable[[Any, str], Any]
 
 
 def rows_of(
-    tree: Tree, values: Any, name: str, batched: bool = True, read: Read = real_numbers,
+    tree: Tree,
+    values: Any,
+    name: str,
+    batched: bool = True,
+    read: Read = real_numbers,
     xp: Any = np,
-) -> Any:  # fmt: skip
+) -> Any:
     """Values nested as a tree, or already in a row, as an array (..., size) of any real dtype.
 
     What stands before the shapes of the arrays is the batch; batches broadcast. ``xp`` has NumPy's

@@ -40,9 +40,12 @@ class Sources:
 
 
 def of_points(
-    computation: Computation, layout: Layout, modules: Sequence[str],
-    tables: Sequence[Sequence[float]], sources: Sources,
-) -> Description:  # fmt: skip
+    computation: Computation,
+    layout: Layout,
+    modules: Sequence[str],
+    tables: Sequence[Sequence[float]],
+    sources: Sources,
+) -> Description:
     """A computation at every point of a batch: see `Layout` for its arrays."""
     columns = zip(computation.outputs, layout.outputs, strict=True)
     return {

@@ -64,9 +64,15 @@ class Minimization:
         how = Accumulation(by.mode)
         problem = Problem(self.loss, self.tree.size, self.shared, self.own, 1.0, how)
         return Task(
-            problem.rolled(self.options.rounding), by.method, bounds_of(by.bounds, self.tree), stop,
-            self.options, count, blind=not needs_loss(by.method, stop), by_gpu=True,
-        )  # fmt: skip
+            problem.rolled(self.options.rounding),
+            by.method,
+            bounds_of(by.bounds, self.tree),
+            stop,
+            self.options,
+            count,
+            blind=not needs_loss(by.method, stop),
+            by_gpu=True,
+        )
 
     def described(self, sources: Sources) -> Description:
         """The minimisation as data."""

@@ -122,8 +122,13 @@ STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 """What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
 
 BITWISE: Final = {
-    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift,
-}  # fmt: skip
+    np.bitwise_and,
+    np.bitwise_or,
+    np.bitwise_xor,
+    np.invert,
+    np.left_shift,
+    np.right_shift,
+}
 """Those that take truth values and integers only."""
 
 LOGICAL: Final = {np.logical_and, np.logical_or}

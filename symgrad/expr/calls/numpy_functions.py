@@ -58,9 +58,13 @@ def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def _var(
-    a: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False, mean: Any = None,
+    a: Any,
+    axis: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    mean: Any = None,
     correction: float | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     a = plain(a)
     ddof = ddof if correction is None else correction
     centred = array(a) - (_mean(a, axis, keepdims=True) if mean is None else mean)
@@ -212,9 +216,14 @@ def _kron(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def _linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
-    dtype: Any = None, axis: int = 0,
-) -> Any:  # fmt: skip
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
     start, stop = array(start), array(stop)
     count = num - 1 if endpoint else num
     step = (stop - start) * (1.0 / max(count, 1))

@@ -61,16 +61,22 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Step) -> Callable[
 POLYNOMIALS: Final[dict[str, Callable[..., Any]]] = {
     name: _polynomial(name, first, step)
     for name, first, step in (
-        ("eval_legendre", lambda x: x,
-         lambda k, x, p, q: ((2 * k + 1) * (x * p) - k * q) * (1.0 / (k + 1))),
+        (
+            "eval_legendre",
+            lambda x: x,
+            lambda k, x, p, q: ((2 * k + 1) * (x * p) - k * q) * (1.0 / (k + 1)),
+        ),
         ("eval_chebyt", lambda x: x, lambda k, x, p, q: 2.0 * (x * p) - q),
         ("eval_chebyu", lambda x: 2.0 * x, lambda k, x, p, q: 2.0 * (x * p) - q),
         ("eval_hermite", lambda x: 2.0 * x, lambda k, x, p, q: 2.0 * (x * p) - 2 * k * q),
         ("eval_hermitenorm", lambda x: x, lambda k, x, p, q: x * p - k * q),
-        ("eval_laguerre", lambda x: 1.0 - x,
-         lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) * (1.0 / (k + 1))),
+        (
+            "eval_laguerre",
+            lambda x: 1.0 - x,
+            lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) * (1.0 / (k + 1)),
+        ),
     )
-}  # fmt: skip
+}
 
 
 # --- losses and transformations -------------------------------------------------------------------

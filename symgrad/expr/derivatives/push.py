@@ -129,9 +129,14 @@ class Structures:
         more = {way: like(inner, params[way[0]], "dot") for way in outside}
         found = self._push(inner, _seeds((), {}, params, more), op.body.yields)
         sides = op.sides()
-        ways = sorted({
-            (j, d) for side in sides for j, y in enumerate(side) for d in found.tangents.get(y, ())
-        })  # fmt: skip
+        ways = sorted(
+            {
+                (j, d)
+                for side in sides
+                for j, y in enumerate(side)
+                for d in found.tangents.get(y, ())
+            }
+        )
         yields = [[*side, *[found.of(side[j], d, side[j]) for j, d in ways]] for side in sides]
         region, _ = close(
             inner, [*params, *more.values()], [*yields[0], *yields[1]], found.stands()

@@ -55,9 +55,16 @@ class Restoring(Sweep):
     """
 
     def __init__(
-        self, graph: Graph, seeds: Sequence[Seed], wrt: Sequence[int], regions: Origins,
-        restored: dict[int, int], slot: int, turns: int, size: int,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        seeds: Sequence[Seed],
+        wrt: Sequence[int],
+        regions: Origins,
+        restored: dict[int, int],
+        slot: int,
+        turns: int,
+        size: int,
+    ) -> None:
         super().__init__(graph, seeds, wrt, regions)
         self.regions: Origins = regions
         self.restored, self.slot, self.turns, self._size = dict(restored), slot, turns, size

@@ -32,9 +32,13 @@ class _Turn(Restoring):
     """
 
     def __init__(
-        self, op: Loop, asked: Asked, live: frozenset[int], restored: frozenset[int],
+        self,
+        op: Loop,
+        asked: Asked,
+        live: frozenset[int],
+        restored: frozenset[int],
         regions: Origins,
-    ) -> None:  # fmt: skip
+    ) -> None:
         graph = op.body.copy()
         size = len(graph)
         self.op, self.asked = op, asked

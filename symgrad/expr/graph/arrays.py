@@ -109,9 +109,14 @@ def _held() -> ArrayRule:
 
 
 HELD: Final = ArrayRule(
-    name="held", signature="F->F", reference=np.array, transparent=True, push=None, find=_held,
+    name="held",
+    signature="F->F",
+    reference=np.array,
+    transparent=True,
+    push=None,
+    find=_held,
     meaning="the array, whose derivative is 0",
-)  # fmt: skip
+)
 
 FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
 """Leaves that are new arrays: ``(op, length)``."""

@@ -37,9 +37,12 @@ def multiply_elements(a: Any, b: Any) -> Any:
 
 
 def reduce(
-    function: Callable[[Any, Any], Any], a: Any, axis: Any = 0, keepdims: bool = False,
+    function: Callable[[Any, Any], Any],
+    a: Any,
+    axis: Any = 0,
+    keepdims: bool = False,
     initial: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The elements along one or several axes, or all of them, combined by ``function``."""
     a = plain(a)
     axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))

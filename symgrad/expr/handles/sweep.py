@@ -82,9 +82,12 @@ Finish = Callable[[Loop], tuple[Loop, int]]
 
 
 def swept(
-    graph: Graph, n: int, inits: dict[int, int], yields: Sequence[int],
+    graph: Graph,
+    n: int,
+    inits: dict[int, int],
+    yields: Sequence[int],
     finish: Finish = lambda op: (op, 0),
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """What a loop over n elements carries in the end; ``inits`` are those of its holes."""
     params = [index_of(graph, n), *inits]
     inner = set(params)

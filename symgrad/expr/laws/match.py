@@ -82,9 +82,12 @@ def _write(pattern: Pattern, fixed: Collection[int]) -> tuple[str, dict[str, Any
 
 
 def _write_part(
-    part: Pattern, name: str, lines: list[str], constants: dict[str, Op | Node],
+    part: Pattern,
+    name: str,
+    lines: list[str],
+    constants: dict[str, Op | Node],
     variables: dict[int, str],
-) -> None:  # fmt: skip
+) -> None:
     op: Op = part[0]
     if op is INPUT:
         known = variables.setdefault(part[1], name)

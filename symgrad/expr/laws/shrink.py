@@ -212,9 +212,13 @@ class Shrinking:
         return found | self._chosen(op, rest, condition, (one, other), new)
 
     def _chosen(
-        self, op: Choice, wanted: Sequence[int], condition: int,
-        sides: tuple[Sequence[int], Sequence[int]], new: Mapping[int, int],
-    ) -> dict[int, int]:  # fmt: skip
+        self,
+        op: Choice,
+        wanted: Sequence[int],
+        condition: int,
+        sides: tuple[Sequence[int], Sequence[int]],
+        new: Mapping[int, int],
+    ) -> dict[int, int]:
         """The results of a choice that has no others."""
         if not wanted:
             return {}

@@ -157,6 +157,12 @@ def _row() -> ArrayRule:
 
 
 EIGENPAIRS: Final = ArrayRule(
-    name="eigenpairs", signature="FF->F", reference=lambda y, _: np.array(y), transparent=True,
-    meaning="eigenpairs, and the matrix whose they are", vjp=_pulled, push=_pushed, find=_row,
-)  # fmt: skip
+    name="eigenpairs",
+    signature="FF->F",
+    reference=lambda y, _: np.array(y),
+    transparent=True,
+    meaning="eigenpairs, and the matrix whose they are",
+    vjp=_pulled,
+    push=_pushed,
+    find=_row,
+)

@@ -99,9 +99,15 @@ def _minus_outer(x: Array, y: Array, n: int, m: int) -> Array:
 
 
 def _pulled(
-    transposed: bool, g: Array, x: Array, _: Array, both: Array, order: WordArray, a: Array,
+    transposed: bool,
+    g: Array,
+    x: Array,
+    _: Array,
+    both: Array,
+    order: WordArray,
+    a: Array,
     b: Array,
-) -> Any:  # fmt: skip
+) -> Any:
     """The cotangents of the arguments of a system (Giles, 2008, 2.3.1)."""
     pulled = _solved(not transposed, Factors(both, order), a, g)
     outer = (x, pulled) if transposed else (pulled, x)
@@ -109,9 +115,15 @@ def _pulled(
 
 
 def _pushed(
-    transposed: bool, x: Array, _: Array, both: Array, order: WordArray, a: Array, b: Array,
+    transposed: bool,
+    x: Array,
+    _: Array,
+    both: Array,
+    order: WordArray,
+    a: Array,
+    b: Array,
     *changes: Array | None,
-) -> Array:  # fmt: skip
+) -> Array:
     """The tangent of a solution: that of ``a @ dx == db - da @ x``."""
     (n, m), (da, db) = _sizes(a, b), changes[-2:]
 
@@ -152,9 +164,15 @@ def _rule(
     name: str, signature: str, meaning: str, vjp: Callable[..., Any], push: Callable[..., Array]
 ) -> ArrayRule:
     return ArrayRule(
-        name=name, signature=signature, reference=lambda x, *_: np.array(x), transparent=True,
-        meaning=meaning, vjp=vjp, push=push, find=partial(_found, name),
-    )  # fmt: skip
+        name=name,
+        signature=signature,
+        reference=lambda x, *_: np.array(x),
+        transparent=True,
+        meaning=meaning,
+        vjp=vjp,
+        push=push,
+        find=partial(_found, name),
+    )
 
 
 def _found(name: str) -> ArrayRule:

@@ -159,17 +159,32 @@ def _rule(name: str) -> ArrayRule:
 
 
 LEAST: Final = ArrayRule(
-    name="least", signature="FFFF->F", reference=lambda x, *_: np.array(x), transparent=True,
-    meaning="x of least |a x - b|, the factor R of a, a and b", vjp=_pulled, push=_pushed,
+    name="least",
+    signature="FFFF->F",
+    reference=lambda x, *_: np.array(x),
+    transparent=True,
+    meaning="x of least |a x - b|, the factor R of a, a and b",
+    vjp=_pulled,
+    push=_pushed,
     find=partial(_rule, "least"),
-)  # fmt: skip
+)
 NORMAL: Final = ArrayRule(
-    name="normal", signature="FFFF->F", reference=lambda z, *_: np.array(z), transparent=True,
-    meaning="z of aᵀ a z = g, the factor R of a, a and g", vjp=_pulled_normal,
-    push=_pushed_normal, find=partial(_rule, "normal"),
-)  # fmt: skip
+    name="normal",
+    signature="FFFF->F",
+    reference=lambda z, *_: np.array(z),
+    transparent=True,
+    meaning="z of aᵀ a z = g, the factor R of a, a and g",
+    vjp=_pulled_normal,
+    push=_pushed_normal,
+    find=partial(_rule, "normal"),
+)
 SQUARES: Final = ArrayRule(
-    name="squares", signature="FFFF->F", reference=lambda y, *_: np.array(y), transparent=True,
+    name="squares",
+    signature="FFFF->F",
+    reference=lambda y, *_: np.array(y),
+    transparent=True,
     meaning="the sums of squares of a x - b, the x for which they are least, a and b",
-    vjp=_pulled_squares, push=_pushed_squares, find=partial(_rule, "squares"),
-)  # fmt: skip
+    vjp=_pulled_squares,
+    push=_pushed_squares,
+    find=partial(_rule, "squares"),
+)

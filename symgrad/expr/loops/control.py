@@ -282,9 +282,13 @@ class _Traced:
 
 
 def _traced_loop(
-    graph: Graph, turns: Turns, body: Callable[..., Any], init: Any,
-    turn: Callable[[OpenLoop, Any], tuple[Any, Any]], names: Sequence[str] | None = None,
-) -> _Traced:  # fmt: skip
+    graph: Graph,
+    turns: Turns,
+    body: Callable[..., Any],
+    init: Any,
+    turn: Callable[[OpenLoop, Any], tuple[Any, Any]],
+    names: Sequence[str] | None = None,
+) -> _Traced:
     """A loop that carries arrays in memory where its body makes such of them.
 
     Whether it does is seen when the body has been traced: then it is traced again.

@@ -30,8 +30,14 @@ TIMES: Final = 4.0
 """How much larger than the errors that come in an error is that its node is asked about."""
 
 KINDS: Final = (
-    "NaN", "overflow", "infinity", "decision", "underflow", "cancellation", "amplification",
-)  # fmt: skip
+    "NaN",
+    "overflow",
+    "infinity",
+    "decision",
+    "underflow",
+    "cancellation",
+    "amplification",
+)
 """What can go wrong at a node, the first that fits."""
 
 SUMS: Final = (ops.add, ops.sub, ops.fma)
@@ -77,9 +83,14 @@ def compare(graph: Graph, roots: Sequence[int], points: Any) -> Comparison:
         found.append(np.array([v.astype(np.float64) for v in values]))
     single, double = found
     return Comparison(
-        graph, order, [[row[a] for a in graph.args(i)] for i in order], [row[i] for i in roots],
-        single, double, ulps(single, double),
-    )  # fmt: skip
+        graph,
+        order,
+        [[row[a] for a in graph.args(i)] for i in order],
+        [row[i] for i in roots],
+        single,
+        double,
+        ulps(single, double),
+    )
 
 
 def ulps(single: Floats, double: Floats, smallest: float = 0.0) -> Floats:

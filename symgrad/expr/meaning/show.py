@@ -268,9 +268,14 @@ def _in_order(op: Op, args: Sequence[Text]) -> Sequence[Text]:
 # --- LaTeX ----------------------------------------------------------------------------------------
 
 _LATEX_BINDING: Final = {
-    "+": SUM, "-": SUM, r"\bmod": RELATION, "<": RELATION, r"\le": RELATION, "=": RELATION,
+    "+": SUM,
+    "-": SUM,
+    r"\bmod": RELATION,
+    "<": RELATION,
+    r"\le": RELATION,
+    "=": RELATION,
     r"\ne": RELATION,
-}  # fmt: skip
+}
 _SCRIPT_OR_FRACTION: Final = re.compile(r"\w\^|\{0\}\^|\\frac")
 _BRACKETS: Final = (r"\left(", r"\right)")
 _GREEK: Final = frozenset((

@@ -36,18 +36,28 @@ def _exact_ratio(x: Any) -> Any:
 
 
 sinc = Op(
-    name="sinc", signature="f->f", reference=reference.sinc, cost=24, transcendental=True,
+    name="sinc",
+    signature="f->f",
+    reference=reference.sinc,
+    cost=24,
+    transcendental=True,
     meaning="sin(pi*x)/(pi*x), 1 at 0: the cardinal sine as NumPy has it",
-    partials=lambda y, x: (-(math.pi**2 * (x * sinc_ratio(x))),), exact=lambda x: _mp.sincpi(x),
+    partials=lambda y, x: (-(math.pi**2 * (x * sinc_ratio(x))),),
+    exact=lambda x: _mp.sincpi(x),
     sympy=lambda x: _sp.sinc(_sp.pi * x),
     edges="exactly 0 where x is whole; NaN at ±inf",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (-1.3,), (2.2,), (50.3,)),
     public=True,
-)  # fmt: skip
+)
 sinc_ratio = Op(
-    name="sinc_ratio", signature="f->f", reference=reference.sinc_ratio, cost=40,
+    name="sinc_ratio",
+    signature="f->f",
+    reference=reference.sinc_ratio,
+    cost=40,
     meaning="(sinc(x) - cos(pi*x))/(pi*x)**2, 1/3 at 0: of the derivative of sinc",
-    partials=lambda y, x: (_ratio_slope(y, x),), exact=_exact_ratio, transcendental=True,
+    partials=lambda y, x: (_ratio_slope(y, x),),
+    exact=_exact_ratio,
+    transcendental=True,
     edges="NaN at ±inf; near its zeros only the absolute error is small",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (-1.3,), (2.2,), (50.3,)),
-)  # fmt: skip
+)

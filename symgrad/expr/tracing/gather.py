@@ -268,9 +268,13 @@ def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
 
 
 def _require_indices(
-    f: Any, graph: Graph, gathers: Sequence[Gather], columns: Sequence[int],
-    outputs: Sequence[int], names: Sequence[str] | None,
-) -> None:  # fmt: skip
+    f: Any,
+    graph: Graph,
+    gathers: Sequence[Gather],
+    columns: Sequence[int],
+    outputs: Sequence[int],
+    names: Sequence[str] | None,
+) -> None:
     """Refuse a column that is an index and a number as well: a float32 holds no large index."""
     used = {a for i in range(len(graph)) for a in graph.args(i)} | set(outputs)
     for gather in gathers:

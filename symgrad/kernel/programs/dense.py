@@ -207,9 +207,15 @@ def _rotate(d: _Dense, rotated: Buffer, n: int, j: int, root: int) -> None:
 
 
 def _take(
-    d: _Dense, point: Buffer, scales: Buffer, p: Buffer, rotated: Buffer, found: Buffer, n: int,
+    d: _Dense,
+    point: Buffer,
+    scales: Buffer,
+    p: Buffer,
+    rotated: Buffer,
+    found: Buffer,
+    n: int,
     h: int,
-) -> None:  # fmt: skip
+) -> None:
     """p + h, what of it is a step after rounding, what that promises, and how large it is."""
     k, z = d.k, d.times(n, n)
 

@@ -123,9 +123,12 @@ class _Sums:
         return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch, most=most)[0]
 
     def turn(
-        self, first: int, last: int, inits: Sequence[int],
+        self,
+        first: int,
+        last: int,
+        inits: Sequence[int],
         body: Callable[[int, list[int]], Sequence[int]],
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """A loop over the rows of a stretch."""
         return self.k.loop(first, last, inits, body, most=self.block, some=True)[0]
 

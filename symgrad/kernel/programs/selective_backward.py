@@ -103,9 +103,13 @@ class _Together(Tiles):
         return sum_
 
     def _stretch(
-        self, tile: Index, start: Index, states: Sequence[int], carried: Sequence[int],
+        self,
+        tile: Index,
+        start: Index,
+        states: Sequence[int],
+        carried: Sequence[int],
         weights: Sequence[int],
-    ) -> Sequence[int]:  # fmt: skip
+    ) -> Sequence[int]:
         """The cotangents before a stretch, and the sums for dA with it."""
         k, flushed = self.k, self.split.flushed
 
@@ -134,9 +138,14 @@ class _Together(Tiles):
         return [self.recurrence.advance(self.k, s, d, a, b, u)[0] for s, a, b in known]
 
     def _back(
-        self, row: int, t: Index, d: int, states: Sequence[int], carried: Sequence[int],
+        self,
+        row: int,
+        t: Index,
+        d: int,
+        states: Sequence[int],
+        carried: Sequence[int],
         weights: Sequence[int],
-    ) -> tuple[list[int], list[int]]:  # fmt: skip
+    ) -> tuple[list[int], list[int]]:
         """A step back: what it adds to sums over lanes and channels goes to shared memory."""
         k, p, split = self.k, self.place, self.split
         u, dy = self.number("u", t), self.number("dy", t)

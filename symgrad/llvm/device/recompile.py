@@ -174,8 +174,13 @@ class Job:
 
 def _started(source: Source, result: IO[bytes]) -> subprocess.Popen[bytes]:
     """A process that writes the code of a module to a file."""
-    asked = {"path": sys.path, "text": source.text, "effort": source.effort,
-             "cpu": host().name, "features": host().features}  # fmt: skip
+    asked = {
+        "path": sys.path,
+        "text": source.text,
+        "effort": source.effort,
+        "cpu": host().name,
+        "features": host().features,
+    }
     no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     with tempfile.TemporaryFile("w+") as order:
         json.dump(asked, order)

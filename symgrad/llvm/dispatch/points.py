@@ -167,9 +167,13 @@ class Program:
         return partial(self._run_batch, call, function.scratch, count, threads, stream)
 
     def _run_batch(
-        self, call: Callable[..., None], scratch: Callable[[], Any], count: int, threads: int,
+        self,
+        call: Callable[..., None],
+        scratch: Callable[[], Any],
+        count: int,
+        threads: int,
         stream: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Compute whole vectors of points, some of them a second time at the end."""
         lanes = self._lanes
         whole = count - count % lanes

@@ -53,9 +53,12 @@ class Arrangement(Rowwise):
     """
 
     def __init__(
-        self, kernel: Kernel, shape: Shape, thorough: bool = False,
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        thorough: bool = False,
         packed: Container[Op] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(kernel, shape)
         self._packed = packed if shape.lanes == 1 and not self.reloaded else frozenset[Op]()
         """The functions whose calls are brought together."""

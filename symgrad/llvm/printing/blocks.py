@@ -30,9 +30,14 @@ class OpenLoop:
     """A loop that is being written, of turns from one number to another."""
 
     def __init__(
-        self, flow: Blocks, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str],
+        self,
+        flow: Blocks,
+        kinds: Sequence[str],
+        start: str,
+        stop: str,
+        inits: Sequence[str],
         some: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._flow, self._kinds = flow, ["i32", *kinds]
         self._stop, self._inits, self._before = stop, [start, *inits], flow.block
         self._name = flow.label("loop")

@@ -192,10 +192,15 @@ class Writer:
     """
 
     def __init__(
-        self, graph: Graph, shape: Shape, calls: Container[Op], names: Mapping[int, str],
-        products: frozenset[int], fresh: Iterator[str] | None = None,
+        self,
+        graph: Graph,
+        shape: Shape,
+        calls: Container[Op],
+        names: Mapping[int, str],
+        products: frozenset[int],
+        fresh: Iterator[str] | None = None,
         lines: list[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.graph, self.shape, self.calls = graph, shape, calls
         self.names = _Names(names, self.missing)
         self.lines: list[str] = [] if lines is None else lines

@@ -242,9 +242,14 @@ class ControlFlow(Blocks):
         self.known(s.count, self.write.value(f"add {words} {lo}, {taken}"))
 
     def turns(
-        self, kinds: Sequence[str], start: str, stop: str, inits: Sequence[str], body: Turn,
+        self,
+        kinds: Sequence[str],
+        start: str,
+        stop: str,
+        inits: Sequence[str],
+        body: Turn,
         some: bool = False,
-    ) -> tuple[str, list[str]]:  # fmt: skip
+    ) -> tuple[str, list[str]]:
         """A loop of turns from one number to another; where it ended, and what it then carried."""
         loop = OpenLoop(self, kinds, start, stop, inits, some)
         with self.inside():
@@ -260,9 +265,13 @@ class _Turns:
     """
 
     def __init__(
-        self, flow: ControlFlow, loop: For, trips: str, span: str | None = None,
+        self,
+        flow: ControlFlow,
+        loop: For,
+        trips: str,
+        span: str | None = None,
         outer: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.flow, self.loop, self.trips = flow, loop, trips
         self.span, self.outer = span, outer
         self.kinds = [flow.type_of(p) for p in loop.params]

@@ -59,9 +59,13 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
 
 @paused_gc()
 def print_kernel(
-    kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape | None = None,
-    thorough: bool = False, quick: bool = False,
-) -> Source:  # fmt: skip
+    kernel: Kernel,
+    functions: Mapping[Op, Function],
+    shape: Shape,
+    vector: Shape | None = None,
+    thorough: bool = False,
+    quick: bool = False,
+) -> Source:
     """The module whose function ``run`` does a kernel, which is written for whole groups.
 
     For one invocation, ``run(buffer, .., workspace)``; with many lanes, ``run(buffer, ..,
@@ -79,9 +83,14 @@ def print_kernel(
 
 class _Module:
     def __init__(
-        self, kernel: Kernel, functions: Mapping[Op, Function], shape: Shape, vector: Shape,
-        thorough: bool, quick: bool,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        functions: Mapping[Op, Function],
+        shape: Shape,
+        vector: Shape,
+        thorough: bool,
+        quick: bool,
+    ) -> None:
         self.quick = quick
         self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
         beside = vector if shape.lanes == 1 < vector.lanes else None

@@ -47,9 +47,12 @@ TYPES: Final = {"ptr": "void *", "i64": "int64_t", "i1": "bool", "i32": "uint32_
 
 
 def module(
-    lines: Iterable[str], parameters: Sequence[str], workspace: int, effort: int,
+    lines: Iterable[str],
+    parameters: Sequence[str],
+    workspace: int,
+    effort: int,
     hot: float = math.inf,
-) -> Source:  # fmt: skip
+) -> Source:
     """The whole text of a module, and ``workspace`` bytes to work in.
 
     Its functions are in ``lines``; the one that is called takes such ``parameters``.

@@ -31,9 +31,13 @@ class StoredArray:
     __slots__ = ("__weakref__", "_dtype", "_first", "_shape", "_storage", "gpu")
 
     def __init__(
-        self, gpu: Gpu, shape: tuple[int, ...], storage: Storage | None,
-        dtype: np.dtype[Any] = FLOAT, first: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        gpu: Gpu,
+        shape: tuple[int, ...],
+        storage: Storage | None,
+        dtype: np.dtype[Any] = FLOAT,
+        first: int = 0,
+    ) -> None:
         """Wraps a buffer (None if there are no elements) that has them from byte ``first`` on."""
         self.gpu = gpu
         self._shape = shape

@@ -255,9 +255,12 @@ class Gpu:
             up.put(array, storage.buffer, dtype=dtype)
 
     def download(
-        self, storage: Storage, array: np.ndarray, first: int = 0,
+        self,
+        storage: Storage,
+        array: np.ndarray,
+        first: int = 0,
         dtype: np.dtype[Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Fill an array with the numbers of a dtype in a storage buffer, from byte ``first`` on."""
         self.check()
         with self.guard, self.transfers.download() as down:

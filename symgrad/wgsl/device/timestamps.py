@@ -32,9 +32,13 @@ class Timestamps:
     """
 
     def __init__(
-        self, device: Any, native: Any, encoder: NativeEncoder,
-        create: Callable[[int, str], Any], mapper: Mapper,
-    ) -> None:  # fmt: skip
+        self,
+        device: Any,
+        native: Any,
+        encoder: NativeEncoder,
+        create: Callable[[int, str], Any],
+        mapper: Mapper,
+    ) -> None:
         self._device, self._encoder, self._mapper = device, encoder, mapper
         self._ffi = native.ffi
         self._set = device.create_query_set(type="timestamp", count=2 * PASSES)

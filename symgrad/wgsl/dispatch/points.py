@@ -86,9 +86,13 @@ class Program:
     """
 
     def __init__(
-        self, gpu: Gpu, modules: Sequence[str], layout: Layout, turns: int = 0,
+        self,
+        gpu: Gpu,
+        modules: Sequence[str],
+        layout: Layout,
+        turns: int = 0,
         tables: Sequence[Sequence[float]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         start = time.perf_counter()
         require_turns(gpu, turns)
         self.gpu = gpu

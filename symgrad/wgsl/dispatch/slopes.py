@@ -216,9 +216,14 @@ class Lookups:
     """
 
     def __init__(
-        self, gpu: Gpu, reduction: Reduction, indices: np.ndarray, counts: Sequence[int],
-        place: int, pipelines: Pipelines,
-    ) -> None:  # fmt: skip
+        self,
+        gpu: Gpu,
+        reduction: Reduction,
+        indices: np.ndarray,
+        counts: Sequence[int],
+        place: int,
+        pipelines: Pipelines,
+    ) -> None:
         self._gpu, self._reduction, self._pipelines = gpu, reduction, pipelines
         ends = np.cumsum([0, *counts]).tolist()
         blocks = [indices[a:b] for a, b in itertools.pairwise(ends)]

@@ -70,9 +70,12 @@ class Sums:
     """
 
     def __init__(
-        self, gpu: Gpu, reduction: Reduction, functions: Mapping[Op, Function],
+        self,
+        gpu: Gpu,
+        reduction: Reduction,
+        functions: Mapping[Op, Function],
         style: Style | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         start = time.perf_counter()
         self.gpu, self.reduction = gpu, reduction
         with watch.stage("emit"):
@@ -125,9 +128,12 @@ class Sums:
         return found
 
     def run_with_tables(
-        self, parameters: np.ndarray, rows: np.ndarray, indices: np.ndarray,
+        self,
+        parameters: np.ndarray,
+        rows: np.ndarray,
+        indices: np.ndarray,
         tables: Sequence[np.ndarray],
-    ) -> tuple[np.ndarray, list[np.ndarray]]:  # fmt: skip
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         """The sums, and for each lookup what was added to its table's lines, all in float64.
 
         indices (N, count) are integers that name lines of the tables (lines, width), float32.
@@ -207,9 +213,12 @@ class BoundSums:
     """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
 
     def __init__(
-        self, sums: Sums, count: int, indices: np.ndarray | None = None,
+        self,
+        sums: Sums,
+        count: int,
+        indices: np.ndarray | None = None,
         rows: DeviceArray | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Makes room for ``count`` rows, which `replaced` fills, unless they are there."""
         self.sums, self.count = sums, count
         gpu, width = sums.gpu, _row_bytes(sums.reduction)

@@ -67,9 +67,14 @@ class Body(Writer):
     """The statements of a kernel."""
 
     def __init__(
-        self, kernel: Kernel, own: Own, calls: Mapping[Op, str], style: Style,
-        staged: bool = True, uses: Uses | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        own: Own,
+        calls: Mapping[Op, str],
+        style: Style,
+        staged: bool = True,
+        uses: Uses | None = None,
+    ) -> None:
         self.uses = uses or Uses(kernel)
         self.private: list[str] = []
         """The lines that declare variables of the whole module."""
