@@ -575,12 +575,12 @@ def main(names: list[str]) -> None:
             print(f"double.{name} = {PIECES[name]}")
         if name in DOUBLE:
             coefficients, bound = fit_double(DOUBLE[name])
-            print(f"double.{name} = ({', '.join(map(repr, coefficients))})  # {bound:.4f} * 2**-53")
+            print(f"double.{name}: {bound:.4f} * 2**-53\n{' '.join(map(repr, coefficients))}")
         if name not in TARGETS:
             continue
         coefficients, bound = fit(TARGETS[name])
-        listed = ", ".join(str(np.float32(c)) for c in coefficients)
-        print(f"{name} = ({listed})  # {bound:.4f} * 2**-24")
+        listed = " ".join(str(np.float32(c)) for c in coefficients)
+        print(f"{name}: {bound:.4f} * 2**-24\n{listed}")
 
 
 if __name__ == "__main__":

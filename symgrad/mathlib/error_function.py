@@ -8,23 +8,24 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 from symgrad.mathlib.exponential import Parts, gaussian
 
-ERF: Final = (
-    0.12837917, -0.37612626, 0.112835854, -0.026853813, 0.0051883277, -0.00080101937, 7.8538615e-05,
-)  # fmt: skip
+ERF: Final = coefficients("""
+    0.12837917 -0.37612626 0.112835854 -0.026853813 0.0051883277 -0.00080101937 7.8538615e-05
+""")
 """erf(x)/x - 1 in x**2, |x| <= 1: erf to 0.05 * 2**-24 of its value (tools/fit.py)."""
 
-ERFC_TAIL: Final = (
-    0.10516715, -0.23768087, -0.095556, 0.0139009105, 0.025391726, 0.01003009, -0.00404559,
-    0.0037091272, -0.012174332, 0.0054495903,
-)  # fmt: skip
+ERFC_TAIL: Final = coefficients("""
+    0.10516715 -0.23768087 -0.095556 0.0139009105 0.025391726 0.01003009 -0.00404559 0.0037091272
+    -0.012174332 0.0054495903
+""")
 """erfc(a) exp(a**2) (a + 1) - 3/4 in t = (a - 1)/(a + 1), 0.81 <= a <= 10.1: to 0.15 * 2**-24."""
 
-NORMAL_TAIL: Final = (
-    0.117342, -0.19509952, -0.057495736, 0.017898822, 0.017653942, 0.0038953284, -0.0024539155,
-    -0.0017041647, -0.0033904072, 0.0022997737,
-)  # fmt: skip
+NORMAL_TAIL: Final = coefficients("""
+    0.117342 -0.19509952 -0.057495736 0.017898822 0.017653942 0.0038953284 -0.0024539155
+    -0.0017041647 -0.0033904072 0.0022997737
+""")
 """Phi(-a) exp(a**2/2) (a + 3/2) - 1/2 in t = (a - 3/2)/(a + 3/2), 1.145 <= a <= 14.4: to
 0.12 * 2**-24."""
 
@@ -38,7 +39,7 @@ def _near(x: Expr) -> Expr:
     return ops.where(ops.abs(x) < 1e-4, x * (2.0 / math.sqrt(math.pi)), value)
 
 
-def _tail(a: Expr, shift: float, middle: float, coefficients: tuple[float, ...]) -> Parts:
+def _tail(a: Expr, shift: float, middle: float, coefficients: Coefficients) -> Parts:
     """(middle + P(t))/(a + shift), t = (a - shift)/(a + shift), in two parts.
 
     The second is what the first leaves of the dividend, which is not rounded for it, over the

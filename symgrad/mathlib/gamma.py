@@ -14,8 +14,7 @@ from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.gamma import zeta_sum
 from symgrad.mathlib.bits import keep_nan, polynomial
-
-Coefficients = tuple[float, ...]
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 
 
 @dataclass(frozen=True)
@@ -45,26 +44,25 @@ class Fits:
     turned: Callable[[Expr], tuple[Expr, Expr]]
 
 
-LOG_GAMMA_1: Final = (
-    -0.5772157, 0.822467, -0.40068516, 0.27058128, -0.20741472, 0.16955735, -0.14336774, 0.12523733,
-    -0.11879915, 0.10468603, -0.050351385, 0.052877147, -0.17796357, 0.15702803,
-)  # fmt: skip
+LOG_GAMMA_1: Final = coefficients("""
+    -0.5772157 0.822467 -0.40068516 0.27058128 -0.20741472 0.16955735 -0.14336774 0.12523733
+    -0.11879915 0.10468603 -0.050351385 0.052877147 -0.17796357 0.15702803
+""")
 """gammaln(1 + d)/d, |d| <= 1/2: to 0.* 2**-24 of its value (tools/fit.py)."""
 
-LOG_GAMMA_2: Final = (
-    0.42278433, 0.32246703, -0.06735222, 0.020581603, -0.0073874295, 0.0028790473, -0.0011778291,
-    0.00056984724, -0.00026987237,
-)  # fmt: skip
+LOG_GAMMA_2: Final = coefficients("""
+    0.42278433 0.32246703 -0.06735222 0.020581603 -0.0073874295 0.0028790473 -0.0011778291
+    0.00056984724 -0.00026987237
+""")
 """gammaln(2 + d)/d, |d| <= 1/2."""
 
 STIRLING: Final = (0.08333326, -0.0027733766, 0.0007064278)
 """What Stirling's formula lacks, times x, in 1/x**2, x >= 7/2."""
 
-DIGAMMA: Final = (
-    0.7853076, -0.26073897, 0.108999155, -0.049550228, 0.023458054, -0.01134746, 0.0054900316,
-    -0.002695895, 0.0015268201, -0.0007805942, 0.00010984377, -3.777731e-05, 0.00022171724,
-    -0.00011595621,
-)  # fmt: skip
+DIGAMMA: Final = coefficients("""
+    0.7853076 -0.26073897 0.108999155 -0.049550228 0.023458054 -0.01134746 0.0054900316 -0.002695895
+    0.0015268201 -0.0007805942 0.00010984377 -3.777731e-05 0.00022171724 -0.00011595621
+""")
 """digamma(2 + t)/(2 + t - root), |t| <= 1."""
 
 HARMONIC: Final = (0.083332404, -0.008286315, 0.003231847)

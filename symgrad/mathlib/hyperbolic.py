@@ -8,6 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, keep_tiny, polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 
 SINH: Final = (0.16666667, 0.00833335, 0.0001983616, 2.8169513e-06)
 """(sinh(x) - x)/x**3 in x**2, |x| <= 1: sinh to 0.09 * 2**-24 of its value (tools/fit.py)."""
@@ -15,10 +16,10 @@ SINH: Final = (0.16666667, 0.00833335, 0.0001983616, 2.8169513e-06)
 TANH: Final = (-0.3333328, 0.13331442, -0.053739715, 0.020639088, -0.0057049873)
 """(tanh(x) - x)/x**3 in x**2, |x| <= 0.625: tanh to 0.15 * 2**-24."""
 
-ASINH: Final = (
-    -0.16666666, 0.07499929, -0.044628087, 0.030232115, -0.021511193, 0.014342809, -0.0073132156,
-    0.0019512223,
-)  # fmt: skip
+ASINH: Final = coefficients("""
+    -0.16666666 0.07499929 -0.044628087 0.030232115 -0.021511193 0.014342809 -0.0073132156
+    0.0019512223
+""")
 """(asinh(x) - x)/x**3 in x**2, |x| <= 0.75: asinh to 0.02 * 2**-24."""
 
 ATANH: Final = (0.333333, 0.20002519, 0.14222762, 0.118237294, 0.05135825, 0.17669117)
@@ -32,7 +33,7 @@ TINY: Final = 1e-4
 """Below it x is the float32 nearest to each of these odd functions of x."""
 
 
-def _odd(a: Expr, coefficients: tuple[float, ...]) -> Expr:
+def _odd(a: Expr, coefficients: Coefficients) -> Expr:
     square = a * a
     return a + a * square * polynomial(square, coefficients)
 

@@ -24,6 +24,7 @@ from symgrad.expr.handles.along import balanced
 from symgrad.expr.handles.expression import Condition, Expr
 from symgrad.mathlib import gamma
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 from symgrad.mathlib.pairs import Pair, parts, product, two_sum
 
 
@@ -46,13 +47,13 @@ class Digits:
         far: if a > far and x is not about a, the result is 0 or 1.
     """
 
-    nodes: tuple[float, ...]
+    nodes: Coefficients
     reach: float
     steps: int
-    series: tuple[float, ...]
-    atanh: tuple[float, ...]
-    rest: tuple[float, ...]
-    stirling: tuple[float, ...]
+    series: Coefficients
+    atanh: Coefficients
+    rest: Coefficients
+    stirling: Coefficients
     ln2: tuple[float, float, float]
     corner: int
     tiny: tuple[float, float]
@@ -62,19 +63,18 @@ class Digits:
     """2**k of x = 2**k m, 1 <= m < 2."""
 
 
-NODES: Final = (
-    0.10805494870734367, 0.2152638534631578, 0.31911236892788974, 0.2051984637212956,
-    0.5152486363581541, 0.18553839747793782, 0.6872929048116855, 0.15720316715819355,
-    0.827201315069765, 0.12151857068790319, 0.9284348836635735, 0.08015808715976021,
-    0.9862838086968123, 0.03511946033175186,
-)  # fmt: skip
+NODES: Final = coefficients("""
+    0.10805494870734367 0.2152638534631578 0.31911236892788974 0.2051984637212956 0.5152486363581541
+    0.18553839747793782 0.6872929048116855 0.15720316715819355 0.827201315069765 0.12151857068790319
+    0.9284348836635735 0.08015808715976021 0.9862838086968123 0.03511946033175186
+""")
 """Of Gauss and Legendre's rule of 14 points."""
 
-GAMMA_REST: Final = (
-    -0.22754615545272827, 0.5197691917419434, -0.20991134643554688, 0.20522411167621613,
-    -0.12116928398609161, 0.08749950677156448, -0.057518113404512405, 0.03703764081001282,
-    -0.024712039157748222, 0.023805612698197365, -0.015883496031165123,
-)  # fmt: skip
+GAMMA_REST: Final = coefficients("""
+    -0.22754615545272827 0.5197691917419434 -0.20991134643554688 0.20522411167621613
+    -0.12116928398609161 0.08749950677156448 -0.057518113404512405 0.03703764081001282
+    -0.024712039157748222 0.023805612698197365 -0.015883496031165123
+""")
 """(Gamma(1 + f) - 1)/f in f - 1/2, 0 <= f <= 1: to 0.25 * 2**-24, by Chebyshev polynomials."""
 
 

@@ -8,38 +8,38 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 
-HAZARD: Final = (
-    0.19859192, -0.84153867, 0.017163316, 0.18569702, -0.025446642, -0.05461583, 0.0077895233,
-    0.018319778, -0.0012389937, -0.006082733, -0.00010756483, 0.0016380746, 7.522152e-05,
-    -0.00024450905,
-)  # fmt: skip
+HAZARD: Final = coefficients("""
+    0.19859192 -0.84153867 0.017163316 0.18569702 -0.025446642 -0.05461583 0.0077895233 0.018319778
+    -0.0012389937 -0.006082733 -0.00010756483 0.0016380746 7.522152e-05 -0.00024450905
+""")
 """(phi(a)/Phi(-a) - a)(a + 3) - 3/2 in t = (a - 3)/(a + 3), a >= 0 (tools/fit.py)."""
 
-INVERSE_MIDDLE: Final = (
-    1.6536546, 0.24015817, -0.00603373, -0.0007406877, 0.00018679966, -1.3891456e-05,
-    -1.3919511e-06, 4.263099e-07, -2.4208955e-08, -4.638631e-09, 6.377707e-10,
-)  # fmt: skip
+INVERSE_MIDDLE: Final = coefficients("""
+    1.6536546 0.24015817 -0.00603373 -0.0007406877 0.00018679966 -1.3891456e-05 -1.3919511e-06
+    4.263099e-07 -2.4208955e-08 -4.638631e-09 6.377707e-10
+""")
 """erfinv(x)/x in w - 25/8, w = -log(1 - x**2) <= 25/4."""
 
-INVERSE_TAIL: Final = (
-    0.93347585, 0.11825327, 0.021509534, -0.19178247, 0.07584893, 0.4695471, -1.0771779, 1.0230513,
-    -0.3815967,
-)  # fmt: skip
+INVERSE_TAIL: Final = coefficients("""
+    0.93347585 0.11825327 0.021509534 -0.19178247 0.07584893 0.4695471 -1.0771779 1.0230513
+    -0.3815967
+""")
 """erfinv(x)/s in (s - 5/2)/(s + 5/2), s = sqrt(w), 25/4 <= w <= 106."""
 
 LOG_ROOT: Final = 0.5 * math.log(2.0 * math.pi)
 DENSITY: Final = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-def excess(a: Expr, coefficients: tuple[float, ...]) -> Expr:
+def excess(a: Expr, coefficients: Coefficients) -> Expr:
     """phi(a)/Phi(-a) - a for a >= 0, which falls from 0.8 as 1/a does."""
     r = 1.0 / (a + 3.0)
     t = ops.where(a < 2.0**60, (a - 3.0) * r, 1.0)
     return (1.5 + polynomial(t, coefficients)) * r
 
 
-def log_distribution(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+def log_distribution(x: Expr, coefficients: Coefficients) -> Expr:
     """-a**2/2 - log(sqrt(2 pi) hazard) for x = -a <= -1/4, log(1 - Phi(-x)) above."""
     a = ops.abs(x)
     hazard = a + excess(a, coefficients)
@@ -48,7 +48,7 @@ def log_distribution(x: Expr, coefficients: tuple[float, ...]) -> Expr:
     return keep_nan(ops.where(x > -0.25, right, left), x)
 
 
-def hazard_excess(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+def hazard_excess(x: Expr, coefficients: Coefficients) -> Expr:
     """x + phi(x)/Phi(x): a polynomial's for x <= 0; above, by the density."""
     a = ops.abs(x)
     left = excess(a, coefficients)

@@ -7,6 +7,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 from symgrad.mathlib.double.limits import within
 from symgrad.mathlib.double.logistic import FAR, decay, divide_twice, one_plus, raised, share, size
 from symgrad.mathlib.double.pair import (
@@ -21,26 +22,26 @@ from symgrad.mathlib.double.pair import (
     two_sum,
 )
 
-SILU_ROOT: Final = (
-    -1.2784645427610737, -1.0946994183093437e-16, 0.2178117074072361, -1.6874360004634611e-09,
-)  # fmt: skip
+SILU_ROOT: Final = coefficients("""
+    -1.2784645427610737 -1.0946994183093437e-16 0.2178117074072361 -1.6874360004634611e-09
+""")
 """Where silu is least, and its second derivative there, each in two pieces."""
-SILU_SLOPE: Final = (
-    0.1466487969969469, 0.018874814223782295, -0.015222655223217777, -0.006606589138352628,
-    0.000126627420789485, 0.0007985218829482284, 0.00018570567327561986, -4.090570657749348e-05,
-    -2.9632877045096433e-05, -2.911255650648911e-06,
-)  # fmt: skip
+SILU_SLOPE: Final = coefficients("""
+    0.1466487969969469 0.018874814223782295 -0.015222655223217777 -0.006606589138352628
+    0.000126627420789485 0.0007985218829482284 0.00018570567327561986 -4.090570657749348e-05
+    -2.9632877045096433e-05 -2.911255650648911e-06
+""")
 """(silu'(r + d)/d - silu''(r))/d, r the root, |d| <= 1/8: silu' to 0.07 * 2**-53 (tools/fit.py)."""
 
-GELU_TANH_ROOT: Final = (
-    -0.7524614220710163, 3.635560509207687e-17, 0.430400088429451, 2.595407520310396e-09,
-)  # fmt: skip
+GELU_TANH_ROOT: Final = coefficients("""
+    -0.7524614220710163 3.635560509207687e-17 0.430400088429451 2.595407520310396e-09
+""")
 """The same of gelu_tanh."""
-GELU_TANH_SLOPE: Final = (
-    0.38751844613578856, -0.015782853521847644, -0.11394448308052049, -0.016619328343169926,
-    0.019682309301614645, 0.0052610592422761854, -0.00242270860470673, -0.0009274358660191688,
-    0.00026243475994025333, 0.00012368618482631584,
-)  # fmt: skip
+GELU_TANH_SLOPE: Final = coefficients("""
+    0.38751844613578856 -0.015782853521847644 -0.11394448308052049 -0.016619328343169926
+    0.019682309301614645 0.0052610592422761854 -0.00242270860470673 -0.0009274358660191688
+    0.00026243475994025333 0.00012368618482631584
+""")
 """The same of gelu_tanh, to 0.16 * 2**-53."""
 
 LINEAR: Final = (1.5957691073417664, 1.426396435433791e-08)
@@ -57,9 +58,7 @@ def by_share(x: Expr, left: Condition, k: Expr, q: Pair) -> Expr:
     return ops.copysign(raised(left, k, high + (low + x * q[1])), x)
 
 
-def near_root(
-    slope: Expr, x: Expr, root: tuple[float, float, float, float], coefficients: tuple[float, ...]
-) -> Expr:
+def near_root(slope: Expr, x: Expr, root: Coefficients, coefficients: Coefficients) -> Expr:
     """The slope, but a polynomial within 1/8 of its root, from which the distance is exact."""
     d, rest = fast_sum(x - root[0], -root[1])
     high, low = scaled((d, rest), (root[2], root[3]))

@@ -8,15 +8,16 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.exponential import EXPM1, exp_parts
 from symgrad.mathlib.double.limits import keep_tiny
 from symgrad.mathlib.double.logarithm import log_sum
 from symgrad.mathlib.double.pair import Pair, divide, fast_sum, root, square, two_sum
 
-SINH: Final = (
-    0.16666666666666669, 0.008333333333333148, 0.00019841269841431835, 2.75573191570842e-06,
-    2.5052123134791765e-08, 1.6057259912642143e-10, 7.758744706811716e-13,
-)  # fmt: skip
+SINH: Final = coefficients("""
+    0.16666666666666669 0.008333333333333148 0.00019841269841431835 2.75573191570842e-06
+    2.5052123134791765e-08 1.6057259912642143e-10 7.758744706811716e-13
+""")
 """(sinh(x) - x)/x**3 in x**2, |x| <= 1: sinh to 0.09 * 2**-53 of itself (tools/fit.py)."""
 
 TINY: Final = 2.0**-28

@@ -8,14 +8,15 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import polynomial
+from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.exponential import LN2
 from symgrad.mathlib.double.limits import keep_tiny
 from symgrad.mathlib.double.pair import Pair, fast_sum, two_sum
 
-LOG: Final = (
-    0.6666666666666734, 0.39999999999415, 0.2857142874237358, 0.22222198569258667,
-    0.1818356478204233, 0.15314033020924456, 0.1479617915421776,
-)  # fmt: skip
+LOG: Final = coefficients("""
+    0.6666666666666734 0.39999999999415 0.2857142874237358 0.22222198569258667 0.1818356478204233
+    0.15314033020924456 0.1479617915421776
+""")
 """(2 atanh(s) - 2 s)/s**3 in s**2, |s| <= 0.1716: log to 0.02 * 2**-53 of itself (tools/fit.py)."""
 
 PER_LN2: Final = (1.4426950216293335, 1.9259629911266175e-08)

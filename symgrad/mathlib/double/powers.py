@@ -8,21 +8,22 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
+from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.exponential import exp2_parts
 from symgrad.mathlib.double.limits import within
 from symgrad.mathlib.double.logarithm import split
 from symgrad.mathlib.double.pair import Pair, divide, fast_sum, root, square
 
-LOG2: Final = (
-    0.5999999999999946, 0.4285714285785242, 0.33333332982741753, 0.2727281223303301,
-    0.2306608608836521, 0.20697157363656918,
-)  # fmt: skip
+LOG2: Final = coefficients("""
+    0.5999999999999946 0.4285714285785242 0.33333332982741753 0.2727281223303301 0.2306608608836521
+    0.20697157363656918
+""")
 """(3 atanh(s)/s - 3 - s**2)/s**4 in s**2, |s| <= 0.1011: atanh to 1e-5 * 2**-53 (tools/fit.py)."""
 
-INVERSE_CBRT: Final = (
-    1.6700003601281594, -1.1728603315072732, 0.6954601448142301, -0.22122683738878654,
-    0.028589050174986516,
-)  # fmt: skip
+INVERSE_CBRT: Final = coefficients("""
+    1.6700003601281594 -1.1728603315072732 0.6954601448142301 -0.22122683738878654
+    0.028589050174986516
+""")
 """1/cbrt(m) on [1, 2], to 3.8e-5."""
 
 FACTOR: Final = (0.9617966860532761, 7.872699542894897e-09)

@@ -7,26 +7,28 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
+from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.limits import keep_tiny
 from symgrad.mathlib.double.pair import Pair, divide, fast_sum
 
 TRIG_BOUND: Final = 2.0**24
 """The largest |x| for which `sin`, `cos` and `tan` are right."""
 
-SIN: Final = (
-    -0.1666666666666663, 0.008333333333322118, -0.00019841269829588257, 2.755731362079401e-06,
-    -2.5050747657471304e-08, 1.5896223633976683e-10,
-)  # fmt: skip
+SIN: Final = coefficients("""
+    -0.1666666666666663 0.008333333333322118 -0.00019841269829588257 2.755731362079401e-06
+    -2.5050747657471304e-08 1.5896223633976683e-10
+""")
 """(sin(x) - x)/x**3 in x**2, |x| <= pi/4: sin to 0.10 * 2**-53 of itself (tools/fit.py)."""
 
-COS: Final = (
-    0.041666666666666595, -0.0013888888888873047, 2.480158728884524e-05, -2.755731417743195e-07,
-    2.0875700590364313e-09, -1.1358523619516285e-11,
-)  # fmt: skip
+COS: Final = coefficients("""
+    0.041666666666666595 -0.0013888888888873047 2.480158728884524e-05 -2.755731417743195e-07
+    2.0875700590364313e-09 -1.1358523619516285e-11
+""")
 """(cos(x) - 1 + x**2/2)/x**4 in x**2, |x| <= pi/4: cos to 0.01 * 2**-53."""
 
-HALF_PI: Final = (1.570796325802803, 9.920935739593517e-10, 5.721188722588272e-18,
-                  3.5215598651832e-27)  # fmt: skip
+HALF_PI: Final = coefficients("""
+    1.570796325802803 9.920935739593517e-10 5.721188722588272e-18 3.5215598651832e-27
+""")
 """pi/2: bits down to 2**-28, 2**-57 and 2**-86, and the rest, which ends at 2**-140."""
 TWO_OVER_PI: Final = 0.6366197723675814
 
