@@ -20,7 +20,9 @@ from symgrad.report.screen import PlainScreen
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "symgrad/demo/data/README.md"]
+PAGES = [
+    *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "symgrad/demo/data/README.md"
+]  # fmt: skip
 
 NEW = """New.
 

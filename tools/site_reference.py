@@ -1,0 +1,112 @@
+"""The pages of the reference: which public name stands where."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+import symgrad as sg
+from symgrad.expr.handles import functions
+
+
+@dataclass(frozen=True)
+class Group:
+    """A page of the reference: its file, what it is about, and the names of symgrad it has."""
+
+    file: str
+    title: str
+    about: str
+    names: tuple[str, ...]
+
+
+def _group(file: str, title: str, about: str, names: str) -> Group:
+    return Group(file, title, about, tuple(names.split()))
+
+
+SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table"
+ERRORS = " ".join(
+    name
+    for name in sg.__all__
+    if inspect.isclass(getattr(sg, name)) and issubclass(getattr(sg, name), (Exception, Warning))
+)
+
+GROUPS = (
+    _group("kernels", "Kernels of functions", "Functions of points, and what is made of them.",
+           "fused_forward_backward fused_forward fused_jacobian fused_hessian fused_hvp "
+           "forward_backward value_and_grad Kernel Stats check Report"),
+    _group("data", "Losses over data", "Losses, residuals and results of the rows of a table.",
+           "fused_least_squares DataKernel SumsKernel RowsKernel LeastSquaresKernel BoundKernel"),
+    _group("fits", "Fits", "Models fitted to curves, and functions minimised, as SciPy has them.",
+           "curve_fit fit_many fit_model ModelFit minimize"),
+    _group("optimisers", "Optimisers", "Methods that run in a kernel, and how to write another.",
+           "minimize_from GradientDescent Momentum Adam AdamW LBFGS Newton GaussNewton "
+           "LevenbergMarquardt Clipped schedules Tolerances Method Rule Evaluation Move"),
+    _group("loops", "Loops and branches", "Control flow with JAX's names, in kernels.",
+           "fori_loop while_loop scan cond switch fixed_point custom_root"),
+    _group("functions", "Functions", "Of expressions, of arrays of them, and of numbers. "
+           "`The table of operations <../ops.html>`_ has their derivatives.",
+           " ".join([*functions.__all__, SPECIAL])),
+    _group("expressions", "Expressions", "What is traced, by itself: built, derived, shown.",
+           "var symbols Expr Condition array ExprArray TracedArray int32 uint32 grad jacobian "
+           "Jacobian hessian hvp jvp vjp evaluate count_ops text latex dot from_sympy to_sympy"),
+    _group("modules", "Random numbers and matrices", "Two modules of functions for kernels.",
+           "random linalg"),
+    _group("tensor", "Kernels of arrays", "Layers, scans, rows and updates on a device.",
+           "linear gemm_bias rowwise associative_scan selective_scan causal_convolution "
+           "network Network adamw_update clip_by_global_norm device_put save_arrays load_arrays "
+           "TensorKernel TensorStats"),
+    _group("programs", "Programs", "Kernels that are written statement by statement.",
+           "program grad_program Program Builder Variable"),
+    _group("devices", "Devices", "Where kernels run, and arrays that stay there.",
+           "devices Device device_array DeviceArray memory free_memory Memory"),
+    _group("reports", "Reports", "Where precision and time go, and how far a long call has got.",
+           "Audit Suspect profile Profile Progress"),
+    _group("elsewhere", "Elsewhere", "Kernels for browsers and of other frameworks. Kernels also "
+           "have ``export_js``, ``as_torch`` and ``as_jax``.",
+           "export_html export_js from_jax"),
+    _group("errors", "Errors and warnings", "All are `sg.SymgradError`, and the built-in error "
+           "one would expect.", ERRORS),
+)  # fmt: skip
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The file of each page, and its text."""
+    contents = "\n".join(f"   {group.file}" for group in GROUPS)
+    yield (
+        "index",
+        f"{_title('Reference')}\nEvery public name, with an example.\n\n"
+        f".. toctree::\n   :maxdepth: 1\n\n{contents}\n",
+    )
+    for group in GROUPS:
+        entries = "\n".join(map(_entry, group.names))
+        yield group.file, f"{_title(group.title)}\n{group.about}\n\n{entries}"
+
+
+def _title(text: str) -> str:
+    return f"{text}\n{'=' * len(text)}\n"
+
+
+def _entry(name: str) -> str:
+    """What Sphinx is told to write about a public name, "random.normal" too."""
+    value = operator.attrgetter(name)(sg)
+    if isinstance(value, ModuleType):
+        parts = "\n".join(_entry(f"{name}.{part}") for part in offered(value))
+        return f".. py:module:: symgrad.{name}\n\n{inspect.getdoc(value)}\n\n{parts}"
+    if not inspect.isclass(value):
+        return f".. autofunction:: symgrad.{name}\n"
+    members = "" if issubclass(value, (Exception, Warning)) else "   :members:\n"
+    return f".. autoclass:: symgrad.{name}\n{members}"
+
+
+def offered(module: ModuleType) -> list[str]:
+    """The functions and classes that a module has for users."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if (inspect.isfunction(value) or inspect.isclass(value))
+        and not name.startswith("_")
+        and value.__module__ == module.__name__
+    ]
