@@ -128,7 +128,8 @@ SWIFTSHADER: Final = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 @pytest.mark.skipif(not SWIFTSHADER.exists(), reason="no SwiftShader: it comes with chromium")
 @pytest.mark.skipif("VK_DRIVER_FILES" in os.environ, reason="this is another driver's run")
 def test_swiftshader_agrees() -> None:
-    chosen = "(explains or loop) and SwiftShader"
+    sample = "(not random or 100- or 175- or 900-)"  # of the random graphs: it compiles slowly
+    chosen = f"(explains or loop) and SwiftShader and {sample}"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", __file__, "-k", chosen],
         cwd=Path(__file__).parents[1], text=True, capture_output=True, timeout=600,

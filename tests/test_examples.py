@@ -29,6 +29,7 @@ SMALL = {
     "13_kalman_filter.py": ("--side", "40"),
     "14_a_million_chains.py": ("--chains", "4000"),
     "15_digits.py": ("--epochs", "10"),
+    "16_mamba.py": ("--steps", "3", "--length", "16", "--width", "16", "--batch", "4"),
     "17_neural_ode.py": ("--paths", "8"),
 }
 """The arguments that make an example quick."""
@@ -36,10 +37,13 @@ SMALL = {
 EITHER = {"10_torch_and_optax.py": ("torch", "optax")}
 """Examples with packages of which one must be there."""
 
-NEEDED = {"15_digits.py": ("sklearn", "safetensors")}
+NEEDED = {"15_digits.py": ("sklearn", "safetensors"), "16_mamba.py": ("safetensors",)}
 """Examples with packages that all have to be there."""
 
-GOES_ON = {"15_digits.py": ("--epochs", "--hidden", "16")}
+GOES_ON = {
+    "15_digits.py": ("--epochs", "--hidden", "16"),
+    "16_mamba.py": ("--steps", "--length", "16", "--width", "16", "--batch", "4"),
+}
 """Examples that go on where a checkpoint ended: how far is told by the first argument."""
 
 DEVICES = sorted({"gpu" if d.is_gpu else "cpu" for d in sg.devices()})

@@ -459,7 +459,7 @@ def test_many_calls_leak_nothing(squares: Program, way: str) -> None:
         squares.gpu.wait()
         return resident() - before
 
-    assert min(grown() for _ in range(4)) < 1 << 20  # drivers take memory once, a leak goes on
+    assert any(grown() < 1 << 20 for _ in range(4))  # drivers take memory once, a leak goes on
 
 
 def test_programs_that_are_gone_free_their_buffers(gpu: Gpu) -> None:
