@@ -21,6 +21,12 @@ class Device:
     """A device that kernels run on.
 
     ``kind`` is "discrete", "integrated", "software" (a GPU driver on the CPU), "unknown" or "cpu".
+
+    Example:
+        >>> import symgrad as sg
+        >>> cpu = sg.devices()[-1]
+        >>> cpu.kind, cpu.is_gpu
+        ('cpu', False)
     """
 
     index: int

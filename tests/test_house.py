@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
+
+from site_reference import offered
 
 import symgrad
 
@@ -176,14 +179,27 @@ def test_source_is_emitted_without_drivers_and_optional_packages() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)
 
 
+def own_docstring(value: Any) -> str:
+    """What is said of something itself, and not of what it inherits from."""
+    return (vars(value).get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)) or ""
+
+
 def test_public_names_have_docstrings() -> None:
     def explained(name: str) -> bool:
-        value = getattr(symgrad, name)
-        own = vars(value).get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)
+        own = own_docstring(getattr(symgrad, name))
         return bool(own) and not own.startswith(f"{name}(")  # the signature: a dataclass's own
 
     assert symgrad.__all__
     assert [name for name in symgrad.__all__ if not explained(name)] == []
+
+
+def test_public_names_have_examples_that_run() -> None:
+    """They run as doctests, with those of all modules."""
+    values = {name: getattr(symgrad, name) for name in symgrad.__all__}
+    modules = [value for value in values.values() if inspect.ismodule(value)]
+    values |= {f"{m.__name__}.{name}": getattr(m, name) for m in modules for name in offered(m)}
+    assert len(values) > len(symgrad.__all__)
+    assert [name for name, value in values.items() if ">>>" not in own_docstring(value)] == []
 
 
 def test_the_page_of_the_pipeline_shows_the_rooms() -> None:

@@ -14,16 +14,20 @@ from symgrad.expr.handles import functions
 
 @dataclass(frozen=True)
 class Group:
-    """A page of the reference: its file, what it is about, and the names of symgrad it has."""
+    """A page of the reference: its file, what it is about, and the names of symgrad it has.
+
+    Classes of modules that need other packages are beside them, by their whole names.
+    """
 
     file: str
     title: str
     about: str
     names: tuple[str, ...]
+    beside: str = ""
 
 
-def _group(file: str, title: str, about: str, names: str) -> Group:
-    return Group(file, title, about, tuple(names.split()))
+def _group(file: str, title: str, about: str, names: str, beside: str = "") -> Group:
+    return Group(file, title, about, tuple(names.split()), beside)
 
 
 SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table"
@@ -66,7 +70,7 @@ GROUPS = (
            "Audit Suspect profile Profile Progress"),
     _group("elsewhere", "Elsewhere", "Kernels for browsers and of other frameworks. Kernels also "
            "have ``export_js``, ``as_torch`` and ``as_jax``.",
-           "export_html export_js from_jax"),
+           "export_html export_js from_jax", "symgrad.sklearn.CurveRegressor"),
     _group("errors", "Errors and warnings", "All are `sg.SymgradError`, and the built-in error "
            "one would expect.", ERRORS),
 )  # fmt: skip
@@ -81,7 +85,7 @@ def pages() -> Iterator[tuple[str, str]]:
         f".. toctree::\n   :maxdepth: 1\n\n{contents}\n",
     )
     for group in GROUPS:
-        entries = "\n".join(map(_entry, group.names))
+        entries = "\n".join(map(_entry, group.names)) + _class(group.beside)
         yield group.file, f"{_title(group.title)}\n{group.about}\n\n{entries}"
 
 
@@ -97,8 +101,12 @@ def _entry(name: str) -> str:
         return f".. py:module:: symgrad.{name}\n\n{inspect.getdoc(value)}\n\n{parts}"
     if not inspect.isclass(value):
         return f".. autofunction:: symgrad.{name}\n"
-    members = "" if issubclass(value, (Exception, Warning)) else "   :members:\n"
-    return f".. autoclass:: symgrad.{name}\n{members}"
+    return _class(f"symgrad.{name}", not issubclass(value, (Exception, Warning)))
+
+
+def _class(name: str, members: bool = True) -> str:
+    """A class, with what it has, if that is its own."""
+    return f".. autoclass:: {name}\n{'   :members:' * members}\n" if name else ""
 
 
 def offered(module: ModuleType) -> list[str]:

@@ -64,6 +64,13 @@ class Report:
 
     ``columns`` has the relative differences of every device that was tried; ``unit`` is "points",
     or "rows" of a table whose sums are one point.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(1, lambda v: v[0]**2, device="cpu")
+        >>> report = sg.check(kernel, [[3.0], [0.5]])
+        >>> report.points, report.worst.ulp
+        (2, 0.0)
     """
 
     kernel: str

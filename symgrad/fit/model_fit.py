@@ -27,6 +27,15 @@ class ModelFit:
     ``values`` and ``errors`` are dicts of the parameters and their standard errors, ``covariance``
     is (n, n) in the order of ``names``. With weights 1 / sigma**2, or 1, ``chi_square`` is the
     weighted sum of squared residuals, and ``residuals`` are (M,), y - f(x), unweighted.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> t = np.linspace(0, 4, 30)
+        >>> fit = sg.fit_model(lambda t, a, b: a * np.exp(-b * t), t, 2.5 * np.exp(-1.3 * t))
+        >>> {name: round(value, 6) for name, value in fit.values.items()}
+        {'a': 2.5, 'b': 1.3}
+        >>> fit.predict([0.0, 1.0]).round(3)
+        array([2.5  , 0.681])
     """
 
     model: Callable[..., Any]

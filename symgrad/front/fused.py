@@ -156,6 +156,14 @@ def fused_least_squares(
     ``residual(p, r)`` returns the residual of one row, or several. The arguments are those of
     `fused_forward_backward`; ``weights`` multiply the squares, and the Jacobian of the residuals of
     a row is made by the ``mode`` that takes the fewest operations: see `fused_jacobian`.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> misfit = lambda p, r: p[0] + p[1] * r[0] - r[1]
+        >>> line = sg.fused_least_squares(2, misfit, row=2, device="cpu")
+        >>> loss, gradient, jtj = line.run([1.0, 1.0], np.array([[0.0, 1.0], [1.0, 3.0]]))
+        >>> loss, gradient.tolist(), jtj.tolist()
+        (1.0, [-2.0, -2.0], [[2.0, 1.0], [1.0, 1.0]])
     """
     with staged(progress, "kernels"):
         options = options_of(residual, name, math, dtype, simplify, comments, roll, checkpoint)

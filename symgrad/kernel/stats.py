@@ -36,6 +36,12 @@ class Stats:
     ``kept`` are the bytes a point of what loops keep of their turns, for reverse mode or because
     it is used behind them, and ``strips`` the turns of the strips that loops run in, by which they
     keep less and compute more: see ``checkpoint`` of `fused_forward_backward`.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1]**2, device="cpu")
+        >>> kernel.stats.flops, kernel.stats.mode  # v[1]**2, x0 times it, 2 * x0, and that times x1
+        (4, 'reverse')
     """
 
     nodes: int

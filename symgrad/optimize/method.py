@@ -41,6 +41,13 @@ class Tolerances:
     Where a method gives no tolerances of its own all are None, and all steps are taken. A success
     of methods that know gradients alone says that the point is stationary: they do not tell a
     minimum from a saddle that they were started at, as `Newton` does.
+
+    Example:
+        >>> import symgrad as sg
+        >>> bowl = sg.fused_forward_backward(1, lambda v: (v[0] - 3)**2, device="cpu")
+        >>> found = bowl.minimize([[0.0]], sg.LBFGS(), tol=sg.Tolerances(gradient=1e-4))
+        >>> bool(found.success[0])
+        True
     """
 
     gradient: float | None = None
@@ -145,6 +152,17 @@ class Evaluation:
     ``hessian``, (n, n), is that of the loss for methods that need it, JᵀJ for those that minimise
     a sum of squares, else None; methods with a ``stored`` part may be given a `normal.Stored` one.
     ``step`` counts the steps done; ``eps`` is that of the dtype.
+
+    Example:
+        >>> import symgrad as sg
+        >>> class Descent(sg.Method):
+        ...     def start(self, n):
+        ...         return ()
+        ...     def advance(self, at, memory):
+        ...         assert isinstance(at, sg.Evaluation)
+        ...         return sg.Move(at.x - 0.5 * at.gradient / (1 + at.step), memory)
+        >>> sg.minimize_from(lambda v: v @ v, 1, [[3.0]], Descent(), 2, device="cpu").x
+        array([[0.]], dtype=float32)
     """
 
     x: ExprArray
@@ -183,6 +201,21 @@ class Move:
       nothing.
     - ``onward``: where a problem that is done ends at ``trial`` and not at ``point``: after a step
       that changes the loss by less than its rounding.
+
+    Example:
+        >>> import symgrad as sg
+        >>> class Cautious(sg.Method):  # from the best point, with half the step after a bad one
+        ...     def start(self, n):
+        ...         return (0.0, 0.0, 1.0)
+        ...     def advance(self, at, memory):
+        ...         x, loss, rate = memory
+        ...         better = (at.step == 0) | (at.loss < loss)
+        ...         x, loss = sg.where(better, at.x[0], x), sg.where(better, at.loss, loss)
+        ...         rate = sg.where(better, rate, 0.5 * rate)
+        ...         trial, memory = [x - rate * sg.sign(x)], (x, loss, rate)
+        ...         return sg.Move(trial, memory, [x], loss, settled=False)
+        >>> sg.minimize_from(lambda v: v @ v, 1, [[1.75]], Cautious(), 20, device="cpu").x
+        array([[0.]], dtype=float32)
     """
 
     trial: Any

@@ -62,7 +62,15 @@ class Messages(Sequence[str]):
 
 
 class FitError(SymgradError, RuntimeError):
-    """No minimum was found: SciPy raises RuntimeError."""
+    """No minimum was found: SciPy raises RuntimeError.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> sg.curve_fit(lambda x, a, b: a * np.exp(b * x), [1, 2, 3], [1, 5, 2], maxfev=1)
+        Traceback (most recent call last):
+            ...
+        symgrad.optimize.result.FitError: Optimal parameters not found: ...
+    """
 
 
 def scipy_optimize() -> Any:

@@ -41,6 +41,13 @@ class Momentum(Rule):
     With ``nesterov`` the step is along ``gradient + beta * m``.
     Sutskever and others, 2013, "On the importance of initialization and momentum in deep learning",
     as PyTorch's SGD has it.
+
+    Example:
+        >>> import symgrad as sg
+        >>> found = sg.minimize_from(
+        ...     lambda v: (v[0] - 3)**2, 1, [[0.0]], sg.Momentum(0.1, beta=0.5), 200, device="cpu")
+        >>> round(float(found.x[0, 0]), 3)
+        3.0
     """
 
     pure: ClassVar[bool] = True
@@ -107,6 +114,14 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: every step also shrinks x by ``lr * weight_decay``.
 
     Loshchilov and Hutter, 2019, "Decoupled weight decay regularization".
+
+    Example:
+        >>> import symgrad as sg
+        >>> method = sg.AdamW(0.1, weight_decay=0.1)
+        >>> found = sg.minimize_from(
+        ...     lambda v: (v[0] - 3)**2, 1, [[0.0]], method, 500, device="cpu")
+        >>> bool(found.x[0, 0] < 2.99)  # drawn towards 0
+        True
     """
 
     pure: ClassVar[bool] = True

@@ -1,4 +1,12 @@
-"""Learning rates that change: functions of the number of steps done, traced with the rule."""
+"""Learning rates that change: functions of the number of steps done, traced with the rule.
+
+Example:
+    >>> import symgrad as sg
+    >>> method = sg.Adam(sg.schedules.Cosine(0.1, steps=300))
+    >>> found = sg.minimize_from(lambda v: v[0]**2, 1, [[1.0]], method, 300, device="cpu")
+    >>> bool(abs(found.x[0, 0]) < 1e-3)
+    True
+"""
 
 from __future__ import annotations
 
@@ -13,7 +21,13 @@ from symgrad.optimize.method import Rate, rate_at
 
 @dataclass(frozen=True)
 class Constant:
-    """The same rate at every step."""
+    """The same rate at every step.
+
+    Example:
+        >>> import symgrad as sg
+        >>> sg.schedules.Constant(0.1)(1000)
+        0.1
+    """
 
     lr: float
 

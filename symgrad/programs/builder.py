@@ -98,7 +98,20 @@ WORDS: Final = frozenset(
 
 
 class Variable:
-    """A number that assignments change: ``value`` is what it is at this point of the program."""
+    """A number that assignments change: ``value`` is what it is at this point of the program.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def total(p):
+        ...     x, y = p.input("x", 4), p.output("y", 1)
+        ...     with p.dispatch(1):
+        ...         sum = p.var("sum", 0.0)
+        ...         with p.for_(0, 4) as k:
+        ...             p.assign(sum, sum.value + p.load(x, k))
+        ...         p.store(y, 0, sum.value)
+        >>> sg.program(total, device="cpu").run(np.arange(4.0))
+        array([6.], dtype=float32)
+    """
 
     def __init__(self, builder: Builder, name: Name) -> None:
         self._builder, self.name = builder, name
@@ -118,6 +131,15 @@ class Builder:
     Values are expressions, with Python's operators and symgrad's functions: `where` selects, `fma`
     is fused, `int32` and `uint32` cast. A value is what it was where it was made: a `load` reads
     when it is called.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def doubled(p):
+        ...     x, y = p.input("x", 4), p.output("y", 4)
+        ...     with p.dispatch(4) as i:
+        ...         p.store(y, i, 2.0 * p.load(x, i))
+        >>> sg.program(doubled, device="cpu").run(np.arange(4.0))
+        array([0., 2., 4., 6.], dtype=float32)
     """
 
     def __init__(self, name: str) -> None:

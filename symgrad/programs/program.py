@@ -29,6 +29,17 @@ class Program(TensorKernel):
     Inputs have the shapes that it declares. ``str(p)`` is its text, of which ``sg.program`` makes
     the same program. As any `TensorKernel` it has ``wgsl``, ``stats``, ``to`` and ``profile``, and
     pickles.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> squares = sg.program('''program squares
+        ...   input x: f32[3]
+        ...   output y: f32[3]
+        ...   dispatch 3 in groups of 64:
+        ...     y[cell] = x[cell] * x[cell]
+        ... ''', device="cpu")
+        >>> squares.run(np.array([1.0, 2.0, 3.0]))
+        array([1., 4., 9.], dtype=float32)
     """
 
     _work: ProgramWork

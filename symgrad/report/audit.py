@@ -65,6 +65,13 @@ class Suspect:
     and ``ulp`` its own, in units in the last place of a float32. ``results`` has the share of the
     error of each result that the operation explains; ``count`` is how many operations of the same
     line and kind there are like it.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(1, lambda v: (1 + v[0]) - 1, device="cpu")
+        >>> suspect = kernel.audit([[2.0**-30]]).suspects[0]
+        >>> suspect.kind, suspect.x, suspect.float32, suspect.float64 == 2.0**-30
+        ('cancellation', (9.313225746154785e-10,), 0.0, True)
     """
 
     kind: str
@@ -87,7 +94,15 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit of a kernel found: the suspects, worst first, and how wrong each result is."""
+    """What an audit of a kernel found: the suspects, worst first, and how wrong each result is.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(1, lambda v: (1 + v[0]) - 1, device="cpu")
+        >>> audit = kernel.audit([[1e-9]])
+        >>> audit.clean, [suspect.kind for suspect in audit.suspects]
+        (False, ['cancellation'])
+    """
 
     kernel: str
     points: int

@@ -10,7 +10,13 @@ from symgrad.targets import DeviceChoice, choose
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a device's memory; see `memory`."""
+    """Bytes of a device's memory; see `memory`.
+
+    Example:
+        >>> import symgrad as sg
+        >>> str(sg.Memory(in_use=4096, kept=1024, limit=None))
+        '4,096 bytes in use, 1,024 kept to be used again, no limit is set'
+    """
 
     in_use: int
     kept: int

@@ -109,6 +109,13 @@ class Profile:
     are those of the device, measured once in a process. ``by_timestamps`` says whether kernels were
     timed by the device's clock; else it is by how much longer one waits for them than for nothing.
     ``result`` is what the call returned.
+
+    Example:
+        >>> import symgrad as sg
+        >>> kernel = sg.fused_forward_backward(2, lambda v: v[0]**2 + v[1]**2, device="cpu")
+        >>> found = kernel.profile([[1.0, 2.0], [3.0, 4.0]])
+        >>> list(found.seconds), found.total > 0
+        (['host', 'kernel'], True)
     """
 
     name: str

@@ -39,6 +39,14 @@ class Progress:
     where it is not known. ``seconds`` have gone by, and about ``left`` are left, as far as is
     known. ``best`` is the lowest loss so far, where there is one. ``stage`` says what else it is at
     now, if it is: "trace", "simplify", "emit" or "compile".
+
+    Example:
+        >>> import symgrad as sg
+        >>> seen = []
+        >>> found = sg.minimize_from(lambda v: v[0]**2, 1, [[1.0]], sg.Adam(0.1), 50, device="cpu",
+        ...                          progress=seen.append)
+        >>> all(isinstance(now, sg.Progress) for now in seen)
+        True
     """
 
     what: str

@@ -17,7 +17,16 @@ from symgrad.values.results import Scalar
 
 
 class BoundKernel:
-    """A kernel with its data: only parameters go in, and only results come out."""
+    """A kernel with its data: only parameters go in, and only results come out.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> line = sg.fused_forward_backward(
+        ...     2, lambda p, r: (p[0] + p[1] * r[0] - r[1])**2, row=2, device="cpu")
+        >>> bound = line.bind(np.array([[0.0, 1.0], [1.0, 3.0]]))
+        >>> bound.run([1.0, 1.0])
+        (1.0, array([-2., -2.], dtype=float32))
+    """
 
     def __init__(self, kernel: Any, rows: int, run: Callable[..., Any]) -> None:
         self.kernel, self._rows, self._run = kernel, rows, run

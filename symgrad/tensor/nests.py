@@ -58,6 +58,13 @@ def save_arrays(path: str | os.PathLike[str], nest: Any, about: str = "") -> Non
     Raises:
         InputError: if such a file is there, or two arrays have one name.
         SymgradError: without the package safetensors: see the extra ``files``.
+
+    Example:
+        >>> import tempfile, numpy as np, symgrad as sg
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sg.save_arrays(f"{folder}/p.safetensors", {"W": np.ones((1, 2)), "step": 3})
+        ...     sg.load_arrays(f"{folder}/p.safetensors", {"W": np.zeros((1, 2)), "step": 0})
+        {'W': array([[1., 1.]]), 'step': 3}
     """
     target = Path(path)
     if target.exists():

@@ -21,7 +21,15 @@ KEPT: Final = 256
 
 
 class Network:
-    """A function that calls kernels of arrays, with its gradients: see `network`."""
+    """A function that calls kernels of arrays, with its gradients: see `network`.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> layer = sg.linear(sg.tanh, device="cpu")
+        >>> twice = sg.network(lambda x, W, b: layer(layer(x, W, b), W, b))
+        >>> isinstance(twice, sg.Network), twice(np.zeros((1, 2)), np.eye(2), np.zeros(2)).tolist()
+        (True, [[0.0, 0.0]])
+    """
 
     def __init__(self, f: Callable[..., Any]) -> None:
         functools.update_wrapper(self, f)

@@ -10,6 +10,13 @@ Each point of a batch has a key of its own if what it is made of differs from po
 ``sg.random.key(v[0])`` with a column of whole numbers (in float32 up to 2**24; fold in a second
 column beyond). To derivatives a random number is a constant: ``mean + spread * normal(key)`` has
 those by ``mean`` and ``spread``.
+
+Example:
+    >>> import symgrad as sg
+    >>> draw = lambda v: sg.random.normal(sg.random.key(v[0]))
+    >>> kernel = sg.fused_forward(1, draw, device="cpu")
+    >>> kernel.run([1.0]) == kernel.run([1.0]), kernel.run([1.0]) == kernel.run([2.0])
+    (True, False)
 """
 
 from __future__ import annotations
@@ -53,6 +60,12 @@ class Key:
     """What random numbers are made from: two integers, of a kernel or of NumPy.
 
     Loops carry keys, and functions return them, as they do any dataclass.
+
+    Example:
+        >>> import symgrad as sg
+        >>> key = sg.random.key(42)
+        >>> isinstance(key, sg.random.Key), int(key.first), int(key.second)
+        (True, 0, 42)
     """
 
     first: Any

@@ -121,6 +121,13 @@ class Jacobian:
 
     Entry k stands in row ``rows[k]`` and column ``columns[k]``, row by row. They were made in
     "forward", "reverse" or "mixed" ``mode``.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> found = sg.jacobian([x * y, y**2], [x, y])
+        >>> [(int(i), int(j)) for i, j in zip(found.rows, found.columns)]  # (1, 0) is none
+        [(0, 0), (0, 1), (1, 1)]
     """
 
     shape: tuple[int, int]

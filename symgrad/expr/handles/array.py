@@ -42,6 +42,14 @@ class ExprArray(np.ndarray):
     and NaN. A 0 that is no element of an array, as in ``0.0 * x``, is a number like others.
 
     An index may be an expression, as the counter of a loop is: see `TracedArray`.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def length(v):
+        ...     assert isinstance(v, sg.ExprArray) and v.shape == (3,)
+        ...     return np.sqrt(np.sum(v[:2]**2)) + v[-1]
+        >>> sg.fused_forward(3, length, device="cpu").run([3.0, 4.0, 1.0])
+        6.0
     """
 
     def __getitem__(self, key: Any) -> Any:

@@ -295,6 +295,13 @@ class Condition(Expr):
     """A truth value of expressions, made by comparing them; for ``sg.where``, ``&``, ``|``, ``~``.
 
     In arithmetic it counts as 1.0 where it holds and 0.0 where it does not, as in NumPy.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> inside = (x > 0) & ~(x > 1)
+        >>> sg.evaluate(sg.where(inside, x, -1.0), {x: [0.5, 2.0]})
+        array([ 0.5, -1. ])
     """
 
     __slots__ = ()

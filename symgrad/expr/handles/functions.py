@@ -18,19 +18,20 @@ from symgrad.expr.handles.tree import Tree, flatten
 
 def document(op: Op) -> str:
     """The docstring of an operation, from its row."""
-    lines = [op.meaning[0].upper() + op.meaning[1:] + ".", ""]
+    lines = [op.meaning + ".", ""]
     lines += ["Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does."]
     lines += [f"Domain: {op.domain}."] if op.domain else []
     lines += [f"Edges: {op.edges}."] if op.edges else []
-    if not op.transcendental:
-        return "\n".join(lines)
-    first = ", ".join(str(float(v)) for v in op.points[0])
+    types, (result,) = op.signature.split("->")
+    given = [_TYPES[t](v) for t, v in zip(types, op.points[0], strict=True)]
+    call = f"sg.{op.name}({', '.join(map(repr, given))})"
+    value = _TYPES[result](op.reference(*map(np.asarray, given)))
     return "\n".join([*lines, "", "Example:", "    >>> import symgrad as sg",
-                      f"    >>> float(sg.{op.name}({first}))", f"    {_value(op)!r}"])  # fmt: skip
+                      f"    >>> {_TYPES[result].__name__}({call})", f"    {value!r}"])  # fmt: skip
 
 
-def _value(op: Op) -> float:
-    return float(op.reference(*[np.float64(v) for v in op.points[0]]))
+_TYPES: dict[str, Callable[[Any], Any]] = {"f": float, "b": bool, "i": int, "u": int}
+"""What numbers of an operation's types are in Python."""
 
 
 def _public(op: Op) -> Callable[..., Any]:
@@ -245,6 +246,11 @@ def pow(x: Any, p: Any) -> Any:
     """x**p: a chain of multiplications for a constant integer p, a square root for a half.
 
     Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does.
+
+    Example:
+        >>> import symgrad as sg
+        >>> float(sg.pow(2.0, 3.0)), sg.pow(sg.var("x"), 0.5)
+        (8.0, sqrt(x))
     """
     if holds_expressions(x) or holds_expressions(p):
         return map_elements(_power, x, p)

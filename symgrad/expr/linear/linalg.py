@@ -3,6 +3,12 @@
 Up to 12 x 12, matrices are written out; larger ones, up to 64 x 64 for each point, are loops over
 private memory, so that source and compile time do not grow with them. Derivatives of any order go
 through both. NumPy's functions of these names give the same of arrays of expressions.
+
+Example:
+    >>> import symgrad as sg
+    >>> solved = lambda v: sg.linalg.solve(v[:4].reshape(2, 2), v[4:])
+    >>> sg.fused_forward(6, solved, device="cpu").run([2.0, 0.0, 0.0, 4.0, 1.0, 1.0])
+    array([0.5 , 0.25], dtype=float32)
 """
 
 from __future__ import annotations
@@ -215,7 +221,17 @@ def _factor(matrix: np.ndarray) -> np.ndarray:
 
 
 class Eigen(NamedTuple):
-    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), one in each column."""
+    """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), one in each column.
+
+    Example:
+        >>> import symgrad as sg
+        >>> def largest(v):
+        ...     found = sg.linalg.eigh(v.reshape(2, 2))
+        ...     assert isinstance(found, sg.linalg.Eigen)
+        ...     return found.eigenvalues[-1]
+        >>> sg.fused_forward(4, largest, device="cpu").run([2.0, 0.0, 0.0, 3.0])
+        3.0
+    """
 
     eigenvalues: Any
     eigenvectors: Any
