@@ -120,10 +120,13 @@ def test_the_readme_shows_what_the_demonstration_prints(capsys: pytest.CaptureFi
     assert [(r[0], r[1], *r[4:]) for r in rows] == [(r[0], r[1], *r[4:]) for r in want]
 
 
-def test_the_readme_says_what_its_loop_on_a_gpu_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_devices_says_what_its_loop_on_a_gpu_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     if not any(d.is_gpu for d in sg.devices()):
         pytest.skip("no GPU and no software Vulkan driver here")
-    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "device_array" in b)
+    page = (ROOT / "docs/numbers.md").read_text("utf-8")
+    (loop,) = (b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "device_array" in b)
     rosenbrock = lambda v: (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2  # noqa: E731
     space = {"np": np, "sg": sg, "rosenbrock": rosenbrock}
     exec(loop, space)
