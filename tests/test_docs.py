@@ -120,7 +120,7 @@ def test_the_readme_shows_what_the_demonstration_prints(capsys: pytest.CaptureFi
     assert [(r[0], r[1], *r[4:]) for r in rows] == [(r[0], r[1], *r[4:]) for r in want]
 
 
-def test_the_page_of_devices_says_what_its_loop_on_a_gpu_prints(
+def test_the_page_of_devices_says_what_its_loop_prints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if not any(d.is_gpu for d in sg.devices()):
