@@ -18,7 +18,7 @@ settings.register_profile("symgrad", deadline=None, print_blob=True)
 settings.load_profile("symgrad")
 
 
-FRAMEWORKS = "torch", "jax", "sklearn", "xarray"
+FRAMEWORKS = "torch", "jax", "sklearn", "xarray", "dask"
 """Packages of examples that run where they are installed."""
 
 

@@ -54,6 +54,8 @@ OPTIONAL = {
     "torch",
     "jax",
     "xarray",
+    "dask",
+    "distributed",
 }
 BRIDGES = {"symgrad.sklearn": "sklearn"}
 """Modules that are imported by name, and that are of another package's classes."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.bridges.cluster import in_blocks
 from symgrad.errors import InputError
 
 PARAM = "param"
@@ -47,9 +48,9 @@ class Labelled:
         return int(np.prod([self.array.sizes[d] for d in self.kept], dtype=int))
 
     @property
-    def curves(self) -> np.ndarray:
-        """All curves, (S, M)."""
-        return self.array.values.reshape(self.count, -1)
+    def curves(self) -> Any:
+        """All curves, (S, M), in blocks of Dask's if the array is."""
+        return self.array.data.reshape(self.count, -1)
 
     def x(self, given: Any) -> np.ndarray:
         """What `fit_many` takes as x: (M,) or (k, M), or (S, M) or (S, k, M) of each curve."""
@@ -92,8 +93,8 @@ class Labelled:
         data = {name: variables[name] for name in order if name in variables}
         return import_module("xarray").Dataset(data, coords, self.array.attrs)
 
-    def _folded(self, values: Any) -> np.ndarray:
-        flat = np.asarray(values)
+    def _folded(self, values: Any) -> Any:
+        flat = values if in_blocks(values) else np.asarray(values)
         return flat.reshape([self.array.sizes[d] for d in self.kept] + list(flat.shape[1:]))
 
     def _spread(self, place: Any, own: bool) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
+from symgrad.bridges.cluster import in_blocks
 from symgrad.bridges.labelled import Labelled, is_labelled
 from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.derivatives.accumulate import Mode
@@ -15,6 +16,7 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
+from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
 from symgrad.fit.named import in_order, names_of
 from symgrad.optimize.arguments import (
@@ -32,7 +34,7 @@ from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
-from symgrad.targets import Device, DeviceChoice
+from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.tables import NanPolicy
 from symgrad.wgsl.arrays.array import DeviceArray
 
@@ -55,7 +57,8 @@ def fit_many(
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
             f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
             along, or a list of k names.
-        Y: the curves, (S, M); a `DeviceArray` is fitted where it is; or a ``DataArray`` of xarray.
+        Y: the curves, (S, M); a `DeviceArray` is fitted where it is; or a ``DataArray`` of xarray,
+            or an array of Dask's, each block of which is a task: then results are such arrays too.
         p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
             parameters of numbers or arrays (S,); None is as for `curve_fit`.
             If Y or p0 is a `DeviceArray`, the results are such arrays too.
@@ -109,6 +112,11 @@ def fit_many(
         given |= {"sigma": curves.sigma(sigma), "device": device, "dtype": dtype}
         return _labelled(f, curves, x, p0, covariance, given)
     p0, bounds = in_order(f, p0, bounds)
+    if in_blocks(Y):
+        kind = dtype_name(dtype or backend_of(choose(device)).dtype)
+        given |= {"bounds": bounds, "sigma": sigma, "device": device, "dtype": kind}
+        start = _start(f, bounds) if p0 is None else p0
+        return fit_blocks(fit_many, f, x, Y, start, given | {"covariance": covariance})
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)
@@ -223,10 +231,7 @@ def _starts(
     """A start for each of the curves, within the bounds; see `real_matrix`."""
     if isinstance(p0, DeviceArray):
         return p0
-    if p0 is None:
-        n = parameters_of(f)
-        box = bounds_of(bounds, tree_of(n))
-        p0 = start_within(np.asarray(box.low), np.asarray(box.high))
+    p0 = _start(f, bounds) if p0 is None else p0
     n = np.shape(p0)[-1] if np.ndim(p0) else 1
     box = bounds_of(bounds, tree_of(n))
     starts = real_matrix(p0, "p0", n, dtype, convert or box.finite)
@@ -236,6 +241,12 @@ def _starts(
     if box.finite and (np.any(starts < low) or np.any(starts > high)):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return np.broadcast_to(starts, (count, starts.shape[1]))
+
+
+def _start(f: Callable[..., Any], bounds: Any) -> np.ndarray:
+    """Where fits start if nobody says: as `curve_fit` does."""
+    box = bounds_of(bounds, tree_of(parameters_of(f)))
+    return start_within(np.asarray(box.low), np.asarray(box.high))
 
 
 def _takes_a_number(f: Callable[..., Any], n: int) -> bool:

@@ -12,6 +12,8 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.backend import backend_of
+from symgrad.bridges.blocks import run_blocks
+from symgrad.bridges.cluster import in_blocks
 from symgrad.bridges.jax import as_jax
 from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import Loss, PointLoss, RowFunction
@@ -132,6 +134,8 @@ class Kernel(Running):
                 return self._run_point(filler.row)
         if isinstance(x, DeviceArray) or self._are_on_device(arrays):
             return self._run_on_device(program, arrays)
+        if in_blocks(x):
+            return run_blocks(self, x)
         points, batch = self._packed(arrays)
         if not batch and self._point_shape is not None:
             return self._run_point(points[0])

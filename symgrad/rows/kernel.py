@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NoReturn
 
 import numpy as np
 
 from symgrad.backend import backend_of, placed
-from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
+from symgrad.bridges.cluster import BlocksOfRows, in_blocks
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, PickleError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL
 from symgrad.optimize.over_data import minimize_over_data
@@ -32,6 +33,21 @@ from symgrad.wgsl.arrays.array import DeviceArray
 
 ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """A table where a kernel needs it: how many rows, what they sum up to, and how many never end.
+
+    The functions take parameters in a row.
+    """
+
+    count: int
+    totals: Callable[[np.ndarray], Totals]
+    unended: Callable[[np.ndarray], int]
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError("bound rows stay where they are: bind them again elsewhere")
 
 
 @dataclass(frozen=True)
@@ -114,31 +130,46 @@ class DataKernel(ExportedRows):
     def bind(self, rows: Any, *, exhausted: WhenExhausted | None = None) -> BoundKernel:
         """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
 
+        A table of Dask's, an array, a data frame or a dict of arrays, is bound block by block, each
+        on the worker that has it; then sums are added in float64 in the order of the blocks.
+
         It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
         in blocks of so many, whose sums it adds in float64: then last bits may differ. Rows that a
         GPU has no memory for are copied here, and go through its memory in every run.
         ``exhausted`` is that of `run`, for all runs.
         """
-        flagging, counting = self._flagging_for(exhausted), None
+        if exhausted is not None:
+            require_choice(exhausted)
+        keep = partial(BlocksOfRows, kernel=self) if in_blocks(rows) else self.keep
+        held = keep(rows, counting=exhausted is not None)
+
+        def run(*params: Any) -> Any:
+            flat = self._flat(*params)
+            total = held.totals(flat)
+            if exhausted:
+                report_rows(held.unended(flat), held.count, exhausted)
+            return self._finished(total, flat)
+
+        return BoundKernel(self, held.count, run)
+
+    def keep(self, rows: Any, counting: bool) -> KeptRows:
+        """A copy of a table where it is needed, also for ``counting`` loops without an end."""
         table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
+        flagging, counted = self._flagging if counting else None, None
         try:
             resident = self._resident(table)
-            counting = flagging and flagging._resident(table)
+            counted = flagging and flagging._resident(table)
         except DeviceMemoryError:
             if self._traced.gathers or not isinstance(table.numbers, np.ndarray):
                 raise
             resident, table = None, replace(table, numbers=table.numbers.copy())
         if resident is not None:  # it has the numbers
             table = replace(table, numbers=table.numbers[:0].copy())
-
-        def run(*params: Any) -> Any:
-            flat = self._flat(*params)
-            total = self._total(flat, table, resident)
-            if exhausted and flagging:
-                report_rows(flagging.counted(flat, table, counting), table.count, exhausted)
-            return self._finished(total, flat)
-
-        return BoundKernel(self, table.count, run)
+        return KeptRows(
+            table.count,
+            lambda flat: self._total(flat, table, resident),
+            lambda flat: flagging.counted(flat, table, counted) if flagging else 0,
+        )
 
     __call__ = run
 

@@ -78,6 +78,10 @@ def host() -> Host:
 
 
 def _threads() -> int:
+    """The threads that SYMGRAD_THREADS names, or the cores that this process may use."""
+    named = os.environ.get("SYMGRAD_THREADS", "")
+    if named.isdecimal() and int(named):
+        return int(named)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:

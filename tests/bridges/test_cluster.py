@@ -1,0 +1,199 @@
+"""Data in blocks of Dask's: the numbers of one machine, also where a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import symgrad as sg
+from symgrad.bridges.cluster import tree_sum
+from symgrad.fit.blocks import TravellingModel
+
+da: Any = pytest.importorskip("dask.array", reason="needs dask")
+distributed: Any = pytest.importorskip("distributed", reason="needs distributed")
+
+RNG = np.random.default_rng(3)
+ROWS = RNG.normal(size=(1000, 3))
+ROWS[:, 2] = 1.5 + 0.7 * np.sin(ROWS[:, 0]) - ROWS[:, 1] + 0.1 * RNG.normal(size=1000)
+BLOCKS = da.from_array(ROWS, chunks=(130, 2))
+P = [1.0, 0.5, -0.8]
+
+
+def loss(p: Any, r: Any) -> Any:
+    return (p[0] + p[1] * sg.sin(r[0]) + p[2] * r[1] - r[2]) ** 2
+
+
+def decay(x: Any, amount: Any, rate: Any) -> Any:
+    return amount * np.exp(-rate * x)
+
+
+def kernel(**options: Any) -> Any:
+    made = {"row": 3, "device": "cpu", "dtype": "float64"} | options
+    return sg.fused_forward_backward(3, loss, **made)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    made = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with made as found, distributed.Client(found, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    with cluster.as_current():
+        yield cluster
+
+
+@pytest.fixture(params=["here", "workers"])
+def anywhere(request: pytest.FixtureRequest) -> None:
+    """Without a client, and with one."""
+    if request.param == "workers":
+        request.getfixturevalue("client")
+
+
+def agree(found: Any, want: Any) -> None:
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_sums_are_those_of_one_machine(reduce: str) -> None:
+    made = kernel(reduce=reduce)
+    bound = made.bind(BLOCKS)
+    assert len(bound) == 1000
+    agree(bound.run(P), made.run(P, ROWS))
+
+
+def test_sums_have_the_same_bits_wherever_blocks_are(client: Any) -> None:
+    there = kernel().bind(BLOCKS).run(P)
+    blocks = [kernel().run(P, ROWS[k : k + 130]) for k in range(0, 1000, 130)]
+    assert there[0] == tree_sum([b[0] for b in blocks])
+    assert there[1].tolist() == tree_sum([b[1] for b in blocks]).tolist()
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_tables_may_be_named_columns() -> None:
+    named = lambda p, r: loss(p, [r.a, r.b, r.c])  # noqa: E731
+    made = sg.fused_forward_backward(3, named, columns=list("abc"), device="cpu", dtype="float64")
+    columns = {"a": BLOCKS[:, 0], "b": BLOCKS[:, 1].rechunk(77), "c": ROWS[:, 2]}
+    agree(made.bind(columns).run(P), made.run(P, dict(zip("abc", ROWS.T, strict=True))))
+
+
+def test_a_data_frame_is_bound_by_its_partitions(client: Any) -> None:
+    frames = pytest.importorskip("dask.dataframe", reason="needs dask.dataframe")
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    frame = pandas.DataFrame(ROWS, columns=list("abc"))
+    named = lambda p, r: loss(p, [r.a, r.b, r.c])  # noqa: E731
+    made = sg.fused_forward_backward(3, named, columns=list("abc"), device="cpu", dtype="float64")
+    agree(made.bind(frames.from_pandas(frame, npartitions=5)).run(P), made.run(P, frame))
+
+
+def test_other_derivatives_are_summed_too(client: Any) -> None:
+    made = sg.fused_hessian(3, loss, row=3, device="cpu", dtype="float64")
+    agree(made.bind(BLOCKS).run(P), made.run(P, ROWS))
+
+
+def test_a_worker_that_is_killed_costs_time_and_not_the_result(client: Any) -> None:
+    bound = kernel(reduce="mean").bind(BLOCKS)
+    fun, calls = bound.as_scipy(), 0
+
+    def watched(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        return fun(x)
+
+    want = scipy.optimize.minimize(fun, np.zeros(3), jac=True)
+    found = scipy.optimize.minimize(watched, np.zeros(3), jac=True)
+    assert calls > 4 and found.x.tolist() == want.x.tolist() and found.fun == want.fun
+
+
+def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
+    bad = ROWS.copy()
+    bad[700, 1] = np.nan
+    with pytest.raises(sg.InputError, match="NaN"):
+        kernel(nan_policy="raise").bind(da.from_array(bad, chunks=(100, 3)))
+    with pytest.raises(sg.InputError, match="3 dimensions"):
+        kernel().bind(BLOCKS[None])
+    looked = sg.fused_forward_backward(
+        {"t": (4,)}, lambda p, r: p["t"][r.k] * r.y, columns=["k", "y"], device="cpu"
+    )
+    with pytest.raises(sg.InputError, match="has 4 lines"):
+        looked.bind({"k": da.arange(5, chunks=2), "y": da.ones(5, chunks=2)})
+
+
+def test_points_in_blocks_are_run_when_they_are_asked_for(client: Any) -> None:
+    made = sg.fused_forward(3, lambda v: {"a": v[0] * v[1], "b": [v[2], sg.exp(v)]}, device="cpu")
+    found = made.run(BLOCKS)
+    want = made.run(ROWS)
+    assert found["b"][1].shape == (1000, 3) and found["b"][1].dtype == np.float32
+    assert found["b"][1].numblocks == (8, 1)
+    for a, b in ((found["a"], want["a"]), *zip(found["b"], want["b"], strict=True)):
+        np.testing.assert_array_equal(a.compute(), b)
+    with pytest.raises(sg.InputError, match=r"points in blocks are \(B, 3\)"):
+        made.run(BLOCKS[0])
+
+
+T = np.linspace(0.0, 3.0, 20)
+TRUE = RNG.uniform(0.5, 2.0, (50, 2))
+CURVES = decay(T, TRUE[:, :1], TRUE[:, 1:]) + 0.01 * RNG.normal(size=(50, 20))
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    ("x", "options"),
+    [
+        (T, {"p0": [1.0, 1.0]}),
+        (T, {"covariance": True, "bounds": {"rate": (0.0, 5.0)}}),
+        (T[None], {"p0": TRUE, "sigma": 1.0 + T, "f": lambda x, a, b: decay(x[0], a, b)}),
+        (np.tile(T, (50, 1)), {"sigma": np.tile(1.0 + T, (50, 1)), "nan_policy": "omit"}),
+        (da.from_array(np.tile(T, (50, 1)), chunks=(13, 20)), {"p0": {"amount": TRUE[:, 0]}}),
+    ],
+    ids=["one start", "covariance", "starts", "own x", "x in blocks"],
+)
+def test_curves_in_blocks_are_fitted_as_all_at_once(x: Any, options: dict[str, Any]) -> None:
+    f = options.get("f", decay)
+    options = {name: value for name, value in options.items() if name != "f"}
+    found = sg.fit_many(f, x, da.from_array(CURVES, chunks=(13, 7)), device="cpu", **options)
+    want = sg.fit_many(f, np.asarray(x), CURVES, device="cpu", **options)
+    assert found.x.numblocks == (4, 1) and found.x.shape == (50, 2)
+    for name in ("x", "fun", "nit", "success", "status", *(["cov"] if "cov" in want else [])):
+        np.testing.assert_allclose(found[name].compute(), want[name], rtol=1e-12)
+
+
+def test_models_travel_as_expressions() -> None:
+    model = pickle.loads(pickle.dumps(TravellingModel(lambda x, a, b: decay(x, a, b), None, 2)))
+    np.testing.assert_allclose(model(T, 2.0, 0.7), decay(T, 2.0, 0.7), rtol=1e-15)
+    x, a, b = sg.symbols("x a b")
+    assert sg.text(model(x, a, b)) == sg.text(decay(x, a, b))
+
+
+def test_what_fits_in_blocks_refuse() -> None:
+    curves = da.from_array(CURVES, chunks=(13, 20))
+    with pytest.raises(sg.InputError, match="progress: curves in blocks"):
+        sg.fit_many(decay, T, curves, progress=True)
+    unknown = curves[curves[:, 0] > 0]
+    with pytest.raises(sg.InputError, match="compute_chunk_sizes"):
+        sg.fit_many(decay, T, unknown, TRUE, device="cpu")
+    found = sg.fit_many(decay, T, unknown, [1.0, 1.0], device="cpu")
+    assert found.x.compute().shape == (50, 2)
+
+
+def test_arrays_of_xarray_stay_in_blocks() -> None:
+    xr = pytest.importorskip("xarray", reason="needs xarray")
+    whole = xr.DataArray(CURVES.reshape(5, 10, 20), {"time": T}, ("lat", "lon", "time"))
+    found = sg.fit_many(decay, "time", whole.chunk(lat=2), device="cpu")
+    want = sg.fit_many(decay, "time", whole, device="cpu")
+    assert found.parameters.chunks is not None
+    for name in want.data_vars:
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-12)
