@@ -43,7 +43,7 @@ def _link(match: re.Match[str]) -> str:
     """What is not on the site is named by its place in the sources."""
     text, target = match[1], match[2]
     up, place = "../" * (target.count("../") - 1), target.replace("../", "").rstrip("/")
-    if place == "examples" or place.endswith(".py") and place.startswith("examples/"):
+    if place.startswith("examples"):
         page = "index" if place == "examples" else Path(place).stem
         return f"[{text}]({up}gallery/{page}.md)"
     if place in text or place.endswith(text):

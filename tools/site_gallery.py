@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import site_notebook
+
 ROOT = Path(__file__).parents[1]
 
 TOGETHER = 2
@@ -27,6 +29,9 @@ CPU and on a GPU. The pictures here were drawn when this site was built, on the 
 
 {.gallery}
 """
+
+NOTEBOOK = "- [![](../images/page.png)](page.md)\n  [A page that fits, in a notebook](page.md)\n"
+"""The place of the notebook in the list."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def _output(path: Path, picture: Path) -> str:
 def write(gallery: Path, kept: Path) -> None:
     """Write the pages, with pictures from where they are kept; those not there are drawn."""
     gallery.mkdir()
+    (gallery / "page.md").write_text(site_notebook.page(ROOT / "examples/page.ipynb"), "utf-8")
     paths = sorted((ROOT / "examples").glob("*.py"))
     with ThreadPoolExecutor(TOGETHER) as pool:
         printed = list(pool.map(lambda path: run(path, kept), paths))
@@ -112,7 +118,7 @@ def write(gallery: Path, kept: Path) -> None:
         if picture.exists():
             shutil.copy(picture, gallery)
         (gallery / f"{path.stem}.md").write_text(examples[-1].page, "utf-8")
-    cards = "".join(example.card for example in examples)
-    contents = "\n".join(example.name for example in examples)
+    cards = "".join([*(example.card for example in examples), NOTEBOOK])
+    contents = "\n".join([*(example.name for example in examples), "page"])
     toctree = f"\n```{{toctree}}\n:hidden:\n\n{contents}\n```\n"
     (gallery / "index.md").write_text(f"{HEAD}{cards}{toctree}", "utf-8")

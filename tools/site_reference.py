@@ -71,8 +71,9 @@ GROUPS = (
     _group("elsewhere", "Elsewhere", "Kernels for browsers and of other frameworks. Kernels also "
            "have ``export_js``, ``as_torch`` and ``as_jax``.",
            "export_html export_js from_jax", "symgrad.sklearn.CurveRegressor"),
-    _group("errors", "Errors and warnings", "All are `sg.SymgradError`, and the built-in error "
-           "one would expect.", ERRORS),
+    _group("errors", "Errors and warnings",
+           "Errors are a :py:obj:`SymgradError <symgrad.SymgradError>` "
+           "and the built-in error one would expect, warnings a ``UserWarning``.", ERRORS),
 )  # fmt: skip
 
 
@@ -81,7 +82,8 @@ def pages() -> Iterator[tuple[str, str]]:
     contents = "\n".join(f"   {group.file}" for group in GROUPS)
     yield (
         "index",
-        f"{_title('Reference')}\nEvery public name, with an example.\n\n"
+        f"{_title('Reference')}\nEvery public name, with an example; "
+        f":ref:`genindex` has them in order.\n\n"
         f".. toctree::\n   :maxdepth: 1\n\n{contents}\n",
     )
     for group in GROUPS:
@@ -98,7 +100,8 @@ def _entry(name: str) -> str:
     value = operator.attrgetter(name)(sg)
     if isinstance(value, ModuleType):
         parts = "\n".join(_entry(f"{name}.{part}") for part in offered(value))
-        return f".. py:module:: symgrad.{name}\n\n{inspect.getdoc(value)}\n\n{parts}"
+        about = f".. automodule:: {value.__name__}\n   :no-index:\n"
+        return f".. py:module:: symgrad.{name}\n\n{about}\n{parts}"
     if not inspect.isclass(value):
         return f".. autofunction:: symgrad.{name}\n"
     return _class(f"symgrad.{name}", not issubclass(value, (Exception, Warning)))
