@@ -45,7 +45,7 @@ def in_blocks(value: Any) -> bool:
     if "dask" not in sys.modules:
         return False
     values = value.values() if isinstance(value, Mapping) else (value,)
-    return any(hasattr(type(v), "__dask_graph__") for v in values)
+    return any(hasattr(type(v), "to_delayed") for v in values)
 
 
 def tree_sum(values: Sequence[Any], plus: Callable[[Any, Any], Any] = add) -> Any:

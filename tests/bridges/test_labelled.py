@@ -134,3 +134,9 @@ def test_rows_with_nan_are_left_out_on_request() -> None:
 def test_what_it_refuses(x: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(sg.InputError, match=message):
         fitted(decay, x, FIELD, **options)
+
+
+def test_kernels_take_them_as_arrays() -> None:
+    kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="cpu")
+    points = FIELD.isel(lat=0).transpose("time", "lon")
+    np.testing.assert_array_equal(kernel.run(points), kernel.run(points.values))
