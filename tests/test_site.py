@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,14 @@ def test_pages_of_the_reference_list_what_their_modules_offer() -> None:
     assert ".. autofunction:: symgrad.random.normal\n" in pages["modules"]
     assert ".. autoclass:: symgrad.schedules.Cosine\n   :members:\n" in pages["optimisers"]
     assert all(f"   {file}\n" in pages["index"] for file in pages if file != "index")
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = ROOT / "docs/index.md"
+    trees = re.findall(r"^```{toctree}\n.*?\n\n(.*?)\n```", index.read_text("utf-8"), re.M | re.S)
+    listed = [name for tree in trees for name in tree.split()]
+    pages = {str(page.relative_to(ROOT / "docs"))[:-3] for page in ROOT.glob("docs/**/*.md")}
+    assert sorted(listed) == sorted(pages - {"index"} | {"gallery/index", "reference/index"})
 
 
 def test_the_readme_has_a_title_for_every_example() -> None:
