@@ -53,6 +53,11 @@ def test_every_page_is_in_the_contents() -> None:
     assert sorted(listed) == sorted(pages - {"index"} | {"gallery/index", "reference/index"})
 
 
+def test_every_error_has_its_remedy() -> None:
+    page = (ROOT / "docs/howto/errors.md").read_text("utf-8")
+    assert [name for name in site_reference.ERRORS.split() if f"sg.{name}`" not in page] == []
+
+
 def test_the_readme_has_a_title_for_every_example() -> None:
     assert sorted(site_gallery.titles()) == sorted(p.stem for p in ROOT.glob("examples/*.py"))
 

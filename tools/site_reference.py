@@ -51,7 +51,7 @@ GROUPS = (
     _group("loops", "Loops and branches", "Control flow with JAX's names, in kernels.",
            "fori_loop while_loop scan cond switch fixed_point custom_root"),
     _group("functions", "Functions", "Of expressions, of arrays of them, and of numbers. "
-           "`The table of operations <../ops.html>`_ has their derivatives.",
+           ":doc:`The table of operations </ops>` has their derivatives.",
            " ".join([*functions.__all__, SPECIAL])),
     _group("expressions", "Expressions", "What is traced, by itself: built, derived, shown.",
            "var symbols Expr Condition array ExprArray TracedArray int32 uint32 grad jacobian "
