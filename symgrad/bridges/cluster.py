@@ -83,13 +83,7 @@ class BlocksOfRows:
     """
 
     def __init__(self, rows: Any, kernel: Any, counting: bool) -> None:
-        tables, client = _tables(rows), _client()
-        if not tables:
-            raise InputError("the collection has no blocks")
-        if client is None:
-            self._blocks: Any = _Here([kernel.keep(t.compute(), counting) for t in tables])
-        else:
-            self._blocks = _OnWorkers(client, tables, pickle.dumps(kernel), counting)
+        self._blocks = kept(kernel, _tables(rows), counting)
         self.count = sum(self._blocks.ask(_count))
 
     def totals(self, flat: np.ndarray) -> Any:
@@ -99,6 +93,28 @@ class BlocksOfRows:
     def unended(self, flat: np.ndarray) -> int:
         """How many rows have loops that did not end."""
         return sum(self._blocks.ask(_unended, flat))
+
+
+class Blocks(Protocol):
+    """What has been made of each block of a collection, where it is."""
+
+    def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
+        """What each of them answers, ``what(block, *given)``, in the order of the blocks."""
+        ...
+
+
+def kept(kernel: Any, tables: Sequence[Any], *options: Any) -> Blocks:
+    """``kernel.keep(table, *options)`` of each table, a delayed one, where that is.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if not tables:
+        raise InputError("the collection has no blocks")
+    client = _client()
+    if client is None:
+        return _Here([kernel.keep(t.compute(), *options) for t in tables])
+    return _OnWorkers(client, tables, pickle.dumps(kernel), options)
 
 
 def _count(rows: Rows) -> int:
@@ -116,7 +132,7 @@ def _unended(rows: Rows, flat: np.ndarray) -> int:
 class _Here:
     """Blocks that are bound in this process."""
 
-    def __init__(self, blocks: Sequence[Rows]) -> None:
+    def __init__(self, blocks: Sequence[Any]) -> None:
         self._blocks = blocks
 
     def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
@@ -127,12 +143,14 @@ class _Here:
 class _OnWorkers:
     """Blocks that workers have bound; each of them is asked once for all that it has."""
 
-    def __init__(self, client: Any, tables: Sequence[Any], kernel: bytes, counting: bool) -> None:
+    def __init__(
+        self, client: Any, tables: Sequence[Any], kernel: bytes, options: tuple[Any, ...]
+    ) -> None:
         self._client, self._distributed = client, _distributed()
         name = f"symgrad-kernel-{uuid.uuid4().hex}"
         shared = dask().delayed(kernel, name=name, traverse=False)
         bound = dask().delayed(_bound, pure=False, traverse=False)
-        self._futures = client.compute([bound(shared, table, counting) for table in tables])
+        self._futures = client.compute([bound(shared, table, *options) for table in tables])
         self._places: dict[str, list[int]] = {}
         """The blocks that workers have, by their addresses."""
 
@@ -196,12 +214,12 @@ class _OnWorkers:
             return not wrong
 
 
-def _answers(what: Callable[..., Any], blocks: Sequence[Rows], given: tuple[Any, ...]) -> list[Any]:
+def _answers(what: Callable[..., Any], blocks: Sequence[Any], given: tuple[Any, ...]) -> list[Any]:
     return [what(block, *given) for block in blocks]
 
 
-def _bound(kernel: bytes, table: Any, counting: bool) -> Rows:
-    return arrived(kernel).keep(table, counting)
+def _bound(kernel: bytes, table: Any, *options: Any) -> Any:
+    return arrived(kernel).keep(table, *options)
 
 
 @lru_cache(maxsize=8)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.backend import backend_of
+from symgrad.bridges.cluster import in_blocks
 from symgrad.errors import InputError, InputTypeError, warn
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.fit.data import Data, NanPolicy, Refused
+from symgrad.fit.data_in_blocks import DataInBlocks, RowsInBlocks
 from symgrad.fit.levenberg import Measure, averaged, minimum
-from symgrad.fit.model import Rows, Shape
+from symgrad.fit.model import Rows
 from symgrad.fit.named import in_order
 from symgrad.optimize.arguments import parameters_of, real, start_within, whole
 from symgrad.optimize.point import Box, Point, offset
@@ -35,6 +39,9 @@ IGNORED: Final = frozenset(
 MOST_EVALUATIONS: Final = 2**31 - 1
 """The most evaluations that may be asked for."""
 
+Measured = Rows | RowsInBlocks
+"""A model at the rows it is fitted to."""
+
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum; pairs of float32 have float64's."""
 
@@ -44,7 +51,7 @@ def curve_fit(
     f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
     absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
     method: str | None = None, jac: Any = None, *, full_output: bool = False,
-    nan_policy: Literal["raise", "omit"] | None = None, mode: Mode = "auto",
+    nan_policy: NanPolicy = None, mode: Mode = "auto",
     device: DeviceChoice = None, dtype: DType | None = None, progress: Asked = False,
     **kwargs: Any,
 ) -> Any:  # fmt: skip
@@ -57,7 +64,9 @@ def curve_fit(
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
             for one x, or, if it treats x as a whole, for all of them; anew at every call.
         xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
-            is then traced for all of it.
+            is then traced for all of it. xdata, ydata and sigma may be arrays of Dask's, or columns
+            of its data frames, of many rows: each block stays where it is, and f is traced
+            for one x.
         ydata: (M,).
         p0: the parameters to start from, in order or a dict by their names; by default 1 for each
             that f names, or within bounds.
@@ -104,24 +113,25 @@ def curve_fit(
         array([2.5, 1.3])
     """
     require_mode(mode)
-    x, y, shape = _data(xdata, ydata, check_finite, nan_policy)
-    x, y, scale = _omitted(x, y, _scale(sigma, len(y)), nan_policy, shape)
+    refused = Refused(check_finite, nan_policy)
+    cut = in_blocks(xdata) or in_blocks(ydata)
+    data = (DataInBlocks if cut else Data).of(xdata, ydata, sigma, refused)
     p0, bounds = in_order(f, p0, bounds)
     start, box = _start(f, p0, bounds, method)
-    _require_rows(len(y), len(start), box, method)
     target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
+    rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") as report:
         told = _Told(report)
         if dtype is None and backend_of(target).dtype == "float32":
-            coarse = Rows(f, x, y, scale, len(start), shape, target, "float32", mode=mode)
+            coarse = rows_on(target, "float32", pairs=False)
+            _require_rows(coarse.count, len(start), box, method)
             start, target = _near(coarse, start, box, limit, told), choose("cpu")
-        rows = Rows(
-            f, x, y, scale, len(start), shape, target, kind, pairs=kind == "float32", mode=mode
-        )
+        rows = rows_on(target, kind, pairs=kind == "float32")
+        _require_rows(rows.count, len(start), box, method)
         end = _fit(rows, start, box, limit, told)
     _require_minimum(end, box, rows, limit)
-    pcov = covariance(end, len(y), absolute_sigma)
+    pcov = covariance(end, rows.count, absolute_sigma)
     if not full_output:
         return end.p, pcov
     message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
@@ -171,7 +181,7 @@ class _Told:
         return told
 
 
-def _near(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.ndarray:
+def _near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.ndarray:
     """The minimum in float32; where float32 leads to no clear one, the start as it was."""
     try:
         end = _fit(rows, p, box, limit, told)
@@ -183,7 +193,7 @@ def _near(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.nd
     return end.p if clear else p
 
 
-def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
+def _fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
     rows.prepare(p)
     at, quick = told.of(rows.at), told.of(rows.quick)
     with np.errstate(all="ignore"):
@@ -199,13 +209,13 @@ def _fit(rows: Rows, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
         return averaged(at, end, box, limit) if rows.dtype == "float32" else end
 
 
-def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:
+def _require_minimum(end: Point, box: Box, rows: Measured, limit: int) -> None:
     left = offset(end, box)
     if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
         return
     # residuals as small as the rounding of the model have no direction, nor have those that the
     # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
-    noise = np.finfo(rows.dtype).eps * float(np.linalg.norm(_in_deviations(rows)))
+    noise = np.finfo(rows.dtype).eps * rows.length()
     noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
     if left * np.sqrt(end.cost) > 100.0 * noise:
         raise FitError(
@@ -215,48 +225,7 @@ def _require_minimum(end: Point, box: Box, rows: Rows, limit: int) -> None:
         )
 
 
-def _in_deviations(rows: Rows) -> np.ndarray:
-    if rows.scale is None:
-        return rows.y
-    return rows.y / rows.scale if rows.scale.ndim == 1 else np.linalg.solve(rows.scale, rows.y)
-
-
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def _data(
-    xdata: Any, ydata: Any, check_finite: bool, nan_policy: str | None
-) -> tuple[np.ndarray, np.ndarray, Shape]:
-    """x as (k, M) if it is that, y as (M,), and how f takes x."""
-    x, y = real(xdata, "xdata"), real(ydata, "ydata")
-    if y.size == 0:
-        raise InputError("`ydata` must not be empty!")
-    if nan_policy not in (None, "raise", "omit"):
-        raise InputError(f'nan_policy={nan_policy!r}: use None, "raise" or "omit"')
-    if y.ndim != 1 or (x.ndim == 1 and x.shape != y.shape):
-        raise InputError(
-            f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
-        )
-    _require_finite(x, y, check_finite, nan_policy)
-    if x.ndim in (1, 2) and x.shape[-1] == len(y):
-        return np.atleast_2d(x), y, "flat" if x.ndim == 1 else "columns"
-    return x, y, "other"
-
-
-def _require_finite(
-    x: np.ndarray, y: np.ndarray, check_finite: bool, nan_policy: str | None
-) -> None:
-    """Refuse NaN and infinities, as far as that is asked for; in y they leave nothing to fit."""
-    if nan_policy == "raise" and (np.isnan(x).any() or np.isnan(y).any()):
-        raise InputError("The input contains nan values: nan_policy='omit' leaves those rows out")
-    if (
-        nan_policy != "omit"
-        and check_finite
-        and not (np.isfinite(x).all() and np.isfinite(y).all())
-    ):
-        raise InputError("array must not contain infs or NaNs; nan_policy='omit' leaves NaN out")
-    if not (np.isfinite(y) | (np.isnan(y) & (nan_policy == "omit"))).all():
-        raise InputError("ydata holds NaN or infinities; nan_policy='omit' leaves NaN out")
 
 
 def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
@@ -266,42 +235,6 @@ def _require_rows(rows: int, n: int, box: Box, method: str | None) -> None:
             f"The number of func parameters={n} must not exceed the number of data points={rows}: "
             "method='trf' takes that"
         )
-
-
-def _scale(sigma: Any, count: int) -> np.ndarray | None:
-    """Deviations (M,), or the Cholesky factor (M, M) of a covariance."""
-    if sigma is None:
-        return None
-    found = real(sigma, "sigma")
-    if np.isnan(found).any() or (found.ndim < 2 and np.any(found == 0.0)):
-        raise InputError("sigma holds NaN or 0: deviations are numbers other than 0")
-    if found.size == 1:
-        return np.full(count, found.item())
-    if found.shape == (count,):
-        return found
-    if found.shape != (count, count):
-        raise InputError("`sigma` has incorrect shape.")
-    try:
-        return np.linalg.cholesky(found)
-    except np.linalg.LinAlgError as error:
-        raise InputError("`sigma` must be positive definite.") from error
-
-
-def _omitted(
-    x: np.ndarray, y: np.ndarray, scale: np.ndarray | None, nan_policy: str | None, shape: Shape
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The data without rows that hold NaN, if these are to be left out."""
-    if nan_policy != "omit":
-        return x, y, scale
-    rows = 0 if shape == "other" else -1
-    if x.ndim == 0 or x.shape[rows] != len(y):
-        raise InputError(f"nan_policy='omit' needs rows of xdata, and its shape is {x.shape}")
-    keep = ~(np.isnan(np.moveaxis(x, rows, 0).reshape(len(y), -1)).any(axis=1) | np.isnan(y))
-    if scale is not None and scale.ndim == 2:
-        scale = np.linalg.cholesky((scale @ scale.T)[np.ix_(keep, keep)])
-    elif scale is not None:
-        scale = scale[keep]
-    return np.compress(keep, x, axis=rows), y[keep], scale
 
 
 def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray, Box]:

@@ -68,8 +68,9 @@ class Rows:
     """How derivatives are made."""
     calls: int = 0
     _kernel: Any = field(default=None, init=False)
+    rowwise: bool = field(default=True, init=False)
+    """Whether the model is traced at one row: all rows together have the same values."""
     _paired: Any = field(default=None, init=False)
-    _rowwise: bool = field(default=True, init=False)
     _sums: Any = field(default=None, init=False)
     _room: Any = field(default=None, init=False)
 
@@ -80,7 +81,7 @@ class Rows:
             TraceError: if it can be traced in neither way.
         """
         if self.shape == "other" or not self._prepare_row(p):
-            self._rowwise = False
+            self.rowwise = False
             if len(self.y) > MOST_ROWS_TRACED:
                 raise InputError(
                     "f cannot be traced for one x, as its value there is another than for all x "
@@ -97,25 +98,40 @@ class Rows:
     def _prepare_row(self, p: np.ndarray) -> bool:
         """Trace the model at one row: whether its values are those of all rows together."""
         try:
-            flat = self.shape == "flat"
-            mode: Mode = "reverse" if self.mode == "auto" else self.mode
-            self._kernel = row_kernel(
-                self.f, self.n, len(self.x), flat, self.device, self.dtype, mode
-            )
-            if self.pairs:
-                self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
+            self.trace_row()
             return self._agrees(p)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
             return False  # what is wrong with it for one x may be right for all of them
 
+    def trace_row(self) -> None:
+        """Trace the model at one row, whatever its values are there."""
+        flat = self.shape == "flat"
+        mode: Mode = "reverse" if self.mode == "auto" else self.mode
+        self._kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype, mode)
+        if self.pairs:
+            self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.y)
+
+    def length(self) -> float:
+        """The length of y (M,) in deviations."""
+        if self.scale is None:
+            return float(np.linalg.norm(self.y))
+        whole = self.scale.ndim == 2
+        found = np.linalg.solve(self.scale, self.y) if whole else self.y / self.scale
+        return float(np.linalg.norm(found))
+
     @property
     def paired(self) -> bool:
         """Whether the model is evaluated in pairs: it is not where it needs all of x at once."""
-        return self.pairs and self._rowwise
+        return self.pairs and self.rowwise
 
     def linear(self) -> Sequence[int]:
         """Parameters that, together, the model is linear in, as far as is known."""
-        return linear_parameters(self._kernel, self.n) if self._rowwise else ()
+        return linear_parameters(self._kernel, self.n) if self.rowwise else ()
 
     @property
     def made(self) -> str | None:
@@ -133,7 +149,7 @@ class Rows:
 
     def _evaluate(self, p: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
-        if not self._rowwise:
+        if not self.rowwise:
             return self._kernel.run(p)
         points, out = self._room_for(rows)
         points[:, : self.n] = p
@@ -223,16 +239,14 @@ class Rows:
         self.calls += 1
         if self._looped is not None:
             return self._at_once(self._looped, p)
-        cost, triangle = 0.0, np.zeros((0, self.n + 1))
+        cost, found = 0.0, np.zeros((0, self.n + 1))
         for block in self._blocks(p):
             r = block[:, self.n]
             cost += float(np.dot(r, r))
-            triangle = _triangle(np.concatenate([triangle, block]) if len(triangle) else block)
-            if not (math.isfinite(cost) and np.isfinite(triangle).all()):
+            found = triangle(np.concatenate([found, block]) if len(found) else block)
+            if not (math.isfinite(cost) and np.isfinite(found).all()):
                 return self._nowhere(p)
-        if len(triangle) <= self.n:  # fewer rows than parameters
-            triangle = np.pad(triangle, ((0, self.n + 1 - len(triangle)), (0, 0)))
-        return Point(p, cost, triangle[: self.n, : self.n], triangle[: self.n, self.n])
+        return Point(p, cost, *system(found, self.n))
 
     @cached_property
     def _looped(self) -> Triangle | None:
@@ -288,10 +302,7 @@ class Rows:
         """Whether sums are worth their compilation."""
         simple = self.scale is None or self.scale.ndim == 1
         return (
-            len(self.y) >= ROWS_SUMMED_FIRST
-            and simple
-            and self._rowwise
-            and self.dtype == "float64"
+            len(self.y) >= ROWS_SUMMED_FIRST and simple and self.rowwise and self.dtype == "float64"
         )
 
     def _nowhere(self, p: np.ndarray) -> Point:
@@ -356,7 +367,14 @@ def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
     return lambda v: f(v[n] if flat else v[n:], *v[:n])
 
 
-def _triangle(matrix: np.ndarray) -> np.ndarray:
+def system(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """T (n, n) and z (n,) of a triangle of [J r], which has fewer lines if there are fewer rows."""
+    if len(found) <= n:
+        found = np.pad(found, ((0, n + 1 - len(found)), (0, 0)))
+    return found[:n, :n], found[:n, n]
+
+
+def triangle(matrix: np.ndarray) -> np.ndarray:
     """The R of a QR decomposition; its lower half is 0."""
     reflectors, _ = np.linalg.qr(matrix, mode="raw")
     found = reflectors.T[: matrix.shape[1]]

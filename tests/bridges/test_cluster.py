@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,15 @@ def test_points_in_blocks_are_run_when_they_are_asked_for(client: Any) -> None:
         np.testing.assert_array_equal(a.compute(), b)
     with pytest.raises(sg.InputError, match=r"points in blocks are \(B, 3\)"):
         made.run(BLOCKS[0])
+
+
+def test_results_go_to_disk_block_by_block(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr", reason="needs zarr")
+    made = sg.fused_forward(3, lambda v: v[0] * v[1], device="cpu")
+    made.run(BLOCKS).to_zarr(str(tmp_path / "values.zarr"))
+    stored = zarr.open_array(str(tmp_path / "values.zarr"), mode="r")
+    np.testing.assert_array_equal(stored[:], made.run(ROWS))
+    assert stored.chunks[0] == 130
 
 
 T = np.linspace(0.0, 3.0, 20)
