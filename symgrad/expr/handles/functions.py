@@ -18,7 +18,7 @@ from symgrad.expr.handles.tree import Tree, flatten
 
 def document(op: Op) -> str:
     """The docstring of an operation, from its row."""
-    lines = [op.meaning + ".", ""]
+    lines = [op.meaning[0].upper() + op.meaning[1:] + ".", ""]
     lines += ["Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does."]
     lines += [f"Domain: {op.domain}."] if op.domain else []
     lines += [f"Edges: {op.edges}."] if op.edges else []
