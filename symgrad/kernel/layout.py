@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WORKGROUP = 64
+POINTS_PER_WORKGROUP = 64
 """Invocations per workgroup, at least: so many points that have many numbers keep a device busy."""
 
-LARGER_WORKGROUPS = ((8, 256), (16, 128))
+POINTS_PER_LARGER_WORKGROUP = ((8, 256), (16, 128))
 """Numbers of a point up to which workgroups are larger, and how large: a device begins so many of
 them in a second, and 64 points of few numbers are few bytes. On an H200 they were read and written
 at 1.1 TB/s with 3 numbers, at 2.5 with 256 invocations; with 21, 64 are the best."""
@@ -35,13 +35,13 @@ class Layout:
     n_inputs: int
     outputs: tuple[int, ...]
     scratch: int = 0
-    workgroup: int = WORKGROUP
+    workgroup: int = POINTS_PER_WORKGROUP
     """Invocations per workgroup."""
 
     @staticmethod
     def stride(points: int) -> int:
         """Points rounded up to whole workgroups: the row length of the scratch array."""
-        return -(-points // WORKGROUP) * WORKGROUP
+        return -(-points // POINTS_PER_WORKGROUP) * POINTS_PER_WORKGROUP
 
     def chunk(self, max_binding: int, itemsize: int = 4) -> int:
         """The most points that one dispatch takes, of whole workgroups (so offsets align)."""
@@ -55,8 +55,11 @@ class Layout:
 def invocations(numbers: int, operations: int) -> int:
     """Invocations per workgroup where a point has so many numbers, and takes so many operations."""
     if operations > LIGHT * numbers:
-        return WORKGROUP
-    return next((size for most, size in LARGER_WORKGROUPS if numbers <= most), WORKGROUP)
+        return POINTS_PER_WORKGROUP
+    return next(
+        (size for most, size in POINTS_PER_LARGER_WORKGROUP if numbers <= most),
+        POINTS_PER_WORKGROUP,
+    )
 
 
 def grid_of(groups: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 ALIGNMENT: Final = 64
-LARGE: Final = 2**17
+LARGE_BYTES: Final = 2**17
 """Bytes from which memory is kept: from here on the C library asks the system for pages."""
 
 MOST_KEPT: Final = 8
@@ -44,9 +44,9 @@ class Pool:
     ) -> np.ndarray:
         """An array of this shape that shares its memory with no other that is alive."""
         size = math.prod(shape) * dtype.itemsize
-        if size < LARGE and not aligned:
+        if size < LARGE_BYTES and not aligned:
             return np.empty(shape, dtype)
-        owner = self._owner(size) if size >= LARGE else np.empty(size + ALIGNMENT, np.uint8)
+        owner = self._owner(size) if size >= LARGE_BYTES else np.empty(size + ALIGNMENT, np.uint8)
         start = -owner.__array_interface__["data"][0] % ALIGNMENT
         return owner[start : start + size].view(dtype).reshape(shape)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph
 from symgrad.expr.graph.reach import heads, reachable
-from symgrad.kernel.layout import WORKGROUP, invocations
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP, invocations
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Computation:
     def workgroup(self) -> int:
         """The invocations of a workgroup that computes it at every point."""
         if self.is_structured:
-            return WORKGROUP
+            return POINTS_PER_WORKGROUP
         roots = [i for o in self.outputs for i in o.nodes]
         cost = sum(self.graph.nodes[i][0].cost for i in reachable(self.graph, roots))
         return invocations(len(self.graph.names) + len(roots), cost)

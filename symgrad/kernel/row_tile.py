@@ -11,33 +11,35 @@ from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.slopes import Quad, quads
 from symgrad.kernel.stage import Stages, stages
 
-ROWS: Final = 32, 128
+ROWS_PER_INVOCATION: Final = 32, 128
 """Rows that an invocation adds up, at most: one by one, and in blocks."""
 
-BLOCK: Final = 8
+ROWS_PER_BLOCK: Final = 8
 """Rows of a block: where there are few results, an invocation's sums are sums of blocks."""
 
-FEW: Final = 32
+TWO_LEVEL_RESULTS: Final = 32
 """Results up to which sums have two levels, which takes two registers for each."""
 
-TILE: Final = 64, 512
+RESULTS_PER_MODULE: Final = 64, 512
 """Results of a module, at most: so many in any case, and so many where there is much to do."""
 
-REPAID: Final = 16
+REPEATED_ROW_OPERATIONS: Final = 16
 """Operations at a row that are worth another sum in memory, for they are repeated in each tile."""
 
-REPEATED: Final = 400
+LOAD_OPERATIONS: Final = 400
 """Operations up to which the code stands there once for each row of a load."""
 
-FLAT: Final = 64
+BLOCK_OPERATIONS: Final = 64
 """Operations up to which a whole block stands there without a loop, so that all of its loads can
 be on their way together."""
 
 
 def tiles(reduction: Reduction) -> list[Tile]:
     """The results, and then the quads of slopes, in tiles of about one size."""
-    least, most = TILE
-    return cut(reduction, min(max(len(stages(reduction).each) // REPAID, least), most))
+    least, most = RESULTS_PER_MODULE
+    return cut(
+        reduction, min(max(len(stages(reduction).each) // REPEATED_ROW_OPERATIONS, least), most)
+    )
 
 
 def cut(reduction: Reduction, size: int) -> list[Tile]:
@@ -90,7 +92,7 @@ class Tile:
     @cached_property
     def rows(self) -> int:
         """Rows that are read at once: several, if they are narrow and there is little to do."""
-        narrow = self.whole.columns in (1, 2) and len(self.split.each) <= REPEATED
+        narrow = self.whole.columns in (1, 2) and len(self.split.each) <= LOAD_OPERATIONS
         alone = self.whole.lookups or self.whole.is_structured
         return 4 // self.whole.columns if narrow and not alone else 1
 
@@ -112,18 +114,18 @@ class Tile:
     @property
     def two_levels(self) -> bool:
         """Whether an invocation sums blocks of rows."""
-        return len(self.summed) <= FEW
+        return len(self.summed) <= TWO_LEVEL_RESULTS
 
     @property
     def flat(self) -> bool:
         """Whether a whole block stands there without a loop."""
-        little = len(self.split.each) <= FLAT and not self.whole.is_structured
+        little = len(self.split.each) <= BLOCK_OPERATIONS and not self.whole.is_structured
         return self.two_levels and not self.slopes and little
 
     @property
     def most(self) -> int:
         """Rows that an invocation may add up."""
-        return ROWS[self.two_levels]
+        return ROWS_PER_INVOCATION[self.two_levels]
 
 
 def _label(output: Output, column: int) -> str:

@@ -28,11 +28,11 @@ from symgrad.kernel.statements import (
 )
 from symgrad.kernel.uses import Uses
 
-TURNS: Final = 60_000
+MOST_TURNS: Final = 60_000
 """Turns of all loops of a kernel together: llvmpipe ends the loops of an invocation after 65,535,
 and says nothing."""
 
-KERNELS: Final = 4_096
+MOST_KERNELS: Final = 4_096
 """Kernels that one is cut into at most."""
 
 
@@ -45,7 +45,7 @@ class Split:
     """How often an invocation turns in all loops of one of them together, at most."""
 
 
-def split(kernel: Kernel, most: int = TURNS) -> Split:
+def split(kernel: Kernel, most: int = MOST_TURNS) -> Split:
     """A kernel in as many as it takes for none to turn more often than ``most``.
 
     One whose turns nobody knows stays whole, and one whose invocations share arrays, or which has
@@ -53,7 +53,7 @@ def split(kernel: Kernel, most: int = TURNS) -> Split:
     """
     turns, shares = Turns(kernel), any(b.space == "group" for b in kernel.buffers)
     shares = shares or any(isinstance(item, Routine) for item in kernel.main.items)
-    if shares or turns.total <= most or turns.total > most * KERNELS:
+    if shares or turns.total <= most or turns.total > most * MOST_KERNELS:
         return Split((kernel,), turns.total)
     return _Splitting(kernel, turns, most).split()
 

@@ -12,7 +12,7 @@ from symgrad.kernel.language import Kernel, narrow, wide_add, widen
 from symgrad.kernel.statements import lane_sum, wide_lane_sum
 from symgrad.kernel.summing import Summing
 
-TOGETHER: Final = 16
+SUMS_AT_A_TIME: Final = 16
 """Sums over a group that are added up at once: of 256 invocations they take 16,384 bytes."""
 
 INFINITE: Final = 0x7F800000

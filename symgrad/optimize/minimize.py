@@ -45,10 +45,10 @@ from symgrad.wgsl.memory.copying import by_threads
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
 
-CHUNK: Final = 250
+STEPS_PER_CALLBACK: Final = 250
 """Steps between two calls of a callback."""
 
-FEW: Final = 8
+STEPS_BEFORE_PROGRESS: Final = 8
 """Steps after which it is first looked how far a run is whose progress is shown."""
 
 PACE: Final = 0.05
@@ -205,7 +205,7 @@ def _run(
     """Do all steps: the losses after every so many of them, and whether the user ended them."""
     losses: list[np.ndarray] = []
     (lead, steps), *last = stages
-    chunk, ended = every or (CHUNK if callback else None if tell else steps), False
+    chunk, ended = every or (STEPS_PER_CALLBACK if callback else None if tell else steps), False
     for done in _advanced(states, lead, steps, chunk):
         if every:
             losses.append(np.array(states.ends().fun))
@@ -279,7 +279,7 @@ def _advanced(states: States, lead: Runner, steps: int, chunk: int | None) -> It
 
     None are chunks that take a while each.
     """
-    done, piece, active = 0, chunk or FEW, True
+    done, piece, active = 0, chunk or STEPS_BEFORE_PROGRESS, True
     while active and done < steps:
         count, start = min(piece, steps - done), time.perf_counter()
         states.advance(lead, count)

@@ -31,7 +31,7 @@ from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
 from symgrad.wgsl.memory.copying import by_threads
 
-GATHERED: Final = 1000
+GATHERED_NODES: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""
 
 Stages = Sequence[tuple[Any, int]]
@@ -96,7 +96,7 @@ class Task:
         if not (self.by_gpu and self.blind) or self.problem.columns:
             return False
         final = self.final.update
-        return not final.is_structured and len(final.graph) <= GATHERED
+        return not final.is_structured and len(final.graph) <= GATHERED_NODES
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from symgrad.programs.values import (
     kind_of,
 )
 
-WIDEST: Final = 256
+WORKGROUP_LIMIT: Final = 256
 """Invocations of a workgroup, at most."""
 
 SHARED_BYTES: Final = 16_384
@@ -212,9 +212,11 @@ class Builder:
         """
         if self._dispatch:
             raise ProgramError(located("a dispatch stands in no other dispatch"))
-        if group not in [2**n for n in range(1, WIDEST.bit_length())]:
-            raise InputError(located(f"a group of {group}: use a power of two from 2 to {WIDEST}"))
-        if not 1 <= invocations < 2**BITS - WIDEST:
+        if group not in [2**n for n in range(1, WORKGROUP_LIMIT.bit_length())]:
+            raise InputError(
+                located(f"a group of {group}: use a power of two from 2 to {WORKGROUP_LIMIT}")
+            )
+        if not 1 <= invocations < 2**BITS - WORKGROUP_LIMIT:
             raise InputError(located(f"{invocations} invocations: there is to be one at least"))
         leaves = [self._leaf(name, "u32") for name in ("cell", "local", "group")]
         self._dispatch = Dispatch(invocations, group, *[leaf.id for leaf in leaves])

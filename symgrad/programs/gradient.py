@@ -17,10 +17,10 @@ from symgrad.programs.uniform import Uniformity
 MOST_NUMBERS: Final = 2**25
 """Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""
 
-GROUP: Final = 64
+ADDING_INVOCATIONS: Final = 64
 """Invocations that add up the copies of a number."""
 
-FEW: Final = 64
+COPIES_ADDED_ALONE: Final = 64
 """Copies up to which one invocation adds up those of a number."""
 
 
@@ -172,10 +172,10 @@ class _Gradient:
         """Add up all copies of each element, and add that to the gradient."""
         b, copies, room = self.builder, scatter.copies, scatter.room
         assert room is not None, "there are copies"
-        few = copies <= FEW
-        invocations = target.size if few else target.size * GROUP
-        with b.dispatch(invocations, GROUP) as i:
-            at, first, step = (i, 0, 1) if few else (b.group, b.local, GROUP)
+        few = copies <= COPIES_ADDED_ALONE
+        invocations = target.size if few else target.size * ADDING_INVOCATIONS
+        with b.dispatch(invocations, ADDING_INVOCATIONS) as i:
+            at, first, step = (i, 0, 1) if few else (b.group, b.local, ADDING_INVOCATIONS)
             total = b.var("total", 0.0)
             with b.for_(0, -(-copies // step), name="n") as n:
                 which = n * step + first if step > 1 else n

@@ -37,7 +37,7 @@ from symgrad.values.results import scipy_sparse
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.dispatch.joined import Line, Pattern, Rows
-from symgrad.wgsl.memory.transfer import WRITTEN
+from symgrad.wgsl.memory.transfer import QUEUED_BYTES
 from symgrad.wgsl.printing.names import unique
 
 ROWS_AT_A_TIME: Final = 2**14
@@ -124,7 +124,7 @@ class RowsKernel(PartsKernel):
 
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
-        many = 4 * self._pattern.width * table.count > WRITTEN
+        many = 4 * self._pattern.width * table.count > QUEUED_BYTES
         apart = not backend_of(self.device).on_host
         return apart and (many or isinstance(table.numbers, DeviceArray))
 

@@ -17,23 +17,23 @@ from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.recipes import Recipes
 from symgrad.tensor.sums import sums_of
 
-GROUPS: Final = 1_056
+BUSY_GROUPS: Final = 1_056
 """Groups that are enough to keep large devices busy, each with a part."""
 
-CELLS: Final = 65_536
+BUSY_INVOCATIONS: Final = 65_536
 """Invocations that are, if each works alone."""
 
-LANES: Final = 128
+BUSY_LANES: Final = 128
 """Invocations in step that keep the cores of a host busy."""
 
-FEWEST: Final = 32
+LEAST_ELEMENTS: Final = 32
 """Elements of a part, at least."""
 
 
-BOUND: Final = 8
+MOST_BINDINGS: Final = 8
 """Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
 
-JOINED: Final = 6
+ARRAYS_JOINED: Final = 6
 """Arrays that are brought together at once."""
 
 
@@ -75,9 +75,10 @@ class Accumulated:
     def span(self) -> int:
         """The steps of a part."""
         rows, _, columns = self.sizes
-        wanted = GROUPS if self.chunk else CELLS if isinstance(self.traits, InGroups) else LANES
+        alone = BUSY_INVOCATIONS if isinstance(self.traits, InGroups) else BUSY_LANES
+        wanted = BUSY_GROUPS if self.chunk else alone
         parts = max(1, wanted // max(1, rows * columns))
-        fewest = 1 if self.chunk else FEWEST
+        fewest = 1 if self.chunk else LEAST_ELEMENTS
         return max(-(-self.steps // parts), min(fewest, self.steps), 1)
 
     @property
@@ -178,8 +179,8 @@ class Planes:
     @property
     def dispatches(self) -> list[Dispatch]:
         """What runs."""
-        parts = range(0, len(self.names), JOINED)
-        joined = [self._joined(n, self.names[n : n + JOINED]) for n in parts]
+        parts = range(0, len(self.names), ARRAYS_JOINED)
+        joined = [self._joined(n, self.names[n : n + ARRAYS_JOINED]) for n in parts]
         apart = [self._apart(n, name) for n, name in enumerate(self.outputs)]
         return [*joined, *self.scan.dispatches, *apart]
 
@@ -200,4 +201,4 @@ def bindable(scan: Accumulated) -> Accumulated | Planes:
     """The scan, with no more arrays than kernels bind."""
     recipe = scan.recipe
     bound = len(recipe.arrays(False)) + len(recipe.outputs) + 1
-    return Planes.of(scan) if isinstance(scan.traits, InGroups) and bound > BOUND else scan
+    return Planes.of(scan) if isinstance(scan.traits, InGroups) and bound > MOST_BINDINGS else scan

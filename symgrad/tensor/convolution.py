@@ -12,7 +12,7 @@ from symgrad.errors import InputError
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.convolution import STEPS, Convolved, Correlated, TapSums
+from symgrad.kernel.programs.convolution import STEPS_PER_INVOCATION, Convolved, Correlated, TapSums
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, of_one_number
@@ -72,7 +72,7 @@ class CausalConvolution:
         words = ("length", length), ("channels", channels)
         arrays = [("slope", "slope"), ("weights", "weights"), ("du", "du")]
         steps = [each_of(Correlated(taps), traits, arrays, math.prod(u), words)]
-        parts = -(-length // STEPS)
+        parts = -(-length // STEPS_PER_INVOCATION)
         many = batch * parts
         arrays = [("u", "u"), ("slope", "slope"), ("dweights", "taps"), ("dbias", "biases")]
         words = (*words, ("parts", parts))

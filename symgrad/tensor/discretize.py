@@ -14,7 +14,7 @@ from symgrad.tensor.formulas import Formulas
 
 Discretization = Literal["zoh", "euler"]
 
-NEAR: Final = 0.5
+SERIES_BELOW: Final = 0.5
 """Where |x| is less, (exp(x) - 1)/x is a polynomial times exp(x/2)."""
 
 TERMS: Final = {"float32": 4, "float64": 7}
@@ -31,7 +31,7 @@ def growth(x: Any, half: Any, terms: int) -> Any:
     near = 1.0 / math.factorial(2 * terms - 1)
     for n in range(2 * terms - 3, 0, -2):
         near = near * s + 1.0 / math.factorial(n)
-    small = abs(x) < NEAR
+    small = abs(x) < SERIES_BELOW
     inverse = 1.0 / ops.where(small, 1.0, x)
     return ops.where(small, half * near, (half * half - 1.0) * inverse)
 

@@ -10,7 +10,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.target import InGroups
 
-WIDE: Final = 256
+ALONE_INVOCATIONS: Final = 256
 """Invocations of a group that share nothing."""
 
 MOST: Final = 65_535
@@ -25,7 +25,7 @@ def each_of(
     words: Sequence[tuple[str, int]],
 ) -> Dispatch:
     """The dispatch of a program with an invocation for each of so many numbers."""
-    target = replace(traits, width=WIDE) if isinstance(traits, InGroups) else traits
+    target = replace(traits, width=ALONE_INVOCATIONS) if isinstance(traits, InGroups) else traits
     target = in_grid(target, -(-count // target.width))
     return Dispatch(program, target, tuple(arrays), count, arguments=tuple(words))
 

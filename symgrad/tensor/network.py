@@ -16,7 +16,7 @@ from symgrad.tensor.rowwise import rowwise
 from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 
-KEPT: Final = 256
+KEPT_KERNELS: Final = 256
 """Kernels of operators that are kept."""
 
 
@@ -133,7 +133,7 @@ def _elementwise(ufunc: np.ufunc, operands: Sequence[Any]) -> TensorKernel:
     return _kernel(ufunc, numbers, device, "float64" if wide else "float32")
 
 
-@functools.lru_cache(KEPT)
+@functools.lru_cache(KEPT_KERNELS)
 def _kernel(
     ufunc: np.ufunc, numbers: tuple[float | None, ...], device: Any, dtype: Any
 ) -> TensorKernel:

@@ -26,19 +26,19 @@ from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
 from symgrad.tensor.row_gradients import RowGradients
 from symgrad.tensor.sums import column_sums
 
-WIDEST: Final = 256
+MOST_ROW_INVOCATIONS: Final = 256
 """Invocations that have a row, at most."""
 
-NARROWEST: Final = 32
+LEAST_ROW_INVOCATIONS: Final = 32
 """The fewest."""
 
-LONG: Final = 2
+LONG_ROW_ELEMENTS: Final = 2
 """Elements for each lane of a group in step that make a row long enough for the group."""
 
-SHARE: Final = 4
+UNITS_PER_INVOCATION: Final = 4
 """Units of columns that are worth an invocation of their own."""
 
-HELD: Final = 32
+NUMBERS_IN_REGISTERS: Final = 32
 """Numbers of a row that an invocation holds, at most."""
 
 
@@ -114,14 +114,14 @@ def program_of(rowwise: Rowwise, n: int, traits: Target) -> tuple[RowwiseProgram
     A group has a row, or, of short rows on the CPU, a lane has.
     """
     if isinstance(traits, InStep):
-        long = n >= LONG * traits.width
+        long = n >= LONG_ROW_ELEMENTS * traits.width
         return RowwiseProgram(rowwise), replace(traits, team=traits.width) if long else traits
     quads = n % FOUR == 0
     units = n // FOUR if quads else n
-    wanted = 1 << max(-(-units // SHARE) - 1, 0).bit_length()
-    width = min(WIDEST, max(NARROWEST, wanted))
+    wanted = 1 << max(-(-units // UNITS_PER_INVOCATION) - 1, 0).bit_length()
+    width = min(MOST_ROW_INVOCATIONS, max(LEAST_ROW_INVOCATIONS, wanted))
     turns = -(-units // width)
-    held = turns if turns * (units and n // units) <= HELD else 0
+    held = turns if turns * (units and n // units) <= NUMBERS_IN_REGISTERS else 0
     return RowwiseProgram(rowwise, quads, held, turns * width != units), InGroups(width, grid=True)
 
 

@@ -23,7 +23,7 @@ from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.kernel import Runner, Shape, launched
 from symgrad.tensor.sums import sums_of
 
-GROUP: Final = 64
+SCAN_INVOCATIONS: Final = 64
 """Invocations of a group that share memory."""
 
 ARGUMENTS: Final = ("u", "delta", "A", "B", "C", "D")
@@ -97,7 +97,7 @@ class _Call:
         self.inputs = [Array(*both) for both in zip(work.arguments, shapes, strict=False)]
         self.traits, self.target = traits, traits
         if isinstance(traits, InGroups):
-            self.target = replace(traits, width=GROUP)
+            self.target = replace(traits, width=SCAN_INVOCATIONS)
         self.split = Split.of(self.states, self.target)
         self.blocks = -(-self.channels // self.split.channels)
         self.each = self.batch, self.channels, self.states

@@ -10,7 +10,7 @@ from symgrad.kernel.launch import Array, Dispatch
 from symgrad.kernel.programs.parts import SumOfParts
 from symgrad.tensor.dispatches import each_of
 
-CHUNK: Final = 64
+ROWS_PER_CHUNK: Final = 64
 """Rows up to which the sums of columns are made in one go."""
 
 
@@ -33,9 +33,9 @@ def column_sums(
     table: str, rows: int, n: int, out: str, traits: Target
 ) -> tuple[list[Dispatch], list[Array]]:
     """The sums of all rows, in chunks if there are many, and the memory that this takes."""
-    if rows <= CHUNK:
+    if rows <= ROWS_PER_CHUNK:
         return [sums_of(table, rows, n, max(rows, 1), out, traits)], []
-    each = max(CHUNK // 2, math.isqrt(rows))
+    each = max(ROWS_PER_CHUNK // 2, math.isqrt(rows))
     chunks = -(-rows // each)
     room = Array(f"chunks_of_{out}", (chunks, n))
     first = sums_of(table, rows, n, each, room.name, traits)

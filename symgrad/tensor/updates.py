@@ -17,16 +17,22 @@ from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.updates import EACH, STRETCH, EachNumber, Shared, SquareSums
+from symgrad.kernel.programs.updates import (
+    NUMBERS_PER_INVOCATION,
+    SQUARES_PER_GROUP,
+    EachNumber,
+    Shared,
+    SquareSums,
+)
 from symgrad.kernel.target import InGroups
 from symgrad.optimize.method import Rule
 from symgrad.optimize.rules import shortened
 from symgrad.pipeline import Options
-from symgrad.tensor.dispatches import WIDE, in_grid
+from symgrad.tensor.dispatches import ALONE_INVOCATIONS, in_grid
 from symgrad.tensor.formulas import Formulas
 from symgrad.tensor.kernel import Runner, Shape, launched
 
-TOGETHER: Final = 7
+ARRAYS_PER_KERNEL: Final = 7
 """Arrays whose squares one kernel adds up."""
 
 CACHED: Final = 64
@@ -155,7 +161,9 @@ class _Steps:
         self.work, self.traits = work, traits
         self.shapes = [tuple(s) for s in shapes]
         self.sizes = [math.prod(s) for s in self.shapes[: work.count]]
-        self.target = replace(traits, width=WIDE) if isinstance(traits, InGroups) else traits
+        self.target = (
+            replace(traits, width=ALONE_INVOCATIONS) if isinstance(traits, InGroups) else traits
+        )
         self.many = len(work.first) if work.rule is not None else 0
         """The numbers that are shared."""
 
@@ -185,8 +193,8 @@ class _Steps:
         groups = [*map(stretches, self.sizes)]
         ends = [0, *itertools.accumulate(groups)]
         return [
-            self._squares_of(range(n, min(n + TOGETHER, len(groups))), ends)
-            for n in range(0, len(groups), TOGETHER)
+            self._squares_of(range(n, min(n + ARRAYS_PER_KERNEL, len(groups))), ends)
+            for n in range(0, len(groups), ARRAYS_PER_KERNEL)
         ]
 
     def _squares_of(self, numbers: range, ends: Sequence[int]) -> Dispatch:
@@ -224,7 +232,7 @@ class _Steps:
         arrays = [(f"x{i}", f"{kind}{n}") for i, kind in enumerate(kinds)]
         arrays += [(f"y{i}", f"new_{kind}{n}") for i, kind in enumerate(results)]
         arrays.append(("given", "given"))
-        groups = -(-self.sizes[n] // (EACH * self.target.width))
+        groups = -(-self.sizes[n] // (NUMBERS_PER_INVOCATION * self.target.width))
         target = in_grid(self.target, groups)
         words = (("size", self.sizes[n]),)
         return Dispatch(program, target, tuple(arrays), groups * target.width, groups, words)
@@ -232,4 +240,4 @@ class _Steps:
 
 def stretches(size: int) -> int:
     """The groups that add up the squares of so many numbers."""
-    return -(-size // STRETCH)
+    return -(-size // SQUARES_PER_GROUP)

@@ -8,7 +8,7 @@ from typing import Any
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.layout import Layout, grid_of
 from symgrad.kernel.plan import Computation
-from symgrad.kernel.row_tile import BLOCK
+from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.printing.emit import Style
@@ -63,7 +63,7 @@ def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Des
     return {
         "columns": columns,
         "results": max(m.results.stop for m in modules),
-        "each": BLOCK,
+        "each": ROWS_PER_BLOCK,
         "parts": [_part(m, sources) for m in modules],
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.handles.tree import Tree
 from symgrad.kernel.plan import Computation, Iteration
-from symgrad.kernel.programs.transpose import TILE
+from symgrad.kernel.programs.transpose import TILE_SIDE
 from symgrad.mathlib.define import functions
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
 from symgrad.optimize.device_states import results_of, states_from
@@ -21,9 +21,15 @@ from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.web.describe import Description, Sources, of_points
-from symgrad.wgsl.dispatch.loop import GRID, transpose, turns_of_loops, weights_of
+from symgrad.wgsl.dispatch.loop import WORKGROUPS_PER_ROW, transpose, turns_of_loops, weights_of
 from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.iterate import BLOCK, TOTALS, WORKGROUP, Form, emit_iteration
+from symgrad.wgsl.printing.iterate import (
+    MOST_SUMS,
+    ROWS_PER_BLOCK,
+    STEP_INVOCATIONS,
+    Form,
+    emit_iteration,
+)
 from symgrad.wgsl.printing.printer import print_map
 
 ALONE, TOGETHER = Form(workgroup=False), Form(workgroup=True)
@@ -83,10 +89,10 @@ class Minimization:
             "state": task.layout.size,
             "shared": self.shared,
             "own": self.own,
-            "width": WORKGROUP,
-            "block": BLOCK,
-            "grid": GRID,
-            "transpose": {"module": sources.number(transpose()), "tile": TILE},
+            "width": STEP_INVOCATIONS,
+            "block": ROWS_PER_BLOCK,
+            "grid": WORKGROUPS_PER_ROW,
+            "transpose": {"module": sources.number(transpose()), "tile": TILE_SIDE},
             "forms": {
                 "alone": self._form(ALONE, sources),
                 "together": self._form(TOGETHER, sources) if _fits_together(first) else None,
@@ -111,7 +117,7 @@ class Minimization:
 def _fits_together(iteration: Iteration) -> bool:
     """Whether a workgroup can have a problem for itself, to share its rows."""
     rows = iteration.rows
-    return rows is not None and sum(len(o.nodes) for o in rows.outputs) <= TOTALS
+    return rows is not None and sum(len(o.nodes) for o in rows.outputs) <= MOST_SUMS
 
 
 def _points(computation: Computation, style: Style, sources: Sources) -> Description:

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.layout import LARGER_WORKGROUPS, LIGHT, WORKGROUP, Layout, invocations
+from symgrad.kernel.layout import (
+    LIGHT,
+    POINTS_PER_LARGER_WORKGROUP,
+    POINTS_PER_WORKGROUP,
+    Layout,
+    invocations,
+)
 
 pytestmark = pytest.mark.skipif(not sg.devices()[:-1], reason="there is no GPU")
 
-LARGEST = LARGER_WORKGROUPS[0][1]
+LARGEST = POINTS_PER_LARGER_WORKGROUP[0][1]
 
 
 def mixed(columns: int) -> Any:
@@ -29,7 +35,7 @@ def test_batches_of_any_size_are_stored_whole(inputs: int, columns: int) -> None
     assert size == invocations(inputs + columns, 0)
     reference = kernel.to("cpu")
     draw = np.random.default_rng(columns)
-    for batch in (1, WORKGROUP, size - 1, size, size + 1, 3 * LARGEST + 5):
+    for batch in (1, POINTS_PER_WORKGROUP, size - 1, size, size + 1, 3 * LARGEST + 5):
         points = draw.integers(-9, 9, (batch, inputs)).astype(np.float32)  # exact in float32
         np.testing.assert_array_equal(kernel.run(points), reference.run(points))
 
@@ -41,14 +47,14 @@ def test_points_with_much_to_do_are_shared_by_small_workgroups() -> None:
             y = sg.sin(y) * y
         return y
 
-    assert sg.fused_forward(1, long, device="gpu")._shaders.layout.workgroup == WORKGROUP
+    assert sg.fused_forward(1, long, device="gpu")._shaders.layout.workgroup == POINTS_PER_WORKGROUP
     light = sg.fused_forward(1, lambda v: v[0] * 2.0, device="gpu")
     assert light._shaders.layout.workgroup == LARGEST
 
 
 def test_loops_are_in_workgroups_of_the_least_size() -> None:
     f = lambda v: sg.fori_loop(0, v[1], lambda k, y: y + v[0], 0.0, max_steps=10)  # noqa: E731
-    assert sg.fused_forward(2, f, device="gpu")._shaders.layout.workgroup == WORKGROUP
+    assert sg.fused_forward(2, f, device="gpu")._shaders.layout.workgroup == POINTS_PER_WORKGROUP
 
 
 def test_a_dispatch_takes_whole_workgroups() -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.lookup import STEP, TILE, Place, runs_program
+from symgrad.kernel.programs.lookup import ROWS_PER_TILE, STEP, Place, runs_program
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
 
 COLUMNS = 3
-LENGTHS = np.array([0, 1, 7, 8, 9, 32, TILE + 5, 0, 3, 2 * TILE, 1, 5])
+LENGTHS = np.array([0, 1, 7, 8, 9, 32, ROWS_PER_TILE + 5, 0, 3, 2 * ROWS_PER_TILE, 1, 5])
 
 
 def padded(count: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symgrad.kernel.memory import ALIGNMENT, IDLE_BYTES, LARGE, MOST_KEPT, Pool, is_aligned
+from symgrad.kernel.memory import ALIGNMENT, IDLE_BYTES, LARGE_BYTES, MOST_KEPT, Pool, is_aligned
 
-SHAPE = (LARGE // 4 + 3, 1)
+SHAPE = (LARGE_BYTES // 4 + 3, 1)
 FLOAT = np.dtype(np.float32)
 
 
@@ -26,7 +26,7 @@ def test_arrays_are_aligned_and_writable() -> None:
 
 def test_what_is_alive_is_not_given_twice() -> None:
     pool = Pool()
-    arrays = [pool.empty(SHAPE, FLOAT) for _ in range(2 * IDLE_BYTES // LARGE)]
+    arrays = [pool.empty(SHAPE, FLOAT) for _ in range(2 * IDLE_BYTES // LARGE_BYTES)]
     for k, array in enumerate(arrays):
         array[...] = k
     assert all(np.all(array == k) for k, array in enumerate(arrays))
@@ -86,8 +86,8 @@ def test_many_arrays_are_kept_if_they_are_not_too_large() -> None:
         arrays = [pool.empty((size // 4, 1), FLOAT) for _ in range(count)]
         return {address(a) for a in arrays}
 
-    few = IDLE_BYTES // (LARGE + ALIGNMENT)
-    assert places(few, LARGE) == places(few, LARGE)
+    few = IDLE_BYTES // (LARGE_BYTES + ALIGNMENT)
+    assert places(few, LARGE_BYTES) == places(few, LARGE_BYTES)
     large = 2 * IDLE_BYTES // MOST_KEPT
     arrays = [pool.empty((large // 4, 1), FLOAT) for _ in range(2 * MOST_KEPT)]
     last = {address(a) for a in arrays[MOST_KEPT:]}

@@ -14,7 +14,7 @@ from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.split import MOST_TURNS, Split, split
 from symgrad.kernel.statements import For
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
@@ -110,4 +110,4 @@ def test_turns_that_nobody_knows_are_said_to_be_many() -> None:
 
 
 def test_what_is_cut_are_loops_that_drivers_end() -> None:
-    assert TURNS < 65_535
+    assert MOST_TURNS < 65_535

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.transpose import TILE, transpose_program
+from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.verify import verify
 
@@ -17,6 +17,6 @@ def test_it_is_the_transpose(shape: tuple[int, int]) -> None:
     verify(kernel)
     x, y = np.random.default_rng(0).normal(size=shape), np.full(shape[::-1], np.nan)
     rows, columns = shape
-    groups = -(-rows // TILE) * -(-columns // TILE)
+    groups = -(-rows // TILE_SIDE) * -(-columns // TILE_SIDE)
     execute(kernel, {"x": x, "y": y}, rows, groups + 1, arguments={"columns": columns})
     np.testing.assert_array_equal(y, x.T)

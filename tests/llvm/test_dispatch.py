@@ -46,7 +46,7 @@ def test_a_row_of_a_batch_is_the_point_alone(count: int) -> None:
 def test_streamed_and_shared_out_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(50_000)
     want = KERNEL.run(x)
-    monkeypatch.setattr(dispatch, "STREAMED", 0)
+    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 0)
     for name, value in (("OPERATION", 0.0), ("OPERATION", 1.0), ("CHUNKS", 100)):
         monkeypatch.setattr(threads, name, value)
         for a, b in zip(KERNEL.run(x), want, strict=True):

@@ -59,7 +59,7 @@ def test_cut_and_whole_give_the_same_bits(
     columns = dict(zip(inputs_of(graph), points.T, strict=True))
     exact = evaluate_graph(graph, [made.outputs[0].nodes[0]], columns)
     np.testing.assert_allclose(whole[0][:, 0], exact[0], rtol=1e-5)
-    monkeypatch.setattr(arrangement, "LONG", 100)
+    monkeypatch.setattr(arrangement, "LONG_OPERATIONS", 100)
     monkeypatch.setattr(arrangement, "LONG_BATCH", 100)
     monkeypatch.setattr(arrangement, "FUNCTION", 64)
     for shape in (ONE, MANY):
@@ -135,6 +135,6 @@ def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> Non
     made = computation(graph, [sums[-1].id])
     points = np.random.default_rng(0).random((LANES, 4), dtype=np.float32)
     (whole,) = run(made, ONE, points)
-    monkeypatch.setattr(arrangement, "LONG", 10)
+    monkeypatch.setattr(arrangement, "LONG_OPERATIONS", 10)
     monkeypatch.setattr(arrangement, "FUNCTION", 32)
     np.testing.assert_array_equal(run(made, ONE, points)[0], whole)

@@ -150,7 +150,7 @@ def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
     made, shape = computation(graph, [r.id for r in results]), Shape("float32", lanes, True)
     points = np.random.default_rng(0).uniform(0.1, 0.9, (LANES, 2)).astype(np.float32)
     whole = run(made, shape, points)[0]
-    for name, value in (("LONG", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
+    for name, value in (("LONG_OPERATIONS", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
         monkeypatch.setattr(arrangement, name, value)
     text = emitted(made, shape).text
     assert "@part9(" in text and "%t" not in text[text.index("@part0(") :]

@@ -46,7 +46,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(arrangement, "LONG_BATCH", -1)
         monkeypatch.setattr(arrangement, "FUNCTION", 5)
     if request.param == "memory":
-        monkeypatch.setattr(running, "CARRIED", 0)
+        monkeypatch.setattr(running, "CARRIED_NUMBERS", 0)
     return request.param
 
 

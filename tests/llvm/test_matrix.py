@@ -47,7 +47,7 @@ def test_no_rows_sum_to_nothing() -> None:
 def test_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Waves(6, 70, 20)
     want = run(case)
-    monkeypatch.setattr(running, "CALL", 20 * 16)
+    monkeypatch.setattr(running, "MOST_PER_CALL", 20 * 16)
     np.testing.assert_array_equal(run(case), want)
 
 

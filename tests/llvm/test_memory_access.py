@@ -18,7 +18,7 @@ from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.statements import lane_sum
 from symgrad.kernel.target import InStep
 from symgrad.llvm.device.cpu import host
-from symgrad.llvm.printing.arrangement import UNROLLED
+from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
 from symgrad.llvm.printing.instruction import Shape
 
 from .programs import run_kernel
@@ -46,11 +46,11 @@ def at_the_end_of_memory(shape: tuple[int, int]) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("inputs", [1, 2, 5, 7, 16, 33, UNROLLED + 1])
-@pytest.mark.parametrize("columns", [1, 3, 18, UNROLLED + 3])
+@pytest.mark.parametrize("inputs", [1, 2, 5, 7, 16, 33, UNROLLED_COLUMNS + 1])
+@pytest.mark.parametrize("columns", [1, 3, 18, UNROLLED_COLUMNS + 3])
 def test_every_width_is_turned(inputs: int, columns: int) -> None:
     made, order = shuffled(inputs, columns)
-    lanes, wide = [1, 4, WIDEST], inputs + columns + 1 > UNROLLED
+    lanes, wide = [1, 4, WIDEST], inputs + columns + 1 > UNROLLED_COLUMNS
     shapes: list[tuple[Shape, Shape | None]] = [(Shape("float32", n, True), None) for n in lanes]
     if not wide:
         shapes.append((Shape("float32", 2 * WIDEST, True), Shape("float32", WIDEST, True)))

@@ -14,7 +14,7 @@ from symgrad.kernel.target import InStep
 from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing import arrangement, masks
 from symgrad.llvm.printing.instruction import Shape
-from symgrad.llvm.printing.printer import LOOPED, NEAR, block_of, print_kernel
+from symgrad.llvm.printing.printer import LOOPED, NEAR_BYTES, block_of, print_kernel
 
 from .programs import Drawn, meaning, printed
 
@@ -46,7 +46,7 @@ def test_random_programs_mean_what_the_interpreter_says(seed: int, dtype: str) -
 def test_what_is_cut_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
     want = meaning(partial(drawn, seed), points, 3)
-    for name, value in (("LONG", 5), ("LONG_BATCH", 5), ("FUNCTION", 3), ("TOGETHER", 2)):
+    for name, value in (("LONG_OPERATIONS", 5), ("LONG_BATCH", 5), ("FUNCTION", 3), ("FUNCTIONS_JOINED", 2)):
         monkeypatch.setattr(arrangement, name, value)
     for shape, vector in shapes("float32")[:3]:
         for thorough in (False, True):
@@ -96,7 +96,7 @@ def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
     two, four = (Shape("float32", n * WIDEST, True) for n in (2, 4))
     assert block_of(looped(100), vector) == four
     assert block_of(looped(100, operations=200), vector) == two
-    assert block_of(looped(NEAR), vector) == vector
+    assert block_of(looped(NEAR_BYTES), vector) == vector
     assert block_of(looped(100, operations=2 * arrangement.LONG_BATCH), vector) == vector
     straight = Kernel(InStep(WIDEST))
     x, out = straight.buffer("x", "read"), straight.buffer("out", "write")
@@ -120,7 +120,7 @@ def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> No
 
 def test_loops_of_one_point_are_compiled_quickly_at_first_and_soon_again() -> None:
     many, one = (Shape("float32", lanes, True) for lanes in (WIDEST, 1))
-    kernel = looped(100, operations=arrangement.LONG + 1)
+    kernel = looped(100, operations=arrangement.LONG_OPERATIONS + 1)
     batch, point = (print_kernel(kernel, {}, shape) for shape in (many, one))
     assert (batch.effort, point.effort) == (1, 0)
     assert 0.0 < point.hot < batch.hot < math.inf

@@ -32,7 +32,7 @@ FFI = cffi.FFI()
 def hot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of many functions, which are hot at once, and code that is nowhere."""
     monkeypatch.setattr(printer, "HOT", 0.0)
-    for name, value in (("LONG", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
+    for name, value in (("LONG_OPERATIONS", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
         monkeypatch.setattr(arrangement, name, value)
     monkeypatch.setattr(sums, "LONG_BATCH", 100)
     monkeypatch.setattr(device, "_read", lambda key: None)

@@ -60,7 +60,7 @@ def test_sums_where_vectors_are_narrower(
 def test_any_number_of_columns(
     columns: int, registers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_sums, "IN_REGISTERS", registers)
+    monkeypatch.setattr(cpu_sums, "RESULTS_IN_REGISTERS", registers)
 
     def f(p: Any, r: Any) -> Any:
         return sum((r[k] - p[k % 6]) ** 2 for k in range(columns))
@@ -128,7 +128,7 @@ def test_rows_that_are_all_the_same_in_float64(
 def test_an_infinite_row_makes_an_infinite_sum(
     registers: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_sums, "IN_REGISTERS", registers)
+    monkeypatch.setattr(cpu_sums, "RESULTS_IN_REGISTERS", registers)
     rows = np.ones((5000, 1), dtype)
     rows[17] = np.inf
     made = reduction(lambda p, r: p[0] * r[0] * r[0], 1, 1)

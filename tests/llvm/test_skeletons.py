@@ -10,7 +10,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.expression import Expr
 from symgrad.kernel.plan import Computation
 from symgrad.llvm.device.cpu import host
-from symgrad.llvm.printing.arrangement import UNROLLED
+from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
 from symgrad.llvm.printing.instruction import Shape
 
 from .running import computation, run
@@ -43,8 +43,8 @@ def test_every_width_is_turned(lanes: int, inputs: int, columns: int) -> None:
     np.testing.assert_array_equal(rest, expected(points, order))
 
 
-@pytest.mark.parametrize("inputs", [3, WIDEST, UNROLLED, UNROLLED + 1, 200])
-@pytest.mark.parametrize("columns", [2, UNROLLED + 3, 150])
+@pytest.mark.parametrize("inputs", [3, WIDEST, UNROLLED_COLUMNS, UNROLLED_COLUMNS + 1, 200])
+@pytest.mark.parametrize("columns", [2, UNROLLED_COLUMNS + 3, 150])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_wide_rows_go_through_memory(inputs: int, columns: int, dtype: str) -> None:
     made, order = shuffled(inputs, columns)

@@ -124,7 +124,7 @@ def test_many_factors_are_kept_of_few_blocks(monkeypatch: pytest.MonkeyPatch) ->
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (2000, 3)).astype(np.float32)
     want = Sums(found, "accurate", "float32").run(p.astype(np.float32), rows)
-    monkeypatch.setattr(cpu_sums, "KEPT", 1)
+    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 1)
     few = Sums(found, "accurate", "float32")
     np.testing.assert_allclose(few.run(p.astype(np.float32), rows), want, rtol=1e-5, atol=1e-4)
 
@@ -134,7 +134,7 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
 ) -> None:
     found, p = made(network)
     sums, host = Sums(found, "accurate", "float32"), cpu_sums.host()
-    assert sums.rows < cpu_sums.ROWS
+    assert sums.rows < cpu_sums.ROWS_PER_PIECE
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)
@@ -157,6 +157,6 @@ def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.M
     want = Sums(found, "accurate", "float64").run(p, rows)
     kept = [b.name for b in kernel_of(found, "float64").buffers]
     assert "kept" in kept
-    monkeypatch.setattr(cpu_sums, "KEPT", 2**13)
+    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 2**13)
     assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
     np.testing.assert_allclose(Sums(found, "accurate", "float64").run(p, rows), want, rtol=1e-13)

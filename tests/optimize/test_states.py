@@ -45,7 +45,7 @@ def require_same(found: Any, want: Any) -> None:
 @pytest.mark.parametrize("count", [0, 1, 15, 1003])
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
 def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loop, "NEAR", 8192)
+    monkeypatch.setattr(loop, "NEAR_BYTES", 8192)
     starts = STARTS[:count]
     found = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu")
     kept = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu", memory=True)
@@ -57,7 +57,7 @@ def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_streamed_data_of_each_problem(dtype: DTypeName, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loop, "NEAR", 8192)
+    monkeypatch.setattr(loop, "NEAR_BYTES", 8192)
     rates, x = np.linspace(0.3, 2.0, 501), np.linspace(0.0, 3.0, 7)
     own = np.exp(-np.outer(rates, x))[:, :, None]
 

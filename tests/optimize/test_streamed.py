@@ -108,7 +108,7 @@ def test_a_device_that_is_slow_is_waited_for(
         return dispatch(self, *rest)
 
     monkeypatch.setattr(Loop, "_dispatch", counted)
-    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.SECONDS", 1e-9)
+    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.SECONDS_PER_DISPATCH", 1e-9)
     same(run(), found)
     assert len(dispatches) > 6 and set(dispatches) == {1}
 
@@ -123,7 +123,7 @@ def test_parts_of_states_that_stand_by_columns(
         return sg.minimize_from(bowl, 2, starts, method, 40, device="gpu", memory=True)
 
     want = run()
-    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.TURNED", 64)
+    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.PROBLEMS_TRANSPOSED", 64)
     found = run()
     for name in ("x", "fun", "nit", "status", "success"):
         np.testing.assert_array_equal(found[name].numpy(), want[name].numpy())
@@ -139,7 +139,7 @@ def test_a_loss_that_is_computed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> 
         return sg.minimize_from(bowl, 2, starts, sg.Adam(0.05), 40, device="gpu", **more)
 
     found, stopped = run(), run(progress=lambda _: True)
-    monkeypatch.setattr("symgrad.optimize.states.GATHERED", 0)
+    monkeypatch.setattr("symgrad.optimize.states.GATHERED_NODES", 0)
     for other in (run(), stopped, run(memory=True)):
         same(other, found)
     x = np.delete(found.x, 7, axis=0).astype(float)

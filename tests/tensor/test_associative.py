@@ -156,7 +156,12 @@ def test_maxima_and_logarithms_of_sums(device: DeviceChoice) -> None:
 @pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
 def test_the_programs_have_no_races(traits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few groups, which have several chunks of a part each."""
-    for name, number in (("GROUPS", 3), ("CELLS", 12), ("LANES", 12), ("FEWEST", 4)):
+    for name, number in (
+        ("BUSY_GROUPS", 3),
+        ("BUSY_INVOCATIONS", 12),
+        ("BUSY_LANES", 12),
+        ("LEAST_ELEMENTS", 4),
+    ):
         monkeypatch.setattr(accumulated, name, number)
     for case in (Case(affine, 2, (1, 6000)), Case(product, 4, (2, 500)), CASES["one"]):
         arrays, cotangents = case.arrays(0.8)

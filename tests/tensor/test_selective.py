@@ -18,7 +18,7 @@ import symgrad as sg
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.discretize import NEAR, TERMS, growth
+from symgrad.tensor.discretize import SERIES_BELOW, TERMS, growth
 from symgrad.tensor.selective import SelectiveScan
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
@@ -150,7 +150,7 @@ def test_tiny_and_huge_steps(device: DeviceChoice) -> None:
     assert max(problem.errors(found)) <= BOUND
 
 
-@pytest.mark.parametrize("x", [0.0, 1e-9, -1e-4, 0.3, -NEAR, NEAR, -7.0, 40.0])
+@pytest.mark.parametrize("x", [0.0, 1e-9, -1e-4, 0.3, -SERIES_BELOW, SERIES_BELOW, -7.0, 40.0])
 def test_growth_and_its_derivative(x: float) -> None:
     with mpmath.workdps(60):
         value = mpmath.expm1(x) / x if x else 1

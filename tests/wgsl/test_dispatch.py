@@ -15,7 +15,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
-from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu
@@ -157,7 +157,7 @@ def test_device_arrays_beyond_one_binding(tiny: Program, poison: Poison, batch: 
 
 
 def test_batches_beyond_the_host_memory(squares: Program, poison: Poison, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dispatch, "STREAMED", 200 * 28)
+    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * 28)
     monkeypatch.setattr(dispatch, "WRITTEN", 0)
     poison(squares, 192)
     check(draw(1000), squares.run(draw(1000)))
@@ -169,7 +169,7 @@ def test_batches_beyond_the_host_memory(squares: Program, poison: Poison, monkey
 def test_points_are_rounded_on_the_way(
     squares: Program, monkeypatch: Any, kind: str, written: int
 ) -> None:
-    monkeypatch.setattr(dispatch, "STREAMED", 200 * 28)
+    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * 28)
     monkeypatch.setattr(dispatch, "WRITTEN", written)
     points = (8 * draw(1000)).astype(kind)
     for given in (points, np.asfortranarray(points), points[::-1][::-1]):
@@ -185,7 +185,7 @@ def test_points_are_rounded_on_the_way(
 def test_more_workgroups_than_one_dispatch_has(gpu: Gpu) -> None:
     source = STRIDE.replace("BODY", "y[id.x] = x[id.x] + 1.0;")
     program = Program(gpu, [source], Layout(1, (1,), scratch=1))
-    batch = 65_535 * WORKGROUP + 65
+    batch = 65_535 * POINTS_PER_WORKGROUP + 65
     points = np.arange(batch, dtype=np.float32).reshape(-1, 1)
     there = DeviceArray.from_numpy(gpu, points)
     np.testing.assert_array_equal(program.run_on_device(there)[0].numpy(), points + 1)

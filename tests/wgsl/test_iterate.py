@@ -138,14 +138,14 @@ def test_long_bodies(gpu: Gpu) -> None:
 
 
 def test_too_long_bodies_are_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emitting, "STATEMENTS", 5)
+    monkeypatch.setattr(emitting, "MOST_LINES", 5)
     with pytest.raises(InputError, match=r"a step of [\d,]+ statements and 4 numbers"):
         Loop(gpu, rosenbrock())
 
 
 def test_too_many_sums_are_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (emitting, running):
-        monkeypatch.setattr(module, "TOTALS", 3)
+        monkeypatch.setattr(module, "MOST_SUMS", 3)
     loop = Loop(gpu, fit(1, 1, "own").iteration)
     assert loop.form(Problems(100, 1_000)) == INVOCATION
     with pytest.raises(InputError, match="4 sums over rows: a workgroup of a GPU has memory for 3"):
@@ -191,7 +191,7 @@ def test_loops_do_not_end_at_65535(gpu: Gpu, form: Form, monkeypatch: pytest.Mon
     steps = counted(loop, monkeypatch)
     found = loop.run(np.array([[0.0, 70_000.0], [0.0, 5.0], [0.0, 1e7]]), 150_000)
     np.testing.assert_array_equal(found, [[70_000, 0], [5, 0], [150_000, 1e7 - 150_000]])
-    assert sum(steps) == 150_000 and max(steps) <= running.TURNS
+    assert sum(steps) == 150_000 and max(steps) <= running.MOST_TURNS
 
 
 def test_rows_count_as_turns(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_ten_thousand_steps(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     state[:, 3] = 1
     loop = Loop(gpu, made)
     steps = counted(loop, monkeypatch)
-    monkeypatch.setattr(running, "SERIAL", 20_000)
+    monkeypatch.setattr(running, "MOST_OPERATIONS", 20_000)
     found = loop.run(state, 10_000)
     assert len(steps) > 3
     np.testing.assert_allclose(found, iterate(made, state, 10_000), rtol=0, atol=1e-4)
@@ -223,7 +223,11 @@ def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch
         return loop.run(made.state, 50, made.data)
 
     want = run()
-    for name, value in (("SERIAL", 1), ("TURNED", 64), ("GRID", 64)):
+    for name, value in (
+        ("MOST_OPERATIONS", 1),
+        ("PROBLEMS_TRANSPOSED", 64),
+        ("WORKGROUPS_PER_ROW", 64),
+    ):
         monkeypatch.setattr(running, name, value)
         np.testing.assert_array_equal(run(), want)
 
@@ -233,7 +237,7 @@ def test_chunks_of_own_data(gpu: Gpu, problems: int, monkeypatch: pytest.MonkeyP
     made = fit(problems, 9, "own")
     loop = Loop(gpu, made.iteration)
     want = loop.run(made.state, 20, RowData(own=made.own))
-    monkeypatch.setattr(running, "TURNED", 64)
+    monkeypatch.setattr(running, "PROBLEMS_TRANSPOSED", 64)
     assert made.own is not None
     for own in (made.own, DeviceArray.from_numpy(gpu, made.own)):
         np.testing.assert_array_equal(loop.run(made.state, 20, RowData(own=own)), want)

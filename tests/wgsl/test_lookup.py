@@ -175,7 +175,7 @@ def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
 
 
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_tile, "TILE", (3, 3))
+    monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (3, 3))
     for name in ("a hundred columns", "several of one index"):
         made, lines = CASES[name]
         modules = emitted(name)

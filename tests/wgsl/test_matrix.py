@@ -109,7 +109,7 @@ def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
 def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Waves(5, 20, 80)
     want, _ = run(gpu, case, 6)
-    for name, value in (("SERIAL", 1), ("GRID", 2), ("TURNS", 500)):
+    for name, value in (("MOST_OPERATIONS", 1), ("WORKGROUPS_PER_ROW", 2), ("MOST_TURNS", 500)):
         monkeypatch.setattr(running, name, value)
         np.testing.assert_array_equal(run(gpu, case, 6)[0], want)
 
@@ -118,7 +118,7 @@ def test_turns_are_bounded(gpu: Gpu) -> None:
     case = Waves(30, 1, 1)
     loop, matrix = Loop(gpu, case.made()), case.made().matrix
     assert matrix is not None
-    assert loop._most(Form(True), 10_000) * turns(matrix, 10_000) <= running.TURNS
+    assert loop._most(Form(True), 10_000) * turns(matrix, 10_000) <= running.MOST_TURNS
     assert turns(matrix, 64_000) - turns(matrix, 0) == 1_000 * 22
     twice = Loop(gpu, Waves(30, 1, 1, residuals=2).made())
     assert twice._turns(Form(True), 6_400) == loop._turns(Form(True), 12_800)

@@ -17,7 +17,7 @@ import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory import queue as module
 from symgrad.wgsl.memory.encoding import Copy, Step
-from symgrad.wgsl.memory.queue import GATHERED, PATIENCE, SOON, Queue
+from symgrad.wgsl.memory.queue import PATIENCE, SOON, STEPS_GATHERED, Queue
 
 
 class Told:
@@ -79,11 +79,11 @@ def test_a_step_starts_at_once_where_nothing_was_submitted_just_before(told: Tol
 
 
 def test_steps_in_quick_succession_start_together(patient: None, queue: Queue, told: Told) -> None:
-    for k in range(1, 2 * GATHERED + 2):
+    for k in range(1, 2 * STEPS_GATHERED + 2):
         queue.add([step(k)])
-    assert [len(steps) for steps in told.seen] == [1, GATHERED, GATHERED]
+    assert [len(steps) for steps in told.seen] == [1, STEPS_GATHERED, STEPS_GATHERED]
     queue.flush()
-    assert [k for steps in told.seen for k in steps] == list(range(2 * GATHERED + 2))
+    assert [k for steps in told.seen for k in steps] == list(range(2 * STEPS_GATHERED + 2))
     queue.flush()
     assert len(told.seen) == 4
 

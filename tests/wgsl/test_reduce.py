@@ -144,7 +144,7 @@ def test_limits(name: str) -> None:
         tile = re.search(r"tile: array<(f32|vec4<f32>), (\d+)>", module.source)
         size = 4 if tile and tile[1] == "f32" else 16
         assert (int(tile[2]) if tile else 0) * size <= 16_384
-        assert len(module.results) <= group_products.MOST
+        assert len(module.results) <= group_products.MOST_RESULTS
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
@@ -238,7 +238,7 @@ def test_mathematics(math: str, swapped: bool, gpu: Gpu) -> None:
 def test_any_number_of_columns(
     columns: int, repeated: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_tile, "REPEATED", repeated)
+    monkeypatch.setattr(row_tile, "LOAD_OPERATIONS", repeated)
     made = hoisted(reduction(polynomial(columns), 6, columns))
     for count in (1, 2, 3, 5, 1001):
         agree(gpu, made, *data(count, columns))
@@ -259,7 +259,7 @@ def test_a_network(gpu: Gpu) -> None:
 def test_many_parameters_are_read_at_every_row(
     f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_rows, "KEPT", 0)
+    monkeypatch.setattr(group_rows, "HOISTED_PARAMETERS", 0)
     made = hoisted(reduction(f))
     assert "parameters[" in emitted(made)[0].source.partition("fn add_row(")[2].partition("@")[0]
     agree(gpu, made, *data(333))
@@ -419,7 +419,7 @@ def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partial sums of more than one workgroup, of which there are up to 64, are added there."""
-    monkeypatch.setattr(reduce_dispatch, "FOLDED", 1)
+    monkeypatch.setattr(reduce_dispatch, "SUMS_FOLDED_ON_HOST", 1)
     monkeypatch.setattr(reduce_dispatch, "BUSY_SOFTWARE", 64)
 
 
@@ -440,7 +440,7 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
 def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_tile, "TILE", (16, 512))
+    monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (16, 512))
     monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
     agree(gpu, powers(70), *data(25_000, 2, 1))
 
@@ -459,16 +459,16 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
 
 @pytest.mark.parametrize("busy", [8, 512])
 @pytest.mark.parametrize("count", [1, 100, 2048, 10**6, 2**24, 65_535 * 256 * 32])
-@pytest.mark.parametrize("most", row_tile.ROWS)
+@pytest.mark.parametrize("most", row_tile.ROWS_PER_INVOCATION)
 @pytest.mark.parametrize("fewest", [1, 8])
 def test_no_invocation_has_more_rows_than_it_may(
     busy: int, count: int, most: int, fewest: int
 ) -> None:
-    groups, each = workgroups(count, most, busy, fewest=fewest), reduce.WORKGROUP * most
+    groups, each = workgroups(count, most, busy, fewest=fewest), reduce.SUM_INVOCATIONS * most
     assert 1 <= groups <= 65_535
     assert count <= groups * each
     assert groups <= max(busy, -(-count // each))
-    assert groups <= max(1, -(-count // (reduce.WORKGROUP * fewest)))
+    assert groups <= max(1, -(-count // (reduce.SUM_INVOCATIONS * fewest)))
 
 
 def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:

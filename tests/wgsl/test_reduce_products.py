@@ -76,12 +76,12 @@ def test_sums_are_those_of_the_rows(gpu: Gpu, name: str, count: int) -> None:
 def test_partial_sums_that_are_added_on_the_device(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_dispatch, "FOLDED", 1)
+    monkeypatch.setattr(reduce_dispatch, "SUMS_FOLDED_ON_HOST", 1)
     agree(gpu, MADE["network"](), 20_000)
 
 
 def test_blocks_of_rows_and_tiles_of_results(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_products, "MOST", 70)
+    monkeypatch.setattr(group_products, "MOST_RESULTS", 70)
     monkeypatch.setattr(gpu, "max_binding", 12 * 1024)
     assert len(in_products(MADE["network"]())) == 2
     agree(gpu, MADE["network"](), 3000)

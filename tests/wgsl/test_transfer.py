@@ -28,10 +28,15 @@ SMALL = 1024
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces, and few slots."""
-    for name, value in (("PIECE", SMALL), ("SMALLEST", SMALL), ("WRITTEN", 0), ("SLOTS", 6)):
+    for name, value in (
+        ("SLOT_BYTES", SMALL),
+        ("SMALLEST", SMALL),
+        ("QUEUED_BYTES", 0),
+        ("SLOTS", 6),
+    ):
         monkeypatch.setattr(transfer, name, value)
-    monkeypatch.setattr(transfer, "AHEAD", 4)
-    monkeypatch.setattr(transfer, "TOGETHER", 2)
+    monkeypatch.setattr(transfer, "SLOTS_AHEAD", 4)
+    monkeypatch.setattr(transfer, "SLOTS_PER_SUBMIT", 2)
 
 
 @pytest.fixture
@@ -316,7 +321,7 @@ FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
 from symgrad.wgsl.memory import copying, transfer
-transfer.WRITTEN, transfer.SMALLEST, copying.SMALLEST = 0, 1 << 12, 1 << 12
+transfer.QUEUED_BYTES, transfer.SMALLEST, copying.LEAST_PIECE_BYTES = 0, 1 << 12, 1 << 12
 x = np.arange(1e5, dtype=np.float32)
 there = sg.device_array(x, "gpu")
 assert np.array_equal(there.numpy(), x)

@@ -20,10 +20,10 @@ from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import TRUTH, WORD, Graph
 from symgrad.expr.graph.region import TURNS, Loop, close, loop_op, pick
 
-KEPT: Final = 2**12
+KEPT_NUMBERS: Final = 2**12
 """Numbers that a loop keeps for each point, at most, if nothing is known of the device."""
 
-NEAR: Final = 2**6
+NUMBERS_PER_STRIP: Final = 2**6
 """Numbers that a strip keeps if it can: so many stay in a GPU's own memory of an invocation."""
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
@@ -50,14 +50,14 @@ class Room:
     where it takes ``worth`` additions, or more, to compute each again.
     """
 
-    near: int = KEPT
-    most: int = KEPT
+    near: int = KEPT_NUMBERS
+    most: int = KEPT_NUMBERS
     worth: int = 0
 
     @property
     def starts(self) -> int:
         """Numbers that are carried into all strips together, read once in many turns."""
-        return max(self.near, min(KEPT, self.most))
+        return max(self.near, min(KEPT_NUMBERS, self.most))
 
     def keeps(self, numbers: int, cost: int) -> bool:
         """Whether so many numbers are kept, if they all together take so many additions."""
@@ -96,7 +96,7 @@ def _shortest(turns: int, each: int, root: int, kept: int) -> int:
 
     Sums within one that is so short need no care.
     """
-    near = min(NEAR // each, PLAIN)
+    near = min(NUMBERS_PER_STRIP // each, PLAIN)
     fits = near and -(-turns // near) * each <= kept // 2
     return near if fits and near < root else max(root, -(-turns * each // max(1, kept)))
 

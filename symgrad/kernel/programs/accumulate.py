@@ -21,7 +21,7 @@ from symgrad.kernel.language import Kernel, Target
 SHARED: Final = 16_384
 """Bytes of memory that the invocations of a group share, at most."""
 
-ROUNDS: Final = 8
+ELEMENTS_PER_INVOCATION: Final = 8
 """Elements of an invocation in a chunk, at most."""
 
 LAST: Final = "last"
@@ -241,7 +241,7 @@ class Chunk:
     def of(cls, size: int) -> Chunk | None:
         """The largest chunk of elements of a size that shared memory holds, if there is one."""
         for width in (256, 128, 64):
-            for rounds in (ROUNDS, 4, 2, 1):
+            for rounds in (ELEMENTS_PER_INVOCATION, 4, 2, 1):
                 if 4 * size * (padded(width * rounds) + width) <= SHARED:
                     return cls(width, rounds)
         return None

@@ -16,7 +16,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
 
-STEPS: Final = 64
+STEPS_PER_INVOCATION: Final = 64
 """Steps of a sequence over which an invocation adds up what taps get."""
 
 
@@ -103,7 +103,7 @@ class Correlated:
 
 @dataclass(frozen=True)
 class TapSums:
-    """The program of what taps and biases get from `STEPS` steps of a sequence each.
+    """The program of what taps and biases get from `STEPS_PER_INVOCATION` steps of a sequence each.
 
     An invocation has a channel of such a part: ``dweights`` are (parts, channels, taps), and
     ``dbias`` (parts, channels). The arguments say how many parts a sequence has.
@@ -116,8 +116,8 @@ class TapSums:
         k = Kernel(target, "tap_sums")
         u, slope = (k.buffer(name, "read") for name in ("u", "slope"))
         at, parts = _Place(k), Index(k, k.argument("parts"))
-        sequence, first = at.row // parts, at.row % parts * STEPS
-        last = (first + STEPS).at_most(at.length)
+        sequence, first = at.row // parts, at.row % parts * STEPS_PER_INVOCATION
+        last = (first + STEPS_PER_INVOCATION).at_most(at.length)
 
         def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
             step = Index(k, turn)

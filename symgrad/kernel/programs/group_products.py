@@ -31,10 +31,10 @@ PAIRS: Final = WIDTH // 4
 """Pairs of quads of a stage, at most: so an invocation adds up at most 16 rows one by one,
 which rounds no more than elsewhere."""
 
-MOST: Final = 1024
+MOST_RESULTS: Final = 1024
 """Results of a module, at most."""
 
-CELLS: Final = 3
+PRODUCTS_PER_RESULT: Final = 3
 """Products that are added up for each that is wanted, at most: the others in a pair of quads."""
 
 CELLS_OF_PAIR: Final = 16
@@ -88,7 +88,7 @@ class Products:
     def pay(self) -> bool:
         """Whether they are worth it: there are few factors, and products, for many results."""
         factors, results = len(self._place), len(self.pairs)
-        return 2 * factors <= results and 16 * len(self._blocks) <= CELLS * results
+        return 2 * factors <= results and 16 * len(self._blocks) <= PRODUCTS_PER_RESULT * results
 
     def _block(self, pair: tuple[int, int]) -> tuple[int, int]:
         a, b = sorted(self._place[i][0] for i in pair)
@@ -133,7 +133,7 @@ def in_products(reduction: Reduction) -> list[Products]:
     """The results of a reduction in tiles of products, or none if it does not pay."""
     if reduction.lookups:
         return []
-    found = [Products(tile) for tile in cut(reduction, MOST)]
+    found = [Products(tile) for tile in cut(reduction, MOST_RESULTS)]
     return found if all(products.pay() for products in found) else []
 
 

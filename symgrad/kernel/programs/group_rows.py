@@ -5,8 +5,8 @@ they are to be multiplied with, and then come those of all groups. Nothing is at
 give the same bits.
 
 Rounding errors stay those of short sums: an invocation has few rows. Where there are few results it
-adds them in blocks of `BLOCK`, and the sums of the blocks after that; where there are many, one by
-one. What a row adds to lines of tables, its slopes, is written as it is.
+adds them in blocks of `ROWS_PER_BLOCK`, and then the sums of the blocks; where there are many, one
+by one. What a row adds to lines of tables, its slopes, is written as it is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from symgrad.kernel.group_sums import add_up, branches_of
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value, inline, inlined
 from symgrad.kernel.programs.lookup import GroupLines
-from symgrad.kernel.row_tile import BLOCK, Tile
+from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.views import View, constants, inputs_in_a_row
 
-KEPT: Final = 64
+HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
 
@@ -77,7 +77,7 @@ class Rows:
         made = [i for i in carried if nodes[i][0] is not INPUT]
         values = inline(self.k, self.graph, made, self.known, self.parameter)
         found = dict(zip(made, values, strict=True))
-        if len(inputs) <= KEPT:
+        if len(inputs) <= HOISTED_PARAMETERS:
             found |= {i: self.parameter(i) for i in inputs}
         return found
 
@@ -128,7 +128,7 @@ class _Sums(Rows):
         super().__init__(tile, width)
         self.most, k = most, self.k
         self.count = len(tile.summed)
-        self.block = max(1, min(BLOCK, most) // tile.rows)
+        self.block = max(1, min(ROWS_PER_BLOCK, most) // tile.rows)
         """Loads of a block."""
         self.sums = k.buffer("sums", "own", size=max(self.count, 1))
         two_levels = tile.two_levels

@@ -17,13 +17,13 @@ from symgrad.kernel.language import Kernel, Target, widen
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.slopes import indices_of, place_of
 
-BLOCK: Final = 8
+ROWS_PER_BLOCK: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
 
 SIDE_BY_SIDE: Final = 4
 """Quads that are added up together, at most."""
 
-TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
+ROWS_PER_TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
 """Rows whose quads a group's memory holds at a time."""
 
 STEP: Final = 64
@@ -66,7 +66,7 @@ class _Runs:
         self.starts, self.order = k.buffer("starts", "read", "u"), k.buffer("order", "read", "u")
         self.quads = k.buffer("quads", "read", vector=QUAD)
         self.sums = k.buffer("sums", "write", vector=1 if place else QUAD)
-        self.tile = k.buffer("some", "group", size=QUAD * columns * TILE, vector=QUAD)
+        self.tile = k.buffer("some", "group", size=QUAD * columns * ROWS_PER_TILE, vector=QUAD)
         start = k.add(ops.word_mul, k.group, k.word(self.width))
         self.first = k.add(ops.word_min, start, k.count)
         self.last = k.add(
@@ -79,10 +79,12 @@ class _Runs:
 
     def _write(self) -> None:
         k, zero = self.k, self.k.constant(0.0)
-        up = k.add(ops.word_sub, k.add(ops.word_add, self.end, k.word(TILE - 1)), self.begin)
+        up = k.add(
+            ops.word_sub, k.add(ops.word_add, self.end, k.word(ROWS_PER_TILE - 1)), self.begin
+        )
 
         def tile(t: int, sums: list[int]) -> list[int]:
-            base = k.add(ops.word_add, self.begin, k.add(ops.word_mul, t, k.word(TILE)))
+            base = k.add(ops.word_add, self.begin, k.add(ops.word_mul, t, k.word(ROWS_PER_TILE)))
             k.names |= {base: "base", **{x: f"sum{n}" for n, x in enumerate(sums)}}
             self._fill(base)
             k.barrier()
@@ -94,7 +96,7 @@ class _Runs:
             k.barrier()
             return found
 
-        tiles = k.add(ops.word_div, up, k.word(TILE))
+        tiles = k.add(ops.word_div, up, k.word(ROWS_PER_TILE))
         sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile)
         for j, mine in enumerate(self.mine):
             mine.store(sums[QUAD * j : QUAD * (j + 1)])
@@ -104,7 +106,8 @@ class _Runs:
         k = self.k
         last, rows = k.add(ops.word_sub, self.end, k.word(1)), k.length(self.order)
         cells = [
-            k.add(ops.word_add, k.word(n * self.width), k.local) for n in range(TILE // self.width)
+            k.add(ops.word_add, k.word(n * self.width), k.local)
+            for n in range(ROWS_PER_TILE // self.width)
         ]
         order = [
             k.load(self.order, k.add(ops.word_min, k.add(ops.word_add, base, cell), last))
@@ -114,7 +117,7 @@ class _Runs:
             column = k.add(ops.word_mul, k.word(c), rows)
             for cell, row in zip(cells, order, strict=True):
                 quad = k.add(ops.word_add, column, row)
-                at = k.add(ops.word_add, k.word(c * TILE), cell)
+                at = k.add(ops.word_add, k.word(c * ROWS_PER_TILE), cell)
                 for n in range(QUAD):
                     value = k.load(self.quads, k.offset(quad, QUAD, n))
                     k.store(self.tile, k.offset(at, QUAD, n), value)
@@ -138,14 +141,14 @@ class _Mine:
 
     def added(self, base: int, sums: list[int]) -> list[int]:
         """The sums, and what of the run is in the tile that begins at ``base``."""
-        k, block = self.k, self.k.word(BLOCK)
-        high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(TILE)))
+        k, block = self.k, self.k.word(ROWS_PER_BLOCK)
+        high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(ROWS_PER_TILE)))
         low = k.add(ops.word_where, k.add(ops.word_lt, self.start, base), base, self.start)
         some = k.add(
             ops.word_where, k.add(ops.word_lt, low, high), k.add(ops.word_sub, high, low), k.word(0)
         )
-        blocks = k.add(ops.word_div, k.add(ops.word_add, some, k.word(BLOCK - 1)), block)
-        column = k.add(ops.word_mul, self.quad, k.word(TILE))
+        blocks = k.add(ops.word_div, k.add(ops.word_add, some, k.word(ROWS_PER_BLOCK - 1)), block)
+        column = k.add(ops.word_mul, self.quad, k.word(ROWS_PER_TILE))
 
         def add_block(b: int, sums: list[int]) -> list[int]:
             first = k.add(ops.word_add, low, k.add(ops.word_mul, b, block))

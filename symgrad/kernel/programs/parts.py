@@ -11,7 +11,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
 
-TOGETHER: Final = 4
+PARTS_LOADED: Final = 4
 """Parts of a sum that are read before the first is added."""
 
 
@@ -88,7 +88,7 @@ class SumOfParts:
 
 def _sum(k: Kernel, x: Buffer, start: Index, n: Index, parts: Index) -> int:
     """The sum of so many numbers, n apart; groups that are not in step read some at once."""
-    together = 1 if k.target.in_step else TOGETHER
+    together = 1 if k.target.in_step else PARTS_LOADED
 
     def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
         (total,) = sums

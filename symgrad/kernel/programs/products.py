@@ -1,6 +1,6 @@
 """Sums over rows of all products of a row's numbers with each other, by a team.
 
-Of `ROWS` rows at a time, the numbers go to the quads of a tile. Then products are added up in
+The numbers of `ROWS_PER_TILE` rows go to the quads of a tile. Then products are added up in
 blocks of `SIDE` by `SIDE`, of which those of the lower half are all there are.
 """
 
@@ -15,19 +15,19 @@ from symgrad.kernel.programs.solve import half, place
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
 
-ROWS: Final = 64
+ROWS_PER_TILE: Final = 64
 """Rows that are worked on at a time."""
 
-LENGTH: Final = ROWS + 1
+LENGTH: Final = ROWS_PER_TILE + 1
 """Quads of the tile for each four numbers of a row: the odd one keeps reads in different banks."""
 
 SIDE: Final = 4
 """Rows and columns of a block of products: a quad."""
 
-BLOCK: Final = 16
+ROWS_PER_BLOCK: Final = 16
 """Rows whose products are added up before their sum is added to others."""
 
-UNROLLED: Final = 4
+ROWS_UNROLLED: Final = 4
 """Rows of a block that stand there without a loop."""
 
 Row = Callable[[int], Sequence[int]]
@@ -74,11 +74,15 @@ class Products:
         """Write the sums, times their weight, over so many rows, of which each is several."""
         k = self.k
         self.team.share(k.word(half(self.n + 1)), self._clear)
-        tiles = k.add(ops.word_div, k.add(ops.word_add, rows, k.word(ROWS - 1)), k.word(ROWS))
+        tiles = k.add(
+            ops.word_div,
+            k.add(ops.word_add, rows, k.word(ROWS_PER_TILE - 1)),
+            k.word(ROWS_PER_TILE),
+        )
 
         def tile(t: int, totals: list[int]) -> list[int]:
-            start = k.add(ops.word_mul, t, k.word(ROWS))
-            end = k.add(ops.word_min, k.word(ROWS), k.add(ops.word_sub, rows, start))
+            start = k.add(ops.word_mul, t, k.word(ROWS_PER_TILE))
+            end = k.add(ops.word_min, k.word(ROWS_PER_TILE), k.add(ops.word_sub, rows, start))
             self._call("total", totals)
             for numbers in fill:
                 self._fill(start, end, numbers)
@@ -106,7 +110,7 @@ class Products:
         raise NotImplementedError
 
     def _fill(self, start: int, end: int, numbers: Row) -> None:
-        """Rows' numbers, and zeros behind the last row up to whole groups of `UNROLLED`."""
+        """Rows' numbers, and zeros behind the last row up to whole groups of `ROWS_UNROLLED`."""
         k, zero = self.k, self.k.constant(0.0)
         count = SIDE * quads(self.n)
 
@@ -115,8 +119,10 @@ class Products:
             self._put(slot, found + [zero] * (count - len(found)))
 
         self.team.share(end, row)
-        up = k.add(ops.word_div, k.add(ops.word_add, end, k.word(UNROLLED - 1)), k.word(UNROLLED))
-        missing = k.add(ops.word_sub, k.add(ops.word_mul, up, k.word(UNROLLED)), end)
+        up = k.add(
+            ops.word_div, k.add(ops.word_add, end, k.word(ROWS_UNROLLED - 1)), k.word(ROWS_UNROLLED)
+        )
+        missing = k.add(ops.word_sub, k.add(ops.word_mul, up, k.word(ROWS_UNROLLED)), end)
         self.team.share(missing, lambda i: self._put(k.add(ops.word_add, end, i), [zero] * count))
 
     def _put(self, slot: int, values: Sequence[int]) -> None:
@@ -130,9 +136,11 @@ class Products:
         k = self.k
         down, across = (k.add(ops.word_mul, i, k.word(LENGTH)) for i in block)
         k.names |= {down: "left", across: "right"}
-        step = k.word(BLOCK * shared)
-        skipped = k.add(ops.word_mul, share, k.word(BLOCK))
-        more = k.add(ops.word_sub, k.add(ops.word_add, end, k.word(BLOCK * shared - 1)), skipped)
+        step = k.word(ROWS_PER_BLOCK * shared)
+        skipped = k.add(ops.word_mul, share, k.word(ROWS_PER_BLOCK))
+        more = k.add(
+            ops.word_sub, k.add(ops.word_add, end, k.word(ROWS_PER_BLOCK * shared - 1)), skipped
+        )
         works = k.add(ops.word_lt, share, k.word(shared))
         turns = k.add(ops.word_where, works, k.add(ops.word_div, more, step), k.word(0))
         zeros = [k.constant(0.0)] * SIDE**2
@@ -140,15 +148,17 @@ class Products:
         def some(t: int, sums: list[int]) -> list[int]:
             self._call("sum", sums)
             first = k.add(ops.word_add, skipped, k.add(ops.word_mul, t, step))
-            left = k.add(ops.word_min, k.word(BLOCK), k.add(ops.word_sub, end, first))
+            left = k.add(ops.word_min, k.word(ROWS_PER_BLOCK), k.add(ops.word_sub, end, first))
             fours = k.add(
-                ops.word_div, k.add(ops.word_add, left, k.word(UNROLLED - 1)), k.word(UNROLLED)
+                ops.word_div,
+                k.add(ops.word_add, left, k.word(ROWS_UNROLLED - 1)),
+                k.word(ROWS_UNROLLED),
             )
 
             def four(u: int, sums: list[int]) -> list[int]:
                 self._call("part", sums)
-                row = k.add(ops.word_add, first, k.add(ops.word_mul, u, k.word(UNROLLED)))
-                for r in range(UNROLLED):
+                row = k.add(ops.word_add, first, k.add(ops.word_mul, u, k.word(ROWS_UNROLLED)))
+                for r in range(ROWS_UNROLLED):
                     sums = self._multiplied(down, across, k.add(ops.word_add, row, k.word(r)), sums)
                 return sums
 

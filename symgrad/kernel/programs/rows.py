@@ -21,7 +21,7 @@ from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.summing import SummingTarget
 from symgrad.kernel.views import View, constants, inputs_in_a_row
 
-FEWEST: Final = 4
+ROWS_WITH_NEAR_FACTORS: Final = 4
 """Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
 read factors from memory again takes longer than to add to results."""
 
@@ -181,7 +181,7 @@ class _Sums:
     def _products(self, each: Sequence[int]) -> Products:
         """The results that are taken apart: none, if their factors do not stay in the cache."""
         found = products_of(self.reduction, each)
-        fits = len(found.kept) * FEWEST <= self.summing.cached
+        fits = len(found.kept) * ROWS_WITH_NEAR_FACTORS <= self.summing.cached
         return found if fits else Products({}, ())
 
     def kernel(self) -> Kernel:

@@ -16,7 +16,7 @@ from symgrad.kernel.lower import inline
 from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
-from symgrad.kernel.target import TOGETHER
+from symgrad.kernel.target import SUMS_AT_A_TIME
 from symgrad.kernel.team import Team
 
 COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
@@ -226,8 +226,8 @@ class _Program:
         if k.target.in_step and not self.team.alone:
             found = [k.add(OVER[kind], v) for kind, v in zip(kinds, found, strict=True)]
         elif not self.team.alone:
-            for start in range(0, len(found), TOGETHER):
-                some = slice(start, start + TOGETHER)
+            for start in range(0, len(found), SUMS_AT_A_TIME):
+                some = slice(start, start + SUMS_AT_A_TIME)
                 found[some] = self._over_team(found[some], kinds[some])
         symbols = (self.rowwise.inputs.get(o.name) for o in level)
         self.known |= {i: v for i, v in zip(symbols, found, strict=True) if i is not None}
@@ -262,7 +262,7 @@ class _Program:
     def _memory(self, size: int) -> Buffer:
         """The team's memory, all of which is used again for the next reductions."""
         if self.tile is None:
-            most = max(min(len(level), TOGETHER) for level in self.rowwise.levels)
+            most = max(min(len(level), SUMS_AT_A_TIME) for level in self.rowwise.levels)
             self.tile = self.k.buffer("shared", "group", size=most * self.team.size)
         assert size <= self.tile.size, "the memory is as large as the most reductions need"
         return self.tile

@@ -15,16 +15,16 @@ from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 
-STEPS: Final = 16
+TILE_STEPS: Final = 16
 """Steps of a tile, at most."""
 
-AHEAD: Final = 8
+FORWARD_TILE_STEPS: Final = 8
 """The same where there is no way back."""
 
 KEPT_STEPS: Final = 8
 """Steps whose states an invocation keeps in registers on the way back."""
 
-STATES: Final = 4
+STATES_PER_INVOCATION: Final = 4
 """States of a channel up to which one invocation does them all."""
 
 SHARED: Final = 16_384
@@ -76,12 +76,12 @@ class Split:
     """Steps whose sums over channels and over states are made together, on the way back."""
 
     @classmethod
-    def of(cls, states: int, target: Target, most: int = STEPS) -> Split:
+    def of(cls, states: int, target: Target, most: int = TILE_STEPS) -> Split:
         """The split for a target, with tiles of so many steps at ``most``."""
         if target.in_step:
-            return cls(states, 1, states, target.width, STEPS, STEPS, 1)
+            return cls(states, 1, states, target.width, TILE_STEPS, TILE_STEPS, 1)
         lanes = 1
-        while lanes * STATES < states and lanes < target.width:
+        while lanes * STATES_PER_INVOCATION < states and lanes < target.width:
             lanes *= 2
         each, channels = -(-states // lanes), target.width // lanes
         made = [

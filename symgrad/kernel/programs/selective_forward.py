@@ -9,8 +9,8 @@ from symgrad.expr import ops
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.programs.selective import (
-    AHEAD,
-    STEPS,
+    FORWARD_TILE_STEPS,
+    TILE_STEPS,
     Recurrence,
     Split,
     Written,
@@ -43,7 +43,7 @@ class ForwardTogether(Tiles):
     """Invocations that share memory, and divide the states of a channel."""
 
     def __init__(self, k: Kernel, recurrence: Recurrence, back: bool) -> None:
-        split = Split.of(recurrence.states, k.target, STEPS if back else AHEAD)
+        split = Split.of(recurrence.states, k.target, TILE_STEPS if back else FORWARD_TILE_STEPS)
         names = ["u", "delta", *["dy"] * back]
         super().__init__(k, split, recurrence, names)
         self.written = Written(k, recurrence.stateful, back)

@@ -9,7 +9,7 @@ from symgrad.expr import ops
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 
-TILE: Final = 32
+TILE_SIDE: Final = 32
 """Rows and columns that a group turns: a line of memory for each."""
 
 
@@ -20,34 +20,36 @@ def transpose_program(target: Target) -> Kernel:
     """
     k = Kernel(target, "transpose")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
-    square = k.buffer("square", "group", size=TILE * (TILE + 1))  # its columns are no banks
+    square = k.buffer(
+        "square", "group", size=TILE_SIDE * (TILE_SIDE + 1)
+    )  # its columns are no banks
     count, columns = Index(k, k.count), Index(k, k.argument("columns"))
-    local, group, tiles = Index(k, k.local), Index(k, k.group), count.ceil_div(TILE)
-    row, column = group % tiles * TILE, group // tiles * TILE
-    lane, line = local % TILE, local // TILE
+    local, group, tiles = Index(k, k.local), Index(k, k.group), count.ceil_div(TILE_SIDE)
+    row, column = group % tiles * TILE_SIDE, group // tiles * TILE_SIDE
+    lane, line = local % TILE_SIDE, local // TILE_SIDE
     k.names |= {row.id: "row", column.id: "column", lane.id: "lane", line.id: "line"}
 
     def each(inside: Callable[[Index], int], move: Callable[[Index], None]) -> None:
         """Do something for the group's lines, as many at a time as it has invocations for."""
-        abreast = target.width // TILE
+        abreast = target.width // TILE_SIDE
 
         def some(i: int, _: list[int]) -> tuple[()]:
             here = line + Index(k, i) * abreast
             k.when(inside(here), lambda: move(here))
             return ()
 
-        k.loop(k.word(0), k.word(TILE // abreast), (), some)
+        k.loop(k.word(0), k.word(TILE_SIDE // abreast), (), some)
 
     def both(a: int, b: int) -> int:
         return k.add(ops.logical_and, a, b)
 
     def read(i: Index) -> None:
         at = (row + i) * columns + (column + lane)
-        k.store(square, (i * (TILE + 1) + lane).id, k.load(x, at.id))
+        k.store(square, (i * (TILE_SIDE + 1) + lane).id, k.load(x, at.id))
 
     def write(i: Index) -> None:
         at = (column + i) * count + (row + lane)
-        k.store(y, at.id, k.load(square, (lane * (TILE + 1) + i).id))
+        k.store(y, at.id, k.load(square, (lane * (TILE_SIDE + 1) + i).id))
 
     each(lambda i: both((row + i).below(count), (column + lane).below(columns)), read)
     k.barrier()

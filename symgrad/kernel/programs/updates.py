@@ -12,10 +12,10 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.statements import Buffer
 
-STRETCH: Final = 16_384
+SQUARES_PER_GROUP: Final = 16_384
 """Numbers whose squares a group adds up."""
 
-EACH: Final = 2
+NUMBERS_PER_INVOCATION: Final = 2
 """Numbers of each array that an invocation updates."""
 
 
@@ -64,7 +64,7 @@ class _SquareSums:
         """An invocation's sum over the group's stretch of the i-th array."""
         k, width = self.k, self.k.target.width
         size = self.sizes[i]
-        first = (self.group - self.firsts[i]) * STRETCH + Index(k, k.local)
+        first = (self.group - self.firsts[i]) * SQUARES_PER_GROUP + Index(k, k.local)
 
         def add(turn: int, total: Sequence[int]) -> Sequence[int]:
             at = first + Index(k, turn) * width
@@ -72,7 +72,7 @@ class _SquareSums:
             square = k.add(ops.where, at.below(size), k.add(ops.mul, x, x), k.constant(0.0))
             return k.target.wide_add(k, tuple(total), square)
 
-        turns = STRETCH // width
+        turns = SQUARES_PER_GROUP // width
         zero = k.target.wide_zero(k)
         return k.loop(k.word(0), k.word(turns), zero, add, most=turns, some=True)[0]
 
@@ -146,8 +146,8 @@ class EachNumber:
         results = [k.buffer(f"y{i}", "write") for i in range(len(self.formula.roots))]
         size = Index(k, k.argument("size"))
         given = [k.load(shared, k.word(n)) for n in range(self.given)]
-        first = Index(k, k.group) * (EACH * target.width) + Index(k, k.local)
-        places = [first + target.width * i for i in range(EACH)]
+        first = Index(k, k.group) * (NUMBERS_PER_INVOCATION * target.width) + Index(k, k.local)
+        places = [first + target.width * i for i in range(NUMBERS_PER_INVOCATION)]
         found = [
             self.formula(k, *(k.load(a, at.at_most(size - 1).id) for a in arrays), *given)
             for at in places

@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from symgrad.kernel import watch
-from symgrad.kernel.memory import LARGE, POOL
+from symgrad.kernel.memory import LARGE_BYTES, POOL
 from symgrad.llvm import compiler
 from symgrad.llvm.device.cpu import Code, compile_source, find_code, host, keep_code
 from symgrad.llvm.device.pointers import NULL, address, function
@@ -73,7 +73,7 @@ class Function:
         """The same for the next call of this thread, whose caches may still have it."""
         if self.workspace > MOST_STAYING:
             return self.room()
-        if self.workspace >= LARGE:
+        if self.workspace >= LARGE_BYTES:
             return _staying(self.workspace)
         try:
             return self._local.room

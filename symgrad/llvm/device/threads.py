@@ -19,7 +19,7 @@ from symgrad.llvm.device.cpu import host
 OPERATION: Final = 4e-10
 """Seconds that an operation on a vector takes, or a byte of each of its lanes, on average."""
 
-FEWEST: Final = 4e-5
+LEAST_SECONDS: Final = 4e-5
 """Seconds of work from which it is asked whether other threads are to help."""
 
 CHUNKS: Final = 8
@@ -46,7 +46,7 @@ def worth(operations: int, lanes: int) -> int:
     With n threads they take an n-th of the time, and n times what it takes to wake one.
     """
     seconds, most = operations / lanes * OPERATION, host().threads
-    if seconds < FEWEST or most == 1:
+    if seconds < LEAST_SECONDS or most == 1:
         return 1
     return max(1, min(most, int(math.sqrt(seconds / _waking()))))
 

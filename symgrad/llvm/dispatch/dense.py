@@ -19,7 +19,7 @@ from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.printer import print_kernel
 
-KEPT: Final = 16
+KEPT_SIZES: Final = 16
 """Sizes for which a thread keeps memory to work in."""
 
 
@@ -82,7 +82,7 @@ def _room(n: int) -> _Step:
     try:
         return _local.rooms(n)
     except AttributeError:
-        _local.rooms = functools.lru_cache(KEPT)(_Step)
+        _local.rooms = functools.lru_cache(KEPT_SIZES)(_Step)
         return _local.rooms(n)
 
 

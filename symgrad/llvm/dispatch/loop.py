@@ -29,25 +29,25 @@ from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import LONG_BATCH
 from symgrad.mathlib.define import Function as Definition
 
-MOST: Final = 2**62
+ALL_STEPS: Final = 2**62
 """More steps than anything can do."""
 
-CALL: Final = 2**31 - 1
+MOST_PER_CALL: Final = 2**31 - 1
 """Steps, and numbers of an array, of one call of compiled code, at most: it counts in words."""
 
-BLOCK: Final = 32
+ROWS_PER_BLOCK: Final = 32
 """Rows after which sums are added to float64."""
 
-CARRIED: Final = 160
+CARRIED_NUMBERS: Final = 160
 """Numbers of a state that the compiler is left to find registers or memory for, at most."""
 
-TURN: Final = 0.1
+SECONDS_PER_CALL: Final = 0.1
 """Seconds of compiled code without a look at whether the run has been interrupted, as by Ctrl-C."""
 
-SHORT: Final = 2**23
+FIRST_OPERATIONS: Final = 2**23
 """Operations of the first piece of a run, which is timed: some milliseconds."""
 
-NEAR: Final = 2**19
+NEAR_BYTES: Final = 2**19
 """Bytes of the states that are worked on at a time where none are kept: they stay in the cache."""
 
 
@@ -103,7 +103,7 @@ class Loop:
             part = slice(first, end)
             self.call(state[part], data.of(part), room, steps, ended)
 
-        self.share(work, count, count * self.weight(rows) * min(steps, MOST))
+        self.share(work, count, count * self.weight(rows) * min(steps, ALL_STEPS))
 
     def call(
         self,
@@ -129,7 +129,7 @@ class Loop:
     def _most(self, rows: int) -> int:
         """The most problems of a call: whole blocks of them."""
         widest = max(self.iteration.state, rows * self.iteration.own)
-        return max(1, CALL // (widest * self.lanes)) * self.lanes
+        return max(1, MOST_PER_CALL // (widest * self.lanes)) * self.lanes
 
     def _require_blocks(self, state: np.ndarray, *data: np.ndarray | None) -> None:
         """What compiled code relies on: it gets addresses alone."""
@@ -142,21 +142,21 @@ class Loop:
     def _pieces(
         self, state: np.ndarray, steps: int, rows: int, ended: threading.Event
     ) -> Iterator[int]:
-        """The steps in pieces that take about a `TURN`, by the time that the last one took.
+        """The steps in pieces that take about `SECONDS_PER_CALL`, by the time that the last took.
 
         They end where no problem goes on.
         """
         weight = max(len(state) * self.weight(rows), 1)
-        piece, left = max(1, SHORT // weight), min(steps, MOST)
+        piece, left = max(1, FIRST_OPERATIONS // weight), min(steps, ALL_STEPS)
         while left and not ended.is_set():
-            piece = min(piece, left, CALL)
+            piece = min(piece, left, MOST_PER_CALL)
             start = time.perf_counter()
             yield piece
             took = time.perf_counter() - start
             left -= piece
             if left and not state[:, -1].any():
                 return
-            piece = max(1, int(piece * min(16.0, TURN / max(took, 1e-9))))
+            piece = max(1, int(piece * min(16.0, SECONDS_PER_CALL / max(took, 1e-9))))
 
     def own_bytes(self, rows: int) -> int:
         """Bytes of the data that a block of problems has of its own."""
@@ -193,10 +193,10 @@ class _Steps:
     def __init__(
         self, iteration: Iteration, functions: Mapping[Op, Definition], shape: Shape
     ) -> None:
-        carried = CARRIED if _operations(iteration) <= LONG_BATCH else 0
+        carried = CARRIED_NUMBERS if _operations(iteration) <= LONG_BATCH else 0
         with watch.stage("emit"):
             program = normal_program if iteration.matrix else iterate_program
-            kernel = program(iteration, InStep(shape.lanes, block=BLOCK, carried=carried))
+            kernel = program(iteration, InStep(shape.lanes, block=ROWS_PER_BLOCK, carried=carried))
         quick = iteration.matrix is None
         write = partial(print_kernel, kernel, functions, shape, None, quick=quick)
         self._function = Function(write)
@@ -273,7 +273,7 @@ def run_from(
                 loop.call(whole, RowData(data.shared, mine), room, steps, ended)
             read(part, here)
 
-    weight = count * sum(loop.weight(rows) * min(steps, MOST) for loop, steps in loops)
+    weight = count * sum(loop.weight(rows) * min(steps, ALL_STEPS) for loop, steps in loops)
     lead.share(work, -(-count // lanes) * lanes, weight + count * width)
 
 
@@ -281,7 +281,7 @@ def near(width: int, dtype: Any) -> int:
     """The most problems, of so many numbers in a state, that ``run_from`` works on at a time."""
     nbytes = np.dtype(dtype).itemsize
     lanes = host().vector_bits // (8 * nbytes)
-    return max(1, NEAR // (width * nbytes * lanes)) * lanes
+    return max(1, NEAR_BYTES // (width * nbytes * lanes)) * lanes
 
 
 def _filled(array: np.ndarray, count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.memory import LARGE, POOL, is_aligned
+from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
@@ -27,7 +27,7 @@ from symgrad.llvm.printing.source import Source
 from symgrad.mathlib.define import Function as Definition
 from symgrad.mathlib.define import double, rounding_functions
 
-STREAMED: Final = 2**23
+STREAMED_BYTES: Final = 2**23
 """Bytes of results from which they go past the cache."""
 
 
@@ -123,10 +123,12 @@ class Program:
         """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
         count, dtype = len(points), self.dtype
         nbytes = count * self._nbytes
-        if nbytes < LARGE:
+        if nbytes < LARGE_BYTES:
             results = [np.empty((count, c), dtype) for c in self._columns]
         else:
-            results = [POOL.empty((count, c), dtype, nbytes >= STREAMED) for c in self._columns]
+            results = [
+                POOL.empty((count, c), dtype, nbytes >= STREAMED_BYTES) for c in self._columns
+            ]
         self.bind(points, results)()
         return results
 
@@ -160,7 +162,7 @@ class Program:
         function = self.function(True)
         addresses = [address(a) for a in (points, *results)]
         call, whole = partial(function.call, *addresses), count - count % lanes
-        stream = count * self._nbytes >= STREAMED and all(map(is_aligned, results))
+        stream = count * self._nbytes >= STREAMED_BYTES and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
             return partial(call, NULL, 0, count, stream, count, 0)

@@ -25,40 +25,41 @@ from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import LONG_BATCH, Source
 from symgrad.llvm.printing.workspace import LINE
 
-ROWS: Final = 2**15
+ROWS_PER_PIECE: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
 
-PIECE: Final = 2**23
+OPERATIONS_PER_PIECE: Final = 2**23
 """Operations in such a piece, at most: fewer rows, where each takes many, but some at least."""
 
-FEWEST_ROWS: Final = 2**8
+LEAST_ROWS_PER_PIECE: Final = 2**8
 
-STRETCH: Final = {"float32": 8, "float64": 32}
+ROWS_PER_LANE: Final = {"float32": 8, "float64": 32}
 """Rows of a lane after which their sum is added to float64. Rows that are all the same have errors
 of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, of 16 up to 2.7e-7."""
 
-KEPT: Final = 2**18
+FACTOR_BYTES: Final = 2**18
 """Bytes of factors that blocks of rows leave behind, which have to stay in the cache."""
 
-IN_REGISTERS: Final = 24
+RESULTS_IN_REGISTERS: Final = 24
 """Results up to which accumulators stay in registers."""
 
-LONG_ROW: Final = 3_000
+LONG_ROW_OPERATIONS: Final = 3_000
 """Operations up to which they do, as these are one function then: `LONG_BATCH` of them if it is
 compiled quickly."""
 
-SLOTS: Final = 8
+TABLE_COPIES: Final = 8
 """Tables that results are added to side by side, if they go to the lines of tables."""
 
 
 def target_of(shape: Shape, thorough: bool = False) -> InStep:
     """What sums over rows are written for."""
     size = shape.itemsize * shape.lanes
-    longest = LONG_ROW if thorough else LONG_BATCH
+    longest = LONG_ROW_OPERATIONS if thorough else LONG_BATCH
     registers = 32 if size == LINE else 16
-    summing = Summing(IN_REGISTERS, longest, KEPT // size, registers, not thorough, LONG_ROW)
+    limits = RESULTS_IN_REGISTERS, longest, FACTOR_BYTES // size
+    summing = Summing(*limits, registers, not thorough, LONG_ROW_OPERATIONS)
     wide = "ff" if shape.dtype == "float64" else "d"
-    return InStep(shape.lanes, block=STRETCH[shape.dtype], wide=wide, summing=summing)
+    return InStep(shape.lanes, block=ROWS_PER_LANE[shape.dtype], wide=wide, summing=summing)
 
 
 class Sums:
@@ -72,8 +73,8 @@ class Sums:
         self.lanes = self._shape.lanes
         self.count = sum(len(o.nodes) for o in reduction.summed)
         """How many results are summed over all rows."""
-        rows = PIECE // len(reduction.graph) // FEWEST_ROWS * FEWEST_ROWS
-        self.rows = max(FEWEST_ROWS, min(ROWS, rows))
+        rows, least = OPERATIONS_PER_PIECE // len(reduction.graph), LEAST_ROWS_PER_PIECE
+        self.rows = max(least, min(ROWS_PER_PIECE, rows // least * least))
         """How many rows a piece has."""
         inputs = self.dtype.itemsize * reduction.columns
         self._weight = weight_of(reduction.graph) + inputs
@@ -144,7 +145,7 @@ class _Pass:
         self._ends = [*range(0, self._whole, sums.rows), self._whole]
         self.pieces = len(self._ends) - 1
         self.partial = np.zeros((self.pieces + 1, sums.count))
-        self.slots = min(SLOTS, self.pieces)
+        self.slots = min(TABLE_COPIES, self.pieces)
         shapes = [(max(1, self.slots), t.size) for t in self.tables]
         self.added = [POOL.empty(shape, self.partial.dtype) for shape in shapes]
         given = [a for a in (rows, indices) if a is not None]

@@ -27,10 +27,10 @@ from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.needs import Item
 from symgrad.llvm.printing.packs import side_by_side
 from symgrad.llvm.printing.rows import Rows, Rowwise
-from symgrad.llvm.printing.source import FUNCTION, LONG, LONG_BATCH, TOGETHER
+from symgrad.llvm.printing.source import FUNCTION, FUNCTIONS_JOINED, LONG_BATCH, LONG_OPERATIONS
 from symgrad.llvm.printing.workspace import Workspace
 
-UNROLLED: Final = 192
+UNROLLED_COLUMNS: Final = 192
 """Columns of inputs, and of outputs, up to which a block is turned without loops."""
 
 
@@ -64,7 +64,7 @@ class Arrangement(Rowwise):
         """The functions whose calls are brought together."""
         self.elsewhere: set[Item] = {*self.lazy, *self.products, *self.reloaded.values()}
         """What is written with what needs it."""
-        is_wide = shape.lanes > 1 and self.columns > UNROLLED
+        is_wide = shape.lanes > 1 and self.columns > UNROLLED_COLUMNS
         self.names = {b: f"m{k}" for k, b in enumerate(kernel.buffers)}
         """What buffers are called here, however their kernel calls them."""
         self.bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
@@ -172,10 +172,10 @@ class Arrangement(Rowwise):
 
     def _cut_length(self, thorough: bool) -> int:
         """Operations from which a run of items is cut, or so many that none is."""
-        long = LONG if self.shape.lanes == 1 else LONG_BATCH
+        long = LONG_OPERATIONS if self.shape.lanes == 1 else LONG_BATCH
         if self.operations <= long:
             return max(self.operations, 1)
-        return FUNCTION * (TOGETHER if thorough else 1)
+        return FUNCTION * (FUNCTIONS_JOINED if thorough else 1)
 
     def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Part]:
         """Items without those that are written where they are needed; what is long in parts."""

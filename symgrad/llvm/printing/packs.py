@@ -15,7 +15,7 @@ from symgrad.expr.graph.node import Graph, Op
 from symgrad.kernel.statements import For, If, results_of
 from symgrad.llvm.printing.needs import Item
 
-LEAST: Final = 3
+LEAST_CALLS: Final = 3
 """Calls that are done as one, at least."""
 
 Values = Callable[[Item], Iterable[int]]
@@ -63,6 +63,6 @@ def _ordered(
         level.update(dict.fromkeys(results_of(item), here))
         keys.append((here, False, ""))
     calls = Counter(key for key in keys if key[1])
-    if max(calls.values(), default=0) < LEAST:
+    if max(calls.values(), default=0) < LEAST_CALLS:
         return run
     return [run[n] for n in sorted(range(len(run)), key=keys.__getitem__)]

@@ -22,7 +22,7 @@ from symgrad.llvm.printing.source import HOT, LONG_BATCH, MOST_THOROUGH, Source,
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import Function
 
-NEAR: Final = 2**20
+NEAR_BYTES: Final = 2**20
 """Bytes that a block of several registers works in, at most: the cache has to hold it."""
 
 LOOPED: Final = 8_000
@@ -36,7 +36,7 @@ SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
 longer to compile, and need more registers for what is known."""
 
-SWEPT: Final = 64
+SWEPT_TURNS: Final = 64
 """Turns from which it pays to do several of a loop over an array at once."""
 
 _BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
@@ -51,7 +51,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
             found = Arrangement(kernel, block)
-            fits = found.operations <= most and found.rooms.size <= NEAR
+            fits = found.operations <= most and found.rooms.size <= NEAR_BYTES
             if fits and not found.in_memory:
                 return block
     return vector
@@ -237,6 +237,6 @@ class _Module:
 
 def _sweeps(item: int | Statement) -> bool:
     """Whether an item is a loop over arrays that carries no number from turn to turn."""
-    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT:
+    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT_TURNS:
         return False
     return not any(isinstance(inner, (For, If)) for inner in item.scope.items)

@@ -14,7 +14,7 @@ from itertools import count
 from symgrad.llvm.printing.instruction import NAMES, Shape
 from symgrad.llvm.printing.workspace import LINE
 
-FEW = 5
+COLUMNS_PICKED = 5
 """Columns up to which lanes are picked one vector after the other, rather than in squares."""
 
 
@@ -145,7 +145,7 @@ def tiles(columns: int, lanes: int) -> Iterator[tuple[int, int]]:
 def load_columns(write: Lines, base: str, columns: int) -> list[str]:
     """A vector for each column of a block of rows, read where no byte lies beyond the block."""
     lanes = write.shape.lanes
-    if columns <= FEW:
+    if columns <= COLUMNS_PICKED:
         vectors = [write.load(base, k * lanes, False) for k in range(columns)]
         cells = [[divmod(r * columns + c, lanes) for r in range(lanes)] for c in range(columns)]
         return [_gathered(write, [(vectors[v], lane) for v, lane in cell]) for cell in cells]
@@ -167,7 +167,7 @@ def load_columns(write: Lines, base: str, columns: int) -> list[str]:
 def rows_of(write: Lines, columns: Sequence[str]) -> list[str]:
     """The block's rows, one behind the other, as vectors: as many as there are columns."""
     lanes, count = write.shape.lanes, len(columns)
-    if count <= FEW:
+    if count <= COLUMNS_PICKED:
         cells = [[divmod(lanes * k + j, count) for j in range(lanes)] for k in range(count)]
         return [_gathered(write, [(columns[c], row) for row, c in cell]) for cell in cells]
     where: dict[tuple[int, int], tuple[str, int]] = {}

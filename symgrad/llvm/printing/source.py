@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LONG = 2_000
+LONG_OPERATIONS = 2_000
 """Operations from which a kernel is cut into functions, and compiled quickly at first."""
 
 LONG_BATCH = 800
@@ -16,7 +16,7 @@ LONG_BATCH = 800
 FUNCTION = 300
 """Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
 
-TOGETHER = 7
+FUNCTIONS_JOINED = 7
 """How many of these are one where they are compiled thoroughly, in 200 to 1,500 us an operation:
 each cut sends values through memory, which takes a network of 1,400 operations 20 % longer."""
 

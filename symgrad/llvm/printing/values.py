@@ -20,7 +20,7 @@ from symgrad.kernel.statements import (
 )
 from symgrad.llvm.printing.arrangement import Arrangement
 from symgrad.llvm.printing.instruction import Shape, Writer, called, constant
-from symgrad.llvm.printing.packs import LEAST, is_packed
+from symgrad.llvm.printing.packs import LEAST_CALLS, is_packed
 from symgrad.llvm.printing.rows import Rows
 from symgrad.llvm.printing.skeletons import Lines
 from symgrad.llvm.printing.workspace import LINE
@@ -248,7 +248,7 @@ class Values:
 
     def _as_one(self, op: Op | None, nodes: Sequence[int], shape: Shape) -> None:
         """Write calls of one function that need none of each other, as one if they are several."""
-        if op is None or len(nodes) < LEAST:
+        if op is None or len(nodes) < LEAST_CALLS:
             self._compute(nodes)
             return
         one, many, lanes = self.write.shape.float, shape.float, shape.lanes

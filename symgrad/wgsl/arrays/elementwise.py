@@ -31,13 +31,13 @@ from symgrad.wgsl.printing.definitions import Library
 from symgrad.wgsl.printing.emit import Style, Writer
 from symgrad.wgsl.printing.expression import PRIMARY
 
-GROUP: Final = 256
+ELEMENTWISE_INVOCATIONS: Final = 256
 """Invocations of a workgroup."""
 
 ELEMENTS: Final = 4
 """Elements that an invocation computes at least, where there are many."""
 
-SERIAL: Final = 64
+ELEMENTS_PER_INVOCATION: Final = 64
 """Elements that an invocation reduces one after another, which bounds the rounding errors."""
 
 KEPT_PLANS: Final = 256
@@ -180,10 +180,10 @@ def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) ->
     lines = [
         *_preamble([kind] * count, kind, title),
         *(definition(call) if call else ()),
-        f"@compute @workgroup_size({GROUP})",
+        f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})",
         "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
         "        @builtin(num_workgroups) groups: vec3<u32>) {",
-        f"  for (var i = id.x; i < block[0]; i += groups.x * {GROUP}u) {{",
+        f"  for (var i = id.x; i < block[0]; i += groups.x * {ELEMENTWISE_INVOCATIONS}u) {{",
         *at.lines("i", "k"),
         f"    y[{at.place(count, 'i', 'k')}] = {value};",
         "  }",
@@ -210,10 +210,10 @@ def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: boo
 def _by_invocations(kept: Addressing, reduced: Addressing) -> Iterator[str]:
     """An invocation reduces all elements of an output."""
     length, _, _, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
-    yield f"@compute @workgroup_size({GROUP})"
+    yield f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})"
     yield "fn main(@builtin(global_invocation_id) id: vec3<u32>,"
     yield "        @builtin(num_workgroups) groups: vec3<u32>) {"
-    yield f"  for (var o = id.x; o < block[0]; o += groups.x * {GROUP}u) {{"
+    yield f"  for (var o = id.x; o < block[0]; o += groups.x * {ELEMENTWISE_INVOCATIONS}u) {{"
     yield from kept.lines("o", "k")
     yield f"    var sum = bitcast<f32>({identity});"
     yield f"    for (var j = 0u; j < {length}; j++) {{"
@@ -227,9 +227,9 @@ def _by_invocations(kept: Addressing, reduced: Addressing) -> Iterator[str]:
 def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
     """A workgroup reduces a part of the elements of an output."""
     length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
-    yield f"var<workgroup> tile: array<f32, {GROUP}>;"
+    yield f"var<workgroup> tile: array<f32, {ELEMENTWISE_INVOCATIONS}>;"
     yield ""
-    yield f"@compute @workgroup_size({GROUP})"
+    yield f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})"
     yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
     yield "        @builtin(num_workgroups) groups: vec3<u32>,"
     yield "        @builtin(local_invocation_index) local: u32) {"
@@ -240,11 +240,11 @@ def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
     yield f"  let first = number % {parts} * {part};"
     yield f"  let end = min(first + {part}, {length});"
     yield f"  var sum = bitcast<f32>({identity});"
-    yield f"  for (var j = first + local; j < end; j += {GROUP}u) {{"
+    yield f"  for (var j = first + local; j < end; j += {ELEMENTWISE_INVOCATIONS}u) {{"
     yield from _step(kept, reduced)
     yield "  }"
     yield "  tile[local] = sum;"
-    yield f"  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{"
+    yield f"  for (var half = {ELEMENTWISE_INVOCATIONS // 2}u; half > 0u; half /= 2u) {{"
     yield "    workgroupBarrier();"
     yield "    if (local < half) { tile[local] = apply(tile[local], tile[local + half]); }"
     yield "  }"
@@ -299,7 +299,7 @@ class Arithmetic:
             at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
             count = math.prod(moved[0].shape)
             block = [count, *at.numbers(moved), *[0] * arrays.count(False)]
-            groups = min(-(-count // (GROUP * ELEMENTS)), MAX_WORKGROUPS)
+            groups = min(-(-count // (ELEMENTWISE_INVOCATIONS * ELEMENTS)), MAX_WORKGROUPS)
             plans.append(self._plan(_elementwise(call, arrays, at), block, windows, groups))
         return plans
 
@@ -344,8 +344,8 @@ class Arithmetic:
             self._reduce_halves(ufunc, x, axes, kept, y)
             return
         length = math.prod(x.shape[a] for a in axes)
-        part = SERIAL * GROUP
-        parts = max(1, -(-length // part)) if length > SERIAL else 1
+        part = ELEMENTS_PER_INVOCATION * ELEMENTWISE_INVOCATIONS
+        parts = max(1, -(-length // part)) if length > ELEMENTS_PER_INVOCATION else 1
         target = y
         if parts > 1:
             between = self._gpu.storage(BYTES * parts * math.prod(y.shape))
@@ -363,7 +363,7 @@ class Arithmetic:
         self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View, sizes: tuple[int, int, int]
     ) -> Planned:
         """The dispatch that reduces the axes, or parts of them, of these sizes."""
-        by_groups = sizes[0] > SERIAL
+        by_groups = sizes[0] > ELEMENTS_PER_INVOCATION
         (x, read), (y, written) = bound(x), bound(y)
         (outer,) = collapsed([x.transposed([a for a in range(len(x.shape)) if a not in axes])])
         (inner,) = collapsed([replace(x.transposed(axes), first=0)])
@@ -372,7 +372,7 @@ class Arithmetic:
         outputs = math.prod(outer.shape)
         identity = int(np.float32(IDENTITIES[ufunc]).view(np.uint32))
         block = [outputs, *at.numbers([outer]), *below.numbers([inner]), *sizes, identity, y.first]
-        groups = outputs * sizes[2] if by_groups else -(-outputs // GROUP)
+        groups = outputs * sizes[2] if by_groups else -(-outputs // ELEMENTWISE_INVOCATIONS)
         across = min(groups, MAX_WORKGROUPS)
         down = -(-groups // across) if by_groups else 1
         source = _reduction(Call(ufunc), at, below, by_groups)

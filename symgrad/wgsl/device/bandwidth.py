@@ -9,7 +9,7 @@ from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 
-GROUP: Final = 256
+COPIERS: Final = 256
 """Invocations of a workgroup."""
 
 QUAD: Final = 16
@@ -22,9 +22,9 @@ struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 @group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> copied: array<vec4<f32>>;
 
-@compute @workgroup_size({GROUP})
+@compute @workgroup_size({COPIERS})
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{
-  for (var i = id.x; i < params.count; i += groups.x * {GROUP}u) {{ copied[i] = source[i]; }}
+  for (var i = id.x; i < params.count; i += groups.x * {COPIERS}u) {{ copied[i] = source[i]; }}
 }}
 """
 
@@ -36,7 +36,7 @@ def copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
     count = nbytes // QUAD
     with gpu.guard:
         bound = gpu.bind(count, [(array.buffer, 0, nbytes) for array in arrays])
-        step = Step(gpu.pipeline(COPY, 1), bound, min(-(-count // GROUP), MAX_WORKGROUPS))
+        step = Step(gpu.pipeline(COPY, 1), bound, min(-(-count // COPIERS), MAX_WORKGROUPS))
 
     def run(turns: int) -> None:
         with gpu.guard:

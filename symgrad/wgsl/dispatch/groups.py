@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from symgrad.kernel.row_tile import BLOCK
-from symgrad.wgsl.printing.reduce import WORKGROUP, Summation
+from symgrad.kernel.row_tile import ROWS_PER_BLOCK
+from symgrad.wgsl.printing.reduce import SUM_INVOCATIONS, Summation
 
 BUSY = 512
 """Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
 
 BUSIER = 1024
-"""The same where they have no more than `FEW` partial sums: four sums over 16 million rows of three
-columns take an H200 53 us with these, and 63 with `BUSY` ones."""
+"""The same where they have no more than `SUMS_ADDED_ON_HOST` partial sums: four sums over 16
+million rows of three columns take an H200 53 us with these, and 63 with `BUSY` ones."""
 
-FEW = 8_192
+SUMS_ADDED_ON_HOST = 8_192
 """Partial sums that the host adds up in no time, about."""
 
 BUSY_LONG = 2048
@@ -24,7 +24,7 @@ BUSY_SOFTWARE = 8
 
 
 def workgroups(
-    count: int, most: int, busy: int, width: int = WORKGROUP, fewest: int = BLOCK
+    count: int, most: int, busy: int, width: int = SUM_INVOCATIONS, fewest: int = ROWS_PER_BLOCK
 ) -> int:
     """How many add up this many rows, of which each of ``width`` invocations may have ``most``.
 
@@ -40,9 +40,9 @@ def groups_of(module: Summation, count: int, busy: int, most: int) -> int:
 
     ``busy`` keep the GPU busy, by its kind.
     """
-    fewest = BLOCK
+    fewest = ROWS_PER_BLOCK
     if busy == BUSY and module.long:
         busy, fewest = BUSY_LONG, 1
-    elif busy == BUSY and BUSIER * module.columns <= FEW and not module.slopes:
+    elif busy == BUSY and BUSIER * module.columns <= SUMS_ADDED_ON_HOST and not module.slopes:
         busy = BUSIER
     return workgroups(count, module.most, min(busy, most), module.width, fewest)

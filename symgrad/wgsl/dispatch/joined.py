@@ -20,15 +20,15 @@ from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import in_pieces
 
-GROUP: Final = 256
+JOIN_INVOCATIONS: Final = 256
 
-ACROSS: Final = 32_768
+WORKGROUPS_PER_ROW: Final = 32_768
 """Workgroups in a row of the grid."""
 
 POINTS_BYTES: Final = 1 << 26
 """Memory for points that are put together: of more rows there are some at a time."""
 
-TOGETHER: Final = 64
+ROWS_ALIGNED: Final = 64
 """Rows that are put together are whole multiples of these, so that bindings may start there."""
 
 WRITABLE: Final = 3
@@ -89,9 +89,9 @@ struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 @group(0) @binding(3) var<storage, read_write> parameters: array<u32>;
 @group(0) @binding(4) var<storage, read_write> indices: array<u32>;
 
-@compute @workgroup_size({GROUP})
+@compute @workgroup_size({JOIN_INVOCATIONS})
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
-  let k = id.y * {ACROSS * GROUP}u + id.x;
+  let k = id.y * {WORKGROUPS_PER_ROW * JOIN_INVOCATIONS}u + id.x;
   if (k >= params.count * {pattern.width}u) {{ return; }}
   let row = k / {pattern.width}u;
   let j = k % {pattern.width}u;
@@ -134,7 +134,7 @@ class Rows:
         count, gpu = len(results[0]), self.gpu
         gpu.check()
         there = DeviceArray.from_numpy(gpu, _some(parameters))
-        step = max(POINTS_BYTES // (4 * self.pattern.width) // TOGETHER, 1) * TOGETHER
+        step = max(POINTS_BYTES // (4 * self.pattern.width) // ROWS_ALIGNED, 1) * ROWS_ALIGNED
         with gpu.guard, gpu.transfers.download() as down:
 
             def run(start: int, end: int) -> None:
@@ -145,7 +145,7 @@ class Rows:
                 found = zip(program.run_on_device(points), results, strict=True)
                 down.get(*(array.into(result[start:end]) for array, result in found))
 
-            in_pieces(count, step, TOGETHER, run)
+            in_pieces(count, step, ROWS_ALIGNED, run)
 
     def _points(self, parameters: DeviceArray, start: int, count: int) -> DeviceArray:
         """The points (count, width) of some rows."""
@@ -154,12 +154,12 @@ class Rows:
         numbers = self._rows(self._numbers, self.pattern.columns, start, count)
         indices = self._rows(self._indices, self.pattern.indices, start, count)
         arrays = [numbers, points.rows(0, count), parameters.rows(0, len(parameters)), indices]
-        groups = -(-count * width // GROUP)
+        groups = -(-count * width // JOIN_INVOCATIONS)
         step = Step(
             gpu.pipeline(emit_joined(self.pattern), WRITABLE),
             gpu.bind(count, arrays),
-            min(groups, ACROSS),
-            -(-groups // ACROSS),
+            min(groups, WORKGROUPS_PER_ROW),
+            -(-groups // WORKGROUPS_PER_ROW),
         )
         gpu.submit_unwaited([step])
         return points

@@ -22,7 +22,7 @@ from symgrad.kernel import watch
 from symgrad.kernel.layout import grid_of
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
-from symgrad.kernel.programs.transpose import TILE, transpose_program
+from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
 from symgrad.kernel.stats import operations
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import functions
@@ -33,10 +33,10 @@ from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
-    BLOCK,
-    PROGRESS,
-    TOTALS,
-    WORKGROUP,
+    MOST_SUMS,
+    PROGRESS_WORDS,
+    ROWS_PER_BLOCK,
+    STEP_INVOCATIONS,
     Form,
     emit_iteration,
     turns_of,
@@ -44,19 +44,19 @@ from symgrad.wgsl.printing.iterate import (
 from symgrad.wgsl.printing.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
-TURNS: Final = 60_000
+MOST_TURNS: Final = 60_000
 """Turns of all loops of an invocation in one dispatch, at most."""
 
-SERIAL: Final = 50_000_000
+MOST_OPERATIONS: Final = 50_000_000
 """Operations of an invocation in one dispatch, about and at most."""
 
-SECONDS: Final = 0.1
+SECONDS_PER_DISPATCH: Final = 0.1
 """How long a dispatch should take, at most; watchdogs wait for two seconds or more."""
 
-GROWTH: Final = 4
+STEPS_GROWTH: Final = 4
 """By how much the number of steps may grow from a dispatch to the next."""
 
-CAREFUL: Final = 5e8
+FIRST_OPERATIONS: Final = 5e8
 """Operations of the first dispatch, when nothing is known of the device's speed."""
 
 MANY_ROWS: Final = 64
@@ -65,13 +65,13 @@ MANY_ROWS: Final = 64
 FEW_PROBLEMS: Final = 8_192
 """Problems up to which it is: beyond, an invocation for each keeps the device busy."""
 
-GRID: Final = 32_768
+WORKGROUPS_PER_ROW: Final = 32_768
 """Workgroups in a row of the grid."""
 
-TURNED: Final = 1 << 20
+PROBLEMS_TRANSPOSED: Final = 1 << 20
 """Problems of an invocation each whose arrays are turned in one dispatch, at most."""
 
-TRANSPOSING: Final = 256
+TRANSPOSE_INVOCATIONS: Final = 256
 """Invocations of a workgroup that turns a tile."""
 
 
@@ -115,10 +115,10 @@ class Loop:
         self._pipelines: dict[Form, Any] = {}
         self._constants: dict[Form, list[Storage]] = {}
         self._lock = threading.Lock()
-        self._progress = gpu.storage(4 * PROGRESS)
+        self._progress = gpu.storage(4 * PROGRESS_WORDS)
         self._room: Storage | None = None
         self._staging = gpu.staging()
-        self._speed = CAREFUL / SECONDS
+        self._speed = FIRST_OPERATIONS / SECONDS_PER_DISPATCH
         self.source(Form(False))
         require_turns(gpu, self._turns(Form(False), 0))
 
@@ -156,8 +156,8 @@ class Loop:
         """What suits problems of these sizes."""
         if self.iteration.matrix:
             return Form(True)
-        few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= TOTALS
-        return Form(few or self._turns(Form(False), sizes.rows) > TURNS)
+        few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= MOST_SUMS
+        return Form(few or self._turns(Form(False), sizes.rows) > MOST_TURNS)
 
     def _stored(self, array: np.ndarray | DeviceArray | None) -> DeviceArray:
         """Shared data on the device; something to bind if there are none."""
@@ -191,14 +191,14 @@ class Loop:
     def _chunk(self, width: int, form: Form) -> int:
         """Problems whose arrays fit in bindings, and that one grid takes."""
         widest = max(width, 4 * self.iteration.state)
-        fit = self.gpu.max_binding // widest // WORKGROUP * WORKGROUP
+        fit = self.gpu.max_binding // widest // STEP_INVOCATIONS * STEP_INVOCATIONS
         if not fit:
             raise DeviceError(
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
-                f'for {WORKGROUP} problems of {widest:,}: use device="cpu"'
+                f'for {STEP_INVOCATIONS} problems of {widest:,}: use device="cpu"'
             )
-        grid = max(GRID // WORKGROUP * WORKGROUP, WORKGROUP)
-        return min(fit, TURNED if form.by_columns else grid)
+        grid = max(WORKGROUPS_PER_ROW // STEP_INVOCATIONS * STEP_INVOCATIONS, STEP_INVOCATIONS)
+        return min(fit, PROBLEMS_TRANSPOSED if form.by_columns else grid)
 
     def _on_device(self, start: int, count: int, own: Range, form: Form) -> Chunk:
         """A chunk whose data are on the device as rows of problems."""
@@ -212,7 +212,7 @@ class Loop:
         """Write the columns of an array of so many rows one after another, as rows."""
         columns = source[2] // 4 // count
         bindings = self.gpu.bind(count, [source, target], 1, (columns,))
-        grid = grid_of(-(-count // TILE) * -(-columns // TILE))
+        grid = grid_of(-(-count // TILE_SIDE) * -(-columns // TILE_SIDE))
         self.gpu.submit_unwaited([Step(self.gpu.pipeline(transpose(), 1), bindings, *grid)])
 
     # running --------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Loop:
         rows, form = data.sizes.rows, data.form
         weight = self._weight(rows)
         most = self._most(form, rows)
-        now = max(1, int(SECONDS * self._speed / (weight * chunk.count)))
+        now = max(1, int(SECONDS_PER_DISPATCH * self._speed / (weight * chunk.count)))
         while steps > 0:
             now = min(now, most, steps, 2**32 // chunk.count)
             if now == steps:
@@ -291,7 +291,7 @@ class Loop:
             if not active:
                 return
             self._speed = max(self._speed, done * weight / took)
-            now = max(1, min(GROWTH * now, int(now * SECONDS / took)))
+            now = max(1, min(STEPS_GROWTH * now, int(now * SECONDS_PER_DISPATCH / took)))
 
     def _weight(self, rows: int) -> int:
         """About the operations of a step of one problem."""
@@ -301,30 +301,31 @@ class Loop:
         """The turns of all loops that an invocation makes in a step."""
         if self.iteration.matrix and self.iteration.rows:
             return turns(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
-        mine = -(-rows // WORKGROUP) if form.workgroup else rows
-        sums = WORKGROUP // 4 if form.workgroup and rows else 0
+        mine = -(-rows // STEP_INVOCATIONS) if form.workgroup else rows
+        sums = STEP_INVOCATIONS // 4 if form.workgroup and rows else 0
         looped = self._looped + mine * self._looped_row
-        return 1 + mine + -(-mine // BLOCK) + sums + looped
+        return 1 + mine + -(-mine // ROWS_PER_BLOCK) + sums + looped
 
     def _most(self, form: Form, rows: int) -> int:
         """The most steps of a dispatch."""
         turns = self._turns(form, rows)
-        if turns > TURNS:
+        if turns > MOST_TURNS:
             raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
-        mine = -(-rows // WORKGROUP) if form.workgroup else rows
-        return max(1, min(TURNS // turns, SERIAL // self._weight(mine)))
+        mine = -(-rows // STEP_INVOCATIONS) if form.workgroup else rows
+        return max(1, min(MOST_TURNS // turns, MOST_OPERATIONS // self._weight(mine)))
 
     def _step(self, states: Range, steps: int, data: Bound, chunk: Chunk) -> Step:
         """The dispatch of some steps."""
         gpu = self.gpu
         shared = data.shared.rows(0, len(data.shared))
-        progress = (self._progress.buffer, 0, 4 * PROGRESS)
+        progress = (self._progress.buffer, 0, 4 * PROGRESS_WORDS)
         tables = [(t.buffer, 0, t.nbytes) for t in self._tables(data.form)]
         arrays = [chunk.own, shared, *tables, states, progress]
         arrays += self._scratch(data.form, chunk.count)
         bindings = gpu.bind(chunk.count, arrays, 2 + len(tables), (steps, data.sizes.rows))
         groups = -(-chunk.count // data.form.lanes)
-        return Step(self._pipeline(data.form), bindings, min(groups, GRID), -(-groups // GRID))
+        grid = min(groups, WORKGROUPS_PER_ROW), -(-groups // WORKGROUPS_PER_ROW)
+        return Step(self._pipeline(data.form), bindings, *grid)
 
     def _tables(self, form: Form) -> list[Storage]:
         """The constants that a form reads."""
@@ -338,7 +339,8 @@ class Loop:
         slots = self._made(form).slots
         if not slots:
             return []
-        nbytes = 4 * slots * -(-count // WORKGROUP) * WORKGROUP * (WORKGROUP // form.lanes)
+        width = STEP_INVOCATIONS
+        nbytes = 4 * slots * -(-count // width) * width * (width // form.lanes)
         if self._room is None or self._room.nbytes < nbytes:
             self._room = self.gpu.storage(nbytes)
         return [(self._room.buffer, 0, nbytes)]
@@ -347,13 +349,13 @@ class Loop:
         self, states: Range, steps: int, data: Bound, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all problems, and those active."""
-        nbytes = 4 * PROGRESS
-        self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS, np.uint32))
+        nbytes = 4 * PROGRESS_WORDS
+        self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS_WORDS, np.uint32))
         step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
         self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
-        found = np.empty(PROGRESS, np.float32)
+        found = np.empty(PROGRESS_WORDS, np.float32)
         self._staging.read(nbytes, [(0, found)])
         done, active = found.view(np.uint32).tolist()
         return time.perf_counter() - start, done, active
@@ -372,7 +374,7 @@ class Loop:
 @functools.cache
 def transpose() -> str:
     """The WGSL that turns the arrays of problems: see `transpose_program`."""
-    kernel = transpose_program(InGroups(TRANSPOSING, grid=True))
+    kernel = transpose_program(InGroups(TRANSPOSE_INVOCATIONS, grid=True))
     return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
 

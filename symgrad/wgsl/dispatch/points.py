@@ -18,7 +18,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError
-from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
 from symgrad.kernel.memory import POOL
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
@@ -27,12 +27,12 @@ from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage, in_pieces
-from symgrad.wgsl.memory.transfer import WRITTEN, Download, Part, Upload
+from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Part, Upload
 
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
 
-STREAMED = 1 << 24
+STREAMED_BYTES = 1 << 24
 """Device memory that points on the host and their results may take, which go through in turn."""
 
 SCRATCH_BYTES = 1 << 31
@@ -126,13 +126,13 @@ class Program:
         self.gpu.check()
         row = 4 * (self.layout.n_inputs + sum(self.layout.outputs))
         with self._lock, self.gpu.guard:
-            if row * batch <= WRITTEN:
-                step = self._step(WRITTEN, row)
-                in_pieces(batch, step, WORKGROUP, self._in_turn(points, results))
+            if row * batch <= QUEUED_BYTES:
+                step = self._step(QUEUED_BYTES, row)
+                in_pieces(batch, step, POINTS_PER_WORKGROUP, self._in_turn(points, results))
                 return
             with self.gpu.transfers.upload() as up, self.gpu.transfers.download() as down:
                 run = self._in_turn(points, results, up, down)
-                in_pieces(batch, self._step(STREAMED, row), WORKGROUP, run)
+                in_pieces(batch, self._step(STREAMED_BYTES, row), POINTS_PER_WORKGROUP, run)
 
     def bind(self, points: Any, results: Sequence[Any]) -> Callable[[], Any]:
         """A call that computes these points into these arrays, all here or all there, every time.
@@ -178,7 +178,7 @@ class Program:
             in_pieces(
                 batch,
                 self.chunk,
-                WORKGROUP,
+                POINTS_PER_WORKGROUP,
                 lambda start, end: self._submit_rows(arrays, start, end - start),
             )
         return results
@@ -206,8 +206,8 @@ class Program:
 
     def _step(self, nbytes: int, row: int) -> int:
         """Points per chunk if ``row`` bytes each are to fit in ``nbytes``."""
-        fit = nbytes // row // WORKGROUP * WORKGROUP
-        return min(self.chunk, max(fit, WORKGROUP))
+        fit = nbytes // row // POINTS_PER_WORKGROUP * POINTS_PER_WORKGROUP
+        return min(self.chunk, max(fit, POINTS_PER_WORKGROUP))
 
     def _run_chunk(self, points: np.ndarray, results: list[np.ndarray]) -> None:
         """One write, one submit, one wait."""
@@ -314,13 +314,13 @@ def _checked_chunk(gpu: Gpu, layout: Layout, tables: int) -> int:
     if not chunk:
         raise DeviceError(
             f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
-            f"{WORKGROUP} points of {layout}"
+            f"{POINTS_PER_WORKGROUP} points of {layout}"
         )
     if layout.scratch:
         software = gpu.info.kind == "software"
         most = min(SCRATCH_BYTES, SOFTWARE_BYTES) if software else SCRATCH_BYTES
-        fit = most // (16 * layout.scratch) // WORKGROUP * WORKGROUP
-        chunk = min(chunk, max(fit, WORKGROUP))
+        fit = most // (16 * layout.scratch) // POINTS_PER_WORKGROUP * POINTS_PER_WORKGROUP
+        chunk = min(chunk, max(fit, POINTS_PER_WORKGROUP))
     return chunk
 
 

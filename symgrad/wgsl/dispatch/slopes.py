@@ -22,7 +22,7 @@ from symgrad.kernel.slopes import Quad, indices_of, quads
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.lookup import GROUP, READ, RUN, tiles_of
+from symgrad.wgsl.printing.lookup import READ, RUN, RUNS_PER_WORKGROUP, tiles_of
 
 ENOUGH: Final = 4096
 """Runs whose sums may come back whatever there are of lines: more are added on the device."""
@@ -166,7 +166,7 @@ class Scatter:
                     place = None
                 arrays = [*level.arrays, _columns(*source, level.rows, tile), target]
                 bound = self._gpu.bind(level.count, arrays, READ)
-                groups = -(-level.count // GROUP)
+                groups = -(-level.count // RUNS_PER_WORKGROUP)
                 down = -(-groups // MAX_WORKGROUPS)
                 yield Step(pipelines(len(tile), place), bound, -(-groups // down), down)
 

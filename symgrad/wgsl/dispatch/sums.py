@@ -41,7 +41,7 @@ from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""
 
-TOGETHER = 64
+ROWS_ALIGNED = 64
 """Rows that blocks are whole multiples of, so that all are in whole loads."""
 
 ARRAYS = 3, 6
@@ -51,7 +51,7 @@ lookups the indices, the tables and the slopes."""
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
 
-FOLDED = 1 << 14
+SUMS_FOLDED_ON_HOST = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
 
@@ -117,14 +117,16 @@ class Sums:
         self.require(rows)
         self.require_parameters(parameters)
         found = np.zeros(self.results)
-        step = max(HOST_BYTES // _row_bytes(self.reduction) // TOGETHER * TOGETHER, TOGETHER)
+        step = max(
+            HOST_BYTES // _row_bytes(self.reduction) // ROWS_ALIGNED * ROWS_ALIGNED, ROWS_ALIGNED
+        )
 
         def add(start: int, end: int) -> None:
             sums = self._stream(end - start).replaced(rows[start:end]).run(parameters)
             np.add(found, sums, out=found)
 
         with self._lock, np.errstate(invalid="ignore"):
-            in_pieces(len(rows), min(step, self.block), TOGETHER, add)
+            in_pieces(len(rows), min(step, self.block), ROWS_ALIGNED, add)
         return found
 
     def run_with_tables(
@@ -164,7 +166,7 @@ class Sums:
             try:
                 return BoundSums(self, count, indices, *rows)
             except DeviceMemoryError:
-                block = min(self.block, count) // 2 // TOGETHER * TOGETHER
+                block = min(self.block, count) // 2 // ROWS_ALIGNED * ROWS_ALIGNED
                 if not self.reduction.lookups or not block:
                     raise
                 self.block = block
@@ -273,7 +275,7 @@ class BoundSums:
         """A module over a block of so many rows."""
         groups = self._groups(module, count) if module.summed or module.slopes else 1
         partials = None
-        if groups > 1 and groups * module.columns > FOLDED:
+        if groups > 1 and groups * module.columns > SUMS_FOLDED_ON_HOST:
             partials = self.sums.gpu.storage(4 * module.size(groups))
         scratch = None
         if module.slots:
@@ -380,13 +382,13 @@ def _checked_block(gpu: Gpu, reduction: Reduction, modules: Sequence[Summation])
     if gpu.max_arrays < needed:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
     widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))
-    fit = gpu.max_binding // widest // TOGETHER * TOGETHER
+    fit = gpu.max_binding // widest // ROWS_ALIGNED * ROWS_ALIGNED
     if not fit:
         raise DeviceError(
-            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for {TOGETHER} "
-            f"rows of {widest // 4:,} numbers"
+            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
+            f"{ROWS_ALIGNED} rows of {widest // 4:,} numbers"
         )
     if not reduction.lookups:
         return fit
-    scratch = SLOPE_BYTES // widest // TOGETHER * TOGETHER
-    return min(fit, max(scratch, TOGETHER))
+    scratch = SLOPE_BYTES // widest // ROWS_ALIGNED * ROWS_ALIGNED
+    return min(fit, max(scratch, ROWS_ALIGNED))

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 THREADS: Final = 8
 """Threads that copy, at most: as many as use all of the memory's bandwidth."""
 
-SMALLEST: Final = 1 << 20
+LEAST_PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
 
 
@@ -39,7 +39,7 @@ def _threads_of(process: int) -> ThreadPoolExecutor:
 
 def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:
     """What ``work`` makes of each part of so many numbers, several parts at a time."""
-    parts = min(THREADS, cores(), count * 4 // SMALLEST) or 1
+    parts = min(THREADS, cores(), count * 4 // LEAST_PIECE_BYTES) or 1
     size = -(-count // parts) or 1
     slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]
     if len(slices) < 2:

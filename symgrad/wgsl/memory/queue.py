@@ -17,7 +17,7 @@ from symgrad.wgsl.memory.encoding import Copy, Encoder, Step
 SOON: Final = 1e-4
 """Seconds after a submit in which steps are gathered: what it started keeps the device busy."""
 
-GATHERED: Final = 8
+STEPS_GATHERED: Final = 8
 """Steps that are gathered, at most: a submit costs as much of the host's time as these."""
 
 PATIENCE: Final = 2e-3
@@ -80,7 +80,7 @@ class Queue:
         with self._lock:
             now = time.perf_counter()
             late = not self._held and now - self._submitted > SOON
-            if late or self.eager or len(self._gathered) + len(steps) >= GATHERED:
+            if late or self.eager or len(self._gathered) + len(steps) >= STEPS_GATHERED:
                 self.submit(steps)
                 return
             self._gathered += steps

@@ -16,27 +16,34 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from symgrad.wgsl.memory.copying import SMALLEST, THREADS, converted, cores, divided, threads
+from symgrad.wgsl.memory.copying import (
+    LEAST_PIECE_BYTES,
+    THREADS,
+    converted,
+    cores,
+    divided,
+    threads,
+)
 from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.mapping import Mapper
 from symgrad.wgsl.memory.queue import Queue
 
-PIECE: Final = 1 << 22
+SLOT_BYTES: Final = 1 << 22
 """Bytes of a slot: the most that goes through it at a time."""
 
-WRITTEN: Final = 1 << 22
+QUEUED_BYTES: Final = 1 << 22
 """Bytes of an array up to which the queue's own copy is quicker than a slot."""
 
 SLOTS: Final = 16
 """Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
 
-AHEAD: Final = 8
+SLOTS_AHEAD: Final = 8
 """Slots of a transfer that threads have, at most; the device has the others."""
 
-TOGETHER: Final = 2
+SLOTS_PER_SUBMIT: Final = 2
 """Slots that the device is given at a time, so that there are few submits; it is the quicker."""
 
-SPARE: Final = 256
+SPARE_BYTES: Final = 256
 """Bytes of a buffer that is made after each slot to write to, and kept as long.
 
 wgpu takes memory of this kind in blocks, each a multiple of a slot. Where slots filled one and the
@@ -83,7 +90,7 @@ class Shelf:
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return len(self._slots) * PIECE
+        return len(self._slots) * SLOT_BYTES
 
 
 class Transfers:
@@ -99,11 +106,11 @@ class Transfers:
         self.queue, self.mapper = queue, mapper
         self._create = create
         self._up = Shelf(self._slot_to_write)
-        self._down = Shelf(lambda: Slot(create(PIECE, DOWNLOAD)))
+        self._down = Shelf(lambda: Slot(create(SLOT_BYTES, DOWNLOAD)))
 
     def _slot_to_write(self) -> Slot:
-        buffer, spare = self._create(PIECE, UPLOAD), self._create(SPARE, UPLOAD)
-        return Slot(buffer, self.mapper.start(buffer, PIECE, write=True), spare)
+        buffer, spare = self._create(SLOT_BYTES, UPLOAD), self._create(SPARE_BYTES, UPLOAD)
+        return Slot(buffer, self.mapper.start(buffer, SLOT_BYTES, write=True), spare)
 
     def upload(self) -> Upload:
         """A transfer to the device."""
@@ -147,7 +154,7 @@ class Part(NamedTuple):
 
 def _piece(nbytes: int) -> int:
     """Bytes of the pieces of so many: enough pieces for all threads, but not small ones."""
-    return min(PIECE, max(SMALLEST, -(-nbytes // min(THREADS, cores())) // 4 * 4))
+    return min(SLOT_BYTES, max(LEAST_PIECE_BYTES, -(-nbytes // min(THREADS, cores())) // 4 * 4))
 
 
 def _loads(parts: Sequence[Part]) -> Iterator[list[Part]]:
@@ -254,7 +261,7 @@ class Upload(_Transfer):
         Pieces may still be read from the array when this returns, and are not yet on their way.
         """
         whole = Part(array, buffer, start, dtype or array.dtype)
-        if whole.nbytes <= WRITTEN:
+        if whole.nbytes <= QUEUED_BYTES:
             self._queue.write(buffer, start, converted(array, whole.dtype))
             self._written = True
             return
@@ -269,19 +276,19 @@ class Upload(_Transfer):
             time.sleep(0)  # threads need Python's lock to begin, which the caller may keep
 
     def _slot(self) -> Slot:
-        if len(self._copying) == AHEAD:
+        if len(self._copying) == SLOTS_AHEAD:
             self._send()
         return self._another() or self._flying.popleft()
 
     def _send(self) -> None:
         """Have the device copy some loads, once they are in their slots."""
         sent: list[Slot] = []
-        while self._copying and (len(sent) < TOGETHER or self._copying[0][1].done()):
+        while self._copying and (len(sent) < SLOTS_PER_SUBMIT or self._copying[0][1].done()):
             sent.append(self._back())
         self._queue.submit([], [self._moves.popleft() for _ in sent])
         self._written = False
         for slot in sent:
-            slot.started = self._mapper.start(slot.buffer, PIECE, write=True)
+            slot.started = self._mapper.start(slot.buffer, SLOT_BYTES, write=True)
         self._flying.extend(sent)
 
     def flush(self) -> None:
@@ -317,7 +324,7 @@ class Download(_Transfer):
         loads = list(_loads(parts))
         for load in loads:
             self._asked.append((self._slot(), load, len(loads) == 1))
-            if len(self._asked) == TOGETHER:
+            if len(self._asked) == SLOTS_PER_SUBMIT:
                 self._ask()
         self._ask()
 
@@ -341,7 +348,7 @@ class Download(_Transfer):
         slot = self._another()
         if slot is None:
             self._ask()
-            while self._coming and len(self._copying) < AHEAD:
+            while self._coming and len(self._copying) < SLOTS_AHEAD:
                 self._land()
             slot = self._back()
         return slot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-GROUP: Final = 256
+FOLD_INVOCATIONS: Final = 256
 """Invocations that add up the partial sums of one result: a workgroup."""
 
 FOLD: Final = f"""\
@@ -14,7 +14,7 @@ struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 @group(0) @binding(0) var<uniform> params: Params;  // count: the partial sums of a result
 @group(0) @binding(1) var<storage, read> partials: array<f32>;  // after other numbers
 @group(0) @binding(2) var<storage, read_write> sums: array<vec2<f32>>;
-var<workgroup> tile: array<vec2<f32>, {GROUP}>;
+var<workgroup> tile: array<vec2<f32>, {FOLD_INVOCATIONS}>;
 
 // x as compilers must round it where it stands
 fn held(x: f32) -> f32 {{ return bitcast<f32>(bitcast<u32>(x) ^ params.zero); }}
@@ -26,17 +26,17 @@ fn added(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {{
   return vec2<f32>(sum, (a.y + b.y) + ((a.x - held(sum - part)) + (b.x - part)));
 }}
 
-@compute @workgroup_size({GROUP})
+@compute @workgroup_size({FOLD_INVOCATIONS})
 fn main(@builtin(workgroup_id) group: vec3<u32>,
         @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {{
   let first = arrayLength(&partials) - (groups.x - group.x) * params.count;
   var sum = vec2<f32>();
-  for (var k = local; k < params.count; k += {GROUP}u) {{
+  for (var k = local; k < params.count; k += {FOLD_INVOCATIONS}u) {{
     sum = added(sum, vec2<f32>(partials[first + k], 0.0f));
   }}
   tile[local] = sum;
-  for (var half = {GROUP // 2}u; half > 0u; half /= 2u) {{
+  for (var half = {FOLD_INVOCATIONS // 2}u; half > 0u; half /= 2u) {{
     workgroupBarrier();
     if (local < half) {{ tile[local] = added(tile[local], tile[local + half]); }}
   }}

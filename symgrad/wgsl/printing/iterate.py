@@ -11,38 +11,38 @@ from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.plan import Iteration
-from symgrad.kernel.programs.iterate import SUMS, iterate_program
+from symgrad.kernel.programs.iterate import SUMS_AT_A_TIME, iterate_program
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
-WORKGROUP: Final = 64
+STEP_INVOCATIONS: Final = 64
 """Invocations of a workgroup."""
 
-BLOCK: Final = 16
+ROWS_PER_BLOCK: Final = 16
 """Rows that are added up before their sum is added with its rounding error kept."""
 
-TOGETHER: Final = 4
+ROWS_LOADED: Final = 4
 """Rows whose loads an invocation has on their way at once, where there is little to do at a row."""
 
-SHORT: Final = 64
+SHORT_ROW_OPERATIONS: Final = 64
 """Operations at a row up to which that is so: they stand there once for each of these rows."""
 
-STATEMENTS: Final = 12_000
+MOST_LINES: Final = 12_000
 """The most lines of a kernel: drivers take a minute for those that are longer."""
 
-STATE: Final = 1024
+MOST_STATE_NUMBERS: Final = 1024
 """The most numbers of a state: each is loaded and stored by a statement of its own."""
 
-TOTALS: Final = 16_384 // 4 - SUMS * (WORKGROUP + 1) - 1
+MOST_SUMS: Final = 16_384 // 4 - SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
 """The most sums of a workgroup, which stand in what its other arrays leave of 16,384 bytes."""
 
-PROGRESS: Final = 2
+PROGRESS_WORDS: Final = 2
 """Words by which the device tells how far the work is."""
 
-UNKNOWN: Final = 2**32
+UNKNOWN_TURNS: Final = 2**32
 """Turns of a loop of which nobody knows how many it takes."""
 
 
@@ -60,13 +60,13 @@ class Form:
     @property
     def lanes(self) -> int:
         """Problems of a workgroup."""
-        return 1 if self.workgroup else WORKGROUP
+        return 1 if self.workgroup else STEP_INVOCATIONS
 
 
 def emit_iteration(
     iteration: Iteration, functions: Mapping[Op, Function], form: Form, style: Style | None = None
 ) -> Printed:
-    """The module of an iteration; entry point "main", workgroups of `WORKGROUP` in two dimensions.
+    """The module of an iteration; entry point "main", `STEP_INVOCATIONS` in a workgroup.
 
     Its arguments are those of `iterate_program`. Own data are (R, own, S) for invocations, and
     states (state, S); for workgroups (S, R, own) and (S, state).
@@ -76,20 +76,24 @@ def emit_iteration(
     """
     style = style or Style()
     sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
-    if form.workgroup and sums > TOTALS:
+    if form.workgroup and sums > MOST_SUMS:
         raise InputError(
-            f"{sums:,} sums over rows: a workgroup of a GPU has memory for {TOTALS:,}; "
+            f"{sums:,} sums over rows: a workgroup of a GPU has memory for {MOST_SUMS:,}; "
             'use device="cpu"'
         )
-    if iteration.state > STATE:
+    if iteration.state > MOST_STATE_NUMBERS:
         raise _too_long(iteration, len(iteration.update.graph))
     alone = not form.workgroup
-    together = TOGETHER if iteration.rows and len(iteration.rows.graph) <= SHORT else 1
-    target = InGroups(WORKGROUP, block=BLOCK, together=together, grid=True, alone=alone)
+    together = (
+        ROWS_LOADED if iteration.rows and len(iteration.rows.graph) <= SHORT_ROW_OPERATIONS else 1
+    )
+    target = InGroups(
+        STEP_INVOCATIONS, block=ROWS_PER_BLOCK, together=together, grid=True, alone=alone
+    )
     made = print_kernel(
         iterate_program(iteration, target), functions, style, [*_head(iteration, form, style)]
     )
-    if (lines := made.modules[0].count("\n")) > STATEMENTS:
+    if (lines := made.modules[0].count("\n")) > MOST_LINES:
         raise _too_long(iteration, lines)
     return made
 
@@ -97,7 +101,7 @@ def emit_iteration(
 def _too_long(iteration: Iteration, lines: int) -> InputError:
     return InputError(
         f"a step of {lines:,} statements and {iteration.state:,} numbers: a kernel on a GPU has at "
-        f'most {STATEMENTS:,} and {STATE:,}; use device="cpu"'
+        f'most {MOST_LINES:,} and {MOST_STATE_NUMBERS:,}; use device="cpu"'
     )
 
 
@@ -114,12 +118,12 @@ def _head(it: Iteration, form: Form, style: Style) -> Iterator[str]:
 
 
 def turns_of(graph: Graph, roots: tuple[int, ...]) -> int:
-    """The turns of all loops that are part of a graph, `UNKNOWN` or more if nobody knows."""
+    """The turns of all loops that are part of a graph, `UNKNOWN_TURNS` or more if nobody knows."""
     total = 0
     for i in reachable(graph, roots):
         op = graph.nodes[i][0]
         if isinstance(op, Regional):
             inner = turns_of(op.body.graph, tuple(op.body.yields))
             most = op.most if isinstance(op, Loop) else None
-            total += inner if not isinstance(op, Loop) else (most or UNKNOWN) * (1 + inner)
+            total += inner if not isinstance(op, Loop) else (most or UNKNOWN_TURNS) * (1 + inner)
     return total

@@ -20,7 +20,7 @@ from symgrad.wgsl.printing.printer import print_kernel
 RUN: Final = 32
 """Rows of a run, at most."""
 
-GROUP: Final = 64
+RUNS_PER_WORKGROUP: Final = 64
 """Runs that a workgroup adds up, and its invocations."""
 
 READ: Final = 3
@@ -36,7 +36,7 @@ def tiles_of(count: int) -> list[range]:
 @cache
 def runs_module(columns: int, place: Place | None = None) -> str:
     """The module that adds up runs of so many columns of quads: see `runs_program`."""
-    kernel = runs_program(columns, place, InGroups(GROUP, grid=True))
+    kernel = runs_program(columns, place, InGroups(RUNS_PER_WORKGROUP, grid=True))
     head = f"// adds up {columns} columns of quads over runs of rows that name the same line"
     (module,) = print_kernel(kernel, {}, Style(), [head]).modules
     return module

@@ -9,16 +9,23 @@ from symgrad.errors import InputError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.plan import Iteration, Matrix
 from symgrad.kernel.programs.normal import normal_program
-from symgrad.kernel.programs.products import BLOCK, ROWS, UNROLLED, blocks, room, shares
+from symgrad.kernel.programs.products import (
+    ROWS_PER_BLOCK,
+    ROWS_PER_TILE,
+    ROWS_UNROLLED,
+    blocks,
+    room,
+    shares,
+)
 from symgrad.kernel.programs.solve import ACROSS, half
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.iterate import STATEMENTS
+from symgrad.wgsl.printing.iterate import MOST_LINES
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
-LANES: Final = 32, 64
+MATRIX_INVOCATIONS: Final = 32, 64
 """Invocations of a workgroup: the fewest that have a block of products each."""
 
 MEMORY: Final = 16_384
@@ -38,11 +45,11 @@ def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: S
         kernel = normal_program(iteration, InGroups(lanes(n), grid=True))
         printed = print_kernel(kernel, functions, style, _head(iteration, style))
         lines = printed.modules[0].count("\n")
-        if lines <= STATEMENTS:
+        if lines <= MOST_LINES:
             return printed
     raise InputError(
         f"a step of {lines:,} lines and a matrix of {n} variables: a kernel on a GPU has at most "
-        f'{STATEMENTS:,}, and {MEMORY:,} bytes of memory; use device="cpu"'
+        f'{MOST_LINES:,}, and {MEMORY:,} bytes of memory; use device="cpu"'
     )
 
 
@@ -59,19 +66,21 @@ def _head(it: Iteration, style: Style) -> list[str]:
 
 def fits(n: int) -> bool:
     """Whether a workgroup can work on a matrix of so many variables."""
-    return 4 * (room(n) + half(n + 1) + half(n)) + 8 <= MEMORY and blocks(n) <= LANES[-1]
+    nbytes = 4 * (room(n) + half(n + 1) + half(n)) + 8
+    return nbytes <= MEMORY and blocks(n) <= MATRIX_INVOCATIONS[-1]
 
 
 def lanes(n: int) -> int:
     """The invocations of a workgroup."""
-    return LANES[blocks(n) > LANES[0]]
+    return MATRIX_INVOCATIONS[blocks(n) > MATRIX_INVOCATIONS[0]]
 
 
 def turns(matrix: Matrix, rows: int) -> int:
     """The turns of all loops that an invocation makes in a step; each residual is a row."""
-    n, tiles, width = matrix.n, -(-rows // ROWS), lanes(matrix.n)
+    n, tiles, width = matrix.n, -(-rows // ROWS_PER_TILE), lanes(matrix.n)
     shared = shares(n, width)
-    tile = 1 + ROWS // width + ROWS // BLOCK // shared * (1 + BLOCK // UNROLLED)
+    block = 1 + ROWS_PER_BLOCK // ROWS_UNROLLED
+    tile = 1 + ROWS_PER_TILE // width + ROWS_PER_TILE // ROWS_PER_BLOCK // shared * block
     down, across = ([-(-(n + 1 - j) // k) for j in range(n + 1)] for k in (width // ACROSS, ACROSS))
     inner = sum(1 + a * (1 + b) for a, b in zip(down, across, strict=True))
     system = 2 * (n // width + 1) + down[0] * (1 + across[0]) + inner + 3 * n

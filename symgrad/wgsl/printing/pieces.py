@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.kernel.layout import WORKGROUP
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.schedule import Column, Piece, Plan
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.own import Own, loaded_as, stored_as
@@ -16,7 +16,8 @@ from symgrad.wgsl.printing.vectors import COMPONENTS
 _STRIDE: Final = [
     "// the length of a row of scratch: the points, rounded up to whole workgroups",
     "fn stride() -> u32 { return "
-    f"(params.count + {WORKGROUP - 1}u) / {WORKGROUP}u * {WORKGROUP}u; }}",
+    f"(params.count + {POINTS_PER_WORKGROUP - 1}u) / {POINTS_PER_WORKGROUP}u "
+    f"* {POINTS_PER_WORKGROUP}u; }}",
     "",
 ]
 

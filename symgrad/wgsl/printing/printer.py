@@ -10,11 +10,11 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.language import Kernel
-from symgrad.kernel.layout import WORKGROUP, Layout
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.schedule import Plan, schedule
-from symgrad.kernel.split import TURNS, Split, split
+from symgrad.kernel.split import MOST_TURNS, Split, split
 from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.kernel.target import InGroups
 from symgrad.kernel.uses import Uses
@@ -48,7 +48,7 @@ class Printed:
     turns: int
     """How often an invocation turns in all loops of a module together, at most."""
     tables: tuple[tuple[float, ...], ...] = ()
-    width: int = WORKGROUP
+    width: int = POINTS_PER_WORKGROUP
     """The invocations of a workgroup."""
 
     def layout(self, computation: Computation) -> Layout:
@@ -87,7 +87,7 @@ def print_plan(
     kernel, library = plan.kernel, Library(functions)
     verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
-        kernel.target = InGroups(WORKGROUP)
+        kernel.target = InGroups(POINTS_PER_WORKGROUP)
     own = Own.placed(_names_of_buffers([kernel]), [kernel])
     sources: list[str] = []
     for k, piece in enumerate(plan.pieces):
@@ -128,7 +128,7 @@ def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
     if count > 1:
         first = found.kernels.index(kernel) + 1
         which = f"kernel {first}" if times == 1 else f"kernels {first} to {first + times - 1}"
-        yield f"// {which} of {count}: none turns its loops more than {TURNS:,} times"
+        yield f"// {which} of {count}: none turns its loops more than {MOST_TURNS:,} times"
 
 
 _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}

@@ -21,17 +21,17 @@ from symgrad.kernel.language import Kernel
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.group_products import Products, group_products, in_products
 from symgrad.kernel.programs.group_rows import group_rows
-from symgrad.kernel.row_tile import BLOCK, TILE, Tile, cut, tiles
-from symgrad.kernel.split import TURNS
+from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
+from symgrad.kernel.split import MOST_TURNS
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
-WORKGROUP: Final = 256
+SUM_INVOCATIONS: Final = 256
 """Invocations of a workgroup, unless something else is better."""
 
-LONG: Final = 64
+LONG_SUM_INVOCATIONS: Final = 64
 """Those of a workgroup whose rows turn in loops."""
 
 
@@ -105,7 +105,7 @@ def emit_reduction(
     """The modules of a reduction; together they sum all results."""
     emit = _Emit(functions, style or Style())
     if reduction.is_structured:
-        return tuple(emit.long(tile) for tile in cut(reduction, min(TILE)))
+        return tuple(emit.long(tile) for tile in cut(reduction, min(RESULTS_PER_MODULE)))
     plain = tiles(reduction)
     if len(plain) > 1 and (products := in_products(reduction)):
         return tuple(map(emit.products, products))
@@ -121,7 +121,7 @@ class _Emit:
 
     def sums(self, tile: Tile) -> Summation:
         """The module of a tile whose sums each invocation has for itself."""
-        kernel = group_rows(tile, WORKGROUP, tile.most)
+        kernel = group_rows(tile, SUM_INVOCATIONS, tile.most)
         return self._made(tile, kernel, self._printed(tile, kernel), tile.most)
 
     def long(self, tile: Tile) -> Summation:
@@ -131,11 +131,11 @@ class _Emit:
         them, if one row does.
         """
         most = tile.most
-        kernel = group_rows(tile, LONG, most)
+        kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
         printed = self._printed(tile, kernel)
-        if printed.turns > TURNS:
-            most = max(1, most * TURNS // printed.turns // BLOCK * BLOCK)
-            kernel = group_rows(tile, LONG, most)
+        if printed.turns > MOST_TURNS:
+            most = max(1, most * MOST_TURNS // printed.turns // ROWS_PER_BLOCK * ROWS_PER_BLOCK)
+            kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
             printed = self._printed(tile, kernel)
         return self._made(tile, kernel, printed, most)
 
