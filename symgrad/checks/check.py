@@ -28,7 +28,7 @@ from symgrad.rows.kernel import DataKernel, retraced
 
 DIGITS = 50
 
-WIDEST = 24
+NAME_CHARACTERS = 24
 """Characters of a device's name in a table."""
 
 LARGEST_TREE = 5_000
@@ -100,7 +100,7 @@ class Report:
 
     def _device_table(self, order: Sequence[int]) -> list[str]:
         """The relative differences, an output a row and a device a column."""
-        names = [column.device[:WIDEST] for column in self.columns]
+        names = [column.device[:NAME_CHARACTERS] for column in self.columns]
         rows = [f"{'relative, on':16} " + "  ".join(f"{name:>8}" for name in names)]
         for k in order:
             cells = [f"{column.relative[k]:.2e}" for column in self.columns]

@@ -28,7 +28,7 @@ LARGEST_WORD: Final = 2**32 - 1
 SAME_BITS: Final = {"i", "u"}
 """Kinds of numbers that a kernel may take for each other: an integer is the word of its bits."""
 
-GUESSED: Final = 32
+GUESSED_TURNS: Final = 32
 """Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
 
 _kernels: Once[Any, Kernel] = Once(CACHED_KERNELS)
@@ -125,7 +125,9 @@ class Dispatch:
                 return op.cost
             case For():
                 turns = self._turns.of(item) // self._turns.each(item)
-                return (turns if turns < LARGEST_WORD else GUESSED) * (1 + self._cost(item.scope))
+                return (turns if turns < LARGEST_WORD else GUESSED_TURNS) * (
+                    1 + self._cost(item.scope)
+                )
             case If(sides=sides):
                 return max(map(self._cost, sides))
             case Call(routine=routine):

@@ -19,6 +19,15 @@ not, few points are shared by more workgroups if these are small."""
 MAX_WORKGROUPS = 65_535
 """WebGPU's default limit of workgroups in one dimension of a dispatch."""
 
+WORKGROUPS_PER_ROW = 32_768
+"""Workgroups in a row of a grid that has several rows."""
+
+GROUP_BYTES = 16_384
+"""Bytes of memory that a workgroup has on every device."""
+
+GROUP_INVOCATIONS = 256
+"""Invocations that a workgroup has at most on every device."""
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -19,6 +19,7 @@ from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.handles.expression import Scalar, require_graph
 from symgrad.expr.handles.integers import BITS, Word
+from symgrad.kernel.layout import GROUP_INVOCATIONS
 from symgrad.programs.code import (
     GLOBAL,
     TYPES,
@@ -50,9 +51,6 @@ from symgrad.programs.values import (
     is_global,
     kind_of,
 )
-
-WORKGROUP_LIMIT: Final = 256
-"""Invocations of a workgroup, at most."""
 
 SHARED_BYTES: Final = 16_384
 """Bytes of the arrays of a workgroup, at most."""
@@ -212,11 +210,11 @@ class Builder:
         """
         if self._dispatch:
             raise ProgramError(located("a dispatch stands in no other dispatch"))
-        if group not in [2**n for n in range(1, WORKGROUP_LIMIT.bit_length())]:
+        if group not in [2**n for n in range(1, GROUP_INVOCATIONS.bit_length())]:
             raise InputError(
-                located(f"a group of {group}: use a power of two from 2 to {WORKGROUP_LIMIT}")
+                located(f"a group of {group}: use a power of two from 2 to {GROUP_INVOCATIONS}")
             )
-        if not 1 <= invocations < 2**BITS - WORKGROUP_LIMIT:
+        if not 1 <= invocations < 2**BITS - GROUP_INVOCATIONS:
             raise InputError(located(f"{invocations} invocations: there is to be one at least"))
         leaves = [self._leaf(name, "u32") for name in ("cell", "local", "group")]
         self._dispatch = Dispatch(invocations, group, *[leaf.id for leaf in leaves])

@@ -10,6 +10,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Op
 from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.lower import inline
 from symgrad.kernel.statements import Buffer, Space, lane_sum
 from symgrad.kernel.target import InGroups, InStep
@@ -86,7 +87,7 @@ def target_of(code: Code, dispatch: Dispatch, traits: Target) -> Target:
         return wide if is_grouped(code, dispatch) else replace(traits, whole=False)
     assert isinstance(traits, InGroups), "targets are in step, or in groups"
     groups = -(-dispatch.invocations // dispatch.width)
-    return InGroups(dispatch.width, grid=groups > 65_535)
+    return InGroups(dispatch.width, grid=groups > MAX_WORKGROUPS)
 
 
 def lower(code: Code, number: int, options: Options, target: Target) -> Kernel:

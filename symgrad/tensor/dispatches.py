@@ -8,13 +8,11 @@ from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
+from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.target import InGroups
 
 ALONE_INVOCATIONS: Final = 256
 """Invocations of a group that share nothing."""
-
-MOST: Final = 65_535
-"""Groups that stand in one row, at most."""
 
 
 def each_of(
@@ -32,4 +30,8 @@ def each_of(
 
 def in_grid(target: Target, groups: int) -> Target:
     """The target, with groups in several rows if they are too many for one."""
-    return replace(target, grid=True) if isinstance(target, InGroups) and groups > MOST else target
+    return (
+        replace(target, grid=True)
+        if isinstance(target, InGroups) and groups > MAX_WORKGROUPS
+        else target
+    )

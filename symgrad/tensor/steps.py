@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.programs.tiles import Operand
 from symgrad.kernel.target import InGroups
-from symgrad.tensor.dispatches import MOST, each_of
+from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.shapes import Batch, Problem, Shape, chosen, groups_of
 from symgrad.tensor.sums import column_sums, sums_of
 
@@ -182,7 +183,7 @@ class Steps:
         """Products, and what comes after them."""
         tiles, splits = chosen(p.m, p.n, p.k, p.batch)
         groups = groups_of(tiles, p.m, p.n) * p.batch * splits
-        edges = bool(p.m % tiles.rows or p.n % tiles.columns) or groups > MOST
+        edges = bool(p.m % tiles.rows or p.n % tiles.columns) or groups > MAX_WORKGROUPS
         first, second = self._operand(a, p.m, p.k), self._operand(b, p.n, p.k)
         parts = (
             {"result": self._room(f"parts_{len(self.scratch)}", splits * p.batch * p.m * p.n)}

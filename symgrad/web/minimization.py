@@ -9,6 +9,7 @@ from typing import Any
 
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.handles.tree import Tree
+from symgrad.kernel.layout import WORKGROUPS_PER_ROW
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.programs.transpose import TILE_SIDE
 from symgrad.mathlib.define import functions
@@ -21,7 +22,7 @@ from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.web.describe import Description, Sources, of_points
-from symgrad.wgsl.dispatch.loop import WORKGROUPS_PER_ROW, transpose, turns_of_loops, weights_of
+from symgrad.wgsl.dispatch.loop import transpose, turns_of_loops, weights_of
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,

@@ -158,7 +158,7 @@ def test_device_arrays_beyond_one_binding(tiny: Program, poison: Poison, batch: 
 
 def test_batches_beyond_the_host_memory(squares: Program, poison: Poison, monkeypatch: Any) -> None:
     monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * 28)
-    monkeypatch.setattr(dispatch, "WRITTEN", 0)
+    monkeypatch.setattr(dispatch, "QUEUED_BYTES", 0)
     poison(squares, 192)
     check(draw(1000), squares.run(draw(1000)))
     assert squares._workspace and squares._workspace.capacity == 192
@@ -170,7 +170,7 @@ def test_points_are_rounded_on_the_way(
     squares: Program, monkeypatch: Any, kind: str, written: int
 ) -> None:
     monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * 28)
-    monkeypatch.setattr(dispatch, "WRITTEN", written)
+    monkeypatch.setattr(dispatch, "QUEUED_BYTES", written)
     points = (8 * draw(1000)).astype(kind)
     for given in (points, np.asfortranarray(points), points[::-1][::-1]):
         check(points.astype(np.float32), squares.run(given))

@@ -42,7 +42,7 @@ def columns_alone(p: Any, r: Any) -> Any:
 @pytest.fixture
 def stays(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """All rows are on the device, where some points at a time are put together."""
-    monkeypatch.setattr(each_row, "WRITTEN", 0)
+    monkeypatch.setattr(each_row, "QUEUED_BYTES", 0)
     monkeypatch.setattr(joined, "POINTS_BYTES", 20_000)
     with monkeypatch.context() as patch:
         yield patch
@@ -62,7 +62,7 @@ def test_results_at_rows(stays: Any, f: Any, verb: Any) -> None:
     kernel = verb(SHAPE, f, columns=list(ROWS), reduce=None, device="gpu")
     bound, found = kernel.bind(ROWS), arrays(kernel.run(P, ROWS))
     again = [arrays(bound.run(p)) for p in (P, P | {"rate": 0.7}, P)]
-    stays.setattr(each_row, "WRITTEN", 1 << 40)
+    stays.setattr(each_row, "QUEUED_BYTES", 1 << 40)
     for part, other, last, want in zip(
         found, again[0], again[2], arrays(kernel.run(P, ROWS)), strict=True
     ):
@@ -80,7 +80,7 @@ def test_second_derivatives_are_added_up(stays: pytest.MonkeyPatch) -> None:
     kernel = sg.fused_hessian(SHAPE, loss, columns=list(ROWS), sparse=True, device="gpu")
     stays.setattr(each_row, "HESSIAN_ROWS", 256)
     found, bound = arrays(kernel.run(P, ROWS)), arrays(kernel.bind(ROWS).run(P))
-    stays.setattr(each_row, "WRITTEN", 1 << 40)
+    stays.setattr(each_row, "QUEUED_BYTES", 1 << 40)
     for part, other, want in zip(found, bound, arrays(kernel.run(P, ROWS)), strict=True):
         np.testing.assert_array_equal(part, want)
         np.testing.assert_array_equal(other, want)

@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces, and few slots."""
     for name, value in (
         ("SLOT_BYTES", SMALL),
-        ("SMALLEST", SMALL),
+        ("LEAST_PIECE_BYTES", SMALL),
         ("QUEUED_BYTES", 0),
         ("SLOTS", 6),
     ):

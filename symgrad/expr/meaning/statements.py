@@ -16,7 +16,7 @@ PRIMARY, POWER, UNARY, QUOTIENT, PRODUCT, SUM, RELATION, LOGIC, LOOSE = 9, 8, 7,
 LONGEST: Final = 400
 """Characters beyond which a value gets a name of its own, and what is shared gets names at all."""
 
-SHARED: Final = 12
+SHARED_CHARACTERS: Final = 12
 """Characters of a shared value that then gets a name."""
 
 
@@ -79,7 +79,7 @@ class _Writer:
         """Write the lines before the roots, whose texts these are."""
         order = reachable(graph, roots)
         uses, texts = users(graph, order), dict(given)
-        limit = SHARED if _is_long(graph, order) else LONGEST
+        limit = SHARED_CHARACTERS if _is_long(graph, order) else LONGEST
         results: dict[int, dict[int, Text]] = {}
         counted = {graph.nodes[i][1] for i in order if graph.nodes[i][0] is pick_op(TURNS, "u")}
         for i in order:

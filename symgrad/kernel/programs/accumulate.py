@@ -17,9 +17,7 @@ from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel, Target
-
-SHARED: Final = 16_384
-"""Bytes of memory that the invocations of a group share, at most."""
+from symgrad.kernel.layout import GROUP_BYTES
 
 ELEMENTS_PER_INVOCATION: Final = 8
 """Elements of an invocation in a chunk, at most."""
@@ -242,7 +240,7 @@ class Chunk:
         """The largest chunk of elements of a size that shared memory holds, if there is one."""
         for width in (256, 128, 64):
             for rounds in (ELEMENTS_PER_INVOCATION, 4, 2, 1):
-                if 4 * size * (padded(width * rounds) + width) <= SHARED:
+                if 4 * size * (padded(width * rounds) + width) <= GROUP_BYTES:
                     return cls(width, rounds)
         return None
 

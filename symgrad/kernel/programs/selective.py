@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.layout import GROUP_BYTES
 
 TILE_STEPS: Final = 16
 """Steps of a tile, at most."""
@@ -26,9 +27,6 @@ KEPT_STEPS: Final = 8
 
 STATES_PER_INVOCATION: Final = 4
 """States of a channel up to which one invocation does them all."""
-
-SHARED: Final = 16_384
-"""Bytes of memory that the invocations of a group share, at most."""
 
 Given = Literal["A", "D", "B", "C", "state", "end"]
 GIVEN: Final[tuple[Given, ...]] = get_args(Given)
@@ -90,7 +88,7 @@ class Split:
             for flushed in (4, 2, 1)
             if flushed <= n <= most and n >= min(lanes, most)  # all bring numbers of a tile
         ]
-        return next((s for s in made if s.shared(target.width) <= SHARED), made[-1])
+        return next((s for s in made if s.shared(target.width) <= GROUP_BYTES), made[-1])
 
     def shared(self, width: int) -> int:
         """The bytes of shared memory that both ways take, at most: tiles, and rows of sums."""

@@ -9,16 +9,11 @@ from typing import Final, NamedTuple
 from symgrad.expr import ops
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import Kernel
+from symgrad.kernel.layout import GROUP_BYTES, GROUP_INVOCATIONS
 from symgrad.kernel.statements import Buffer
 
 FOUR: Final = 4
 """Numbers that are read, and written, together."""
-
-MEMORY: Final = 16_384
-"""Bytes of memory that a group has on every device."""
-
-WIDEST: Final = 256
-"""Invocations that a group has at most on every device."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +31,10 @@ class Tiles:
     across: int = 8
 
     def __post_init__(self) -> None:
-        assert self.nbytes <= MEMORY, f"{self.nbytes:,} bytes are more than a group has"
-        assert self.width <= WIDEST, f"{self.width} invocations are more than a group has"
+        assert self.nbytes <= GROUP_BYTES, f"{self.nbytes:,} bytes are more than a group has"
+        assert self.width <= GROUP_INVOCATIONS, (
+            f"{self.width} invocations are more than a group has"
+        )
 
     @property
     def y(self) -> int:

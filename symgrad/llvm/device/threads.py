@@ -14,6 +14,7 @@ from typing import Final
 
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.region import Loop
+from symgrad.kernel.launch import GUESSED_TURNS
 from symgrad.llvm.device.cpu import host
 
 OPERATION: Final = 4e-10
@@ -25,9 +26,6 @@ LEAST_SECONDS: Final = 4e-5
 CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
-GUESSED: Final = 32
-"""Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
-
 _executor: ThreadPoolExecutor | None = None
 
 
@@ -37,7 +35,7 @@ def weight_of(graph: Graph) -> int:
 
 
 def _weight(op: Op) -> int:
-    return op.cost * GUESSED if isinstance(op, Loop) and op.most is None else op.cost
+    return op.cost * GUESSED_TURNS if isinstance(op, Loop) and op.most is None else op.cost
 
 
 def worth(operations: int, lanes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.kernel.layout import WORKGROUPS_PER_ROW
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
@@ -21,9 +22,6 @@ from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import in_pieces
 
 JOIN_INVOCATIONS: Final = 256
-
-WORKGROUPS_PER_ROW: Final = 32_768
-"""Workgroups in a row of the grid."""
 
 POINTS_BYTES: Final = 1 << 26
 """Memory for points that are put together: of more rows there are some at a time."""

@@ -19,10 +19,11 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
-from symgrad.kernel.layout import grid_of
+from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
 from symgrad.kernel.plan import Computation, Iteration
 from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
 from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.split import MOST_TURNS
 from symgrad.kernel.stats import operations
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import functions
@@ -44,9 +45,6 @@ from symgrad.wgsl.printing.iterate import (
 from symgrad.wgsl.printing.matrix import lanes, turns, with_matrix
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
-MOST_TURNS: Final = 60_000
-"""Turns of all loops of an invocation in one dispatch, at most."""
-
 MOST_OPERATIONS: Final = 50_000_000
 """Operations of an invocation in one dispatch, about and at most."""
 
@@ -64,9 +62,6 @@ MANY_ROWS: Final = 64
 
 FEW_PROBLEMS: Final = 8_192
 """Problems up to which it is: beyond, an invocation for each keeps the device busy."""
-
-WORKGROUPS_PER_ROW: Final = 32_768
-"""Workgroups in a row of the grid."""
 
 PROBLEMS_TRANSPOSED: Final = 1 << 20
 """Problems of an invocation each whose arrays are turned in one dispatch, at most."""

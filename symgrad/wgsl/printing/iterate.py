@@ -10,6 +10,7 @@ from symgrad.errors import InputError
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, Regional
+from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.plan import Iteration
 from symgrad.kernel.programs.iterate import SUMS_AT_A_TIME, iterate_program
 from symgrad.kernel.target import InGroups
@@ -36,7 +37,7 @@ MOST_LINES: Final = 12_000
 MOST_STATE_NUMBERS: Final = 1024
 """The most numbers of a state: each is loaded and stored by a statement of its own."""
 
-MOST_SUMS: Final = 16_384 // 4 - SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
+MOST_SUMS: Final = GROUP_BYTES // 4 - SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
 """The most sums of a workgroup, which stand in what its other arrays leave of 16,384 bytes."""
 
 PROGRESS_WORDS: Final = 2

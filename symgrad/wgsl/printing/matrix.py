@@ -7,6 +7,7 @@ from typing import Final
 
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import Op
+from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.plan import Iteration, Matrix
 from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.programs.products import (
@@ -28,9 +29,6 @@ from symgrad.wgsl.printing.printer import Printed, print_kernel
 MATRIX_INVOCATIONS: Final = 32, 64
 """Invocations of a workgroup: the fewest that have a block of products each."""
 
-MEMORY: Final = 16_384
-"""Bytes of memory that a workgroup has on every device."""
-
 
 def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: Style) -> Printed:
     """The module of an iteration with a matrix.
@@ -49,7 +47,7 @@ def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: S
             return printed
     raise InputError(
         f"a step of {lines:,} lines and a matrix of {n} variables: a kernel on a GPU has at most "
-        f'{MOST_LINES:,}, and {MEMORY:,} bytes of memory; use device="cpu"'
+        f'{MOST_LINES:,}, and {GROUP_BYTES:,} bytes of memory; use device="cpu"'
     )
 
 
@@ -67,7 +65,7 @@ def _head(it: Iteration, style: Style) -> list[str]:
 def fits(n: int) -> bool:
     """Whether a workgroup can work on a matrix of so many variables."""
     nbytes = 4 * (room(n) + half(n + 1) + half(n)) + 8
-    return nbytes <= MEMORY and blocks(n) <= MATRIX_INVOCATIONS[-1]
+    return nbytes <= GROUP_BYTES and blocks(n) <= MATRIX_INVOCATIONS[-1]
 
 
 def lanes(n: int) -> int:
