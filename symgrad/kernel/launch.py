@@ -125,9 +125,8 @@ class Dispatch:
                 return op.cost
             case For():
                 turns = self._turns.of(item) // self._turns.each(item)
-                return (turns if turns < LARGEST_WORD else GUESSED_TURNS) * (
-                    1 + self._cost(item.scope)
-                )
+                known = turns if turns < LARGEST_WORD else GUESSED_TURNS
+                return known * (1 + self._cost(item.scope))
             case If(sides=sides):
                 return max(map(self._cost, sides))
             case Call(routine=routine):

@@ -30,8 +30,6 @@ def each_of(
 
 def in_grid(target: Target, groups: int) -> Target:
     """The target, with groups in several rows if they are too many for one."""
-    return (
-        replace(target, grid=True)
-        if isinstance(target, InGroups) and groups > MAX_WORKGROUPS
-        else target
-    )
+    if isinstance(target, InGroups) and groups > MAX_WORKGROUPS:
+        return replace(target, grid=True)
+    return target

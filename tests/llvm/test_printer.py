@@ -46,12 +46,8 @@ def test_random_programs_mean_what_the_interpreter_says(seed: int, dtype: str) -
 def test_what_is_cut_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
     want = meaning(partial(drawn, seed), points, 3)
-    for name, value in (
-        ("LONG_OPERATIONS", 5),
-        ("LONG_BATCH", 5),
-        ("FUNCTION", 3),
-        ("FUNCTIONS_JOINED", 2),
-    ):
+    small = {"LONG_OPERATIONS": 5, "LONG_BATCH": 5, "FUNCTION": 3, "FUNCTIONS_JOINED": 2}
+    for name, value in small.items():
         monkeypatch.setattr(arrangement, name, value)
     for shape, vector in shapes("float32")[:3]:
         for thorough in (False, True):

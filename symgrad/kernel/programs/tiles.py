@@ -32,9 +32,7 @@ class Tiles:
 
     def __post_init__(self) -> None:
         assert self.nbytes <= GROUP_BYTES, f"{self.nbytes:,} bytes are more than a group has"
-        assert self.width <= GROUP_INVOCATIONS, (
-            f"{self.width} invocations are more than a group has"
-        )
+        assert self.width <= GROUP_INVOCATIONS, f"a group has no {self.width} invocations"
 
     @property
     def y(self) -> int:
