@@ -19,7 +19,7 @@ from symgrad.wgsl.memory import transfer
 from symgrad.wgsl.memory.encoding import PlainEncoder
 from symgrad.wgsl.memory.mapping import WaitingMapper
 from symgrad.wgsl.memory.queue import Queue
-from symgrad.wgsl.memory.transfer import Part, Shelf, Slot, Transfers, divided
+from symgrad.wgsl.memory.transfer import Segment, Shelf, Slot, Transfers, divided
 
 SMALL = 1024
 """Bytes of a piece here."""
@@ -161,8 +161,8 @@ def test_a_part_of_a_buffer(gpu: Gpu, pieces: Transfers) -> None:
         up.put(numbers(1000), storage.buffer, 4 * 1500)
         up.put(numbers(10), storage.buffer, 4 * 100)
     with gpu.transfers.download() as down:
-        down.get(Part(found, storage.buffer, 4 * 1499, found.dtype))
-        down.get(Part(whole, storage.buffer, 0, whole.dtype))
+        down.get(Segment(found, storage.buffer, 4 * 1499, found.dtype))
+        down.get(Segment(whole, storage.buffer, 0, whole.dtype))
     assert np.array_equal(found, [9, *numbers(999)])
     expected = np.full(3000, 9.0)
     expected[1500:2500], expected[100:110] = numbers(1000), numbers(10)
@@ -185,7 +185,7 @@ def test_arrays_share_slots(gpu: Gpu, pieces: Transfers) -> None:
         for _ in range(3):  # what is asked for later goes through slots that were used before
             starts = np.cumsum([0, *(t.size for t in targets[:-1])]).tolist()
             parts = zip(targets, starts, strict=True)
-            down.get(*(Part(t, storage.buffer, 4 * k, whole.dtype) for t, k in parts))
+            down.get(*(Segment(t, storage.buffer, 4 * k, whole.dtype) for t, k in parts))
     found = np.concatenate([t.ravel() for t in targets])
     assert np.array_equal(found, whole[: len(found)])
 

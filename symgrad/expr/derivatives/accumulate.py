@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.derivatives.cotangents import (
-    Part,
+    Contribution,
     active_between,
     collected,
     differentiating,
@@ -268,7 +268,7 @@ def _mixed(graph: Graph, sought: Sought, known: Linearized) -> Entries:
 
 
 def _eliminate(
-    graph: Graph, into: dict[int, dict[int, list[Part]]], order: Sequence[int], of: Linear
+    graph: Graph, into: dict[int, dict[int, list[Contribution]]], order: Sequence[int], of: Linear
 ) -> None:
     """Connect what is before each node with what is behind it, until no node is left."""
     out: dict[int, dict[int, None]] = {i: {} for i in order}

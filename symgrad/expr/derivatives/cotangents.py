@@ -44,13 +44,13 @@ def differentiating(graph: Graph) -> Generator[None]:
     graph.derived.append(range(start, len(graph)))
 
 
-Part = tuple[int | None, int]
-"""A share of a cotangent: the condition outside of which it is 0 (None: it holds everywhere), and
+Contribution = tuple[int | None, int]
+"""A contribution to a cotangent: the condition outside of which it is 0 (None: it holds everywhere), and
 its value where the condition holds."""
 
 
-def collected(graph: Graph, parts: list[Part]) -> Part:
-    """The sum of several shares."""
+def collected(graph: Graph, parts: list[Contribution]) -> Contribution:
+    """The sum of several contributions."""
     if len(parts) == 1:
         return parts[0]
     grouped: dict[int | None, list[int]] = {}
@@ -91,21 +91,21 @@ def _opposite(graph: Graph, a: int, b: int) -> bool:
     return graph.nodes[a] == (ops.logical_not, b) or graph.nodes[b] == (ops.logical_not, a)
 
 
-def selected(graph: Graph, part: Part) -> int:
-    """The share as one node: 0 where its condition does not hold."""
+def selected(graph: Graph, part: Contribution) -> int:
+    """The contribution as one node: 0 where its condition does not hold."""
     mask, g = part
     return g if mask is None else graph.add(ops.where, mask, g, graph.constant(0.0))
 
 
-def masked(graph: Graph, mask: int | None, share: Any) -> Part:
+def masked(graph: Graph, mask: int | None, share: Any) -> Contribution:
     """The share of an argument, 0 wherever its user's cotangent is."""
     if not isinstance(share, Masked):
         return mask, share
     return _both(graph, mask, share.condition.id), lift(graph, share.value).id
 
 
-def product(graph: Graph, a: Part, b: Part) -> Part:
-    """The product of two shares, which holds where both do."""
+def product(graph: Graph, a: Contribution, b: Contribution) -> Contribution:
+    """The product of two contributions, which holds where both do."""
     return _both(graph, a[0], b[0]), _times(graph, a[1], b[1])
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from symgrad.expr.derivatives.cotangents import Part, is_structure
+from symgrad.expr.derivatives.cotangents import Contribution, is_structure
 from symgrad.expr.derivatives.differentiate import Weights
 from symgrad.expr.graph.node import CONST, Graph, bits_float
 
@@ -99,7 +99,7 @@ def linear(
     return Linear(edges, columns, rows, lower)
 
 
-def _kind(graph: Graph, part: Part) -> int:
+def _kind(graph: Graph, part: Contribution) -> int:
     mask, i = part
     op, *rest = graph.nodes[i]
     if mask is not None:

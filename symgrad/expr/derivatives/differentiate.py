@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from symgrad.expr.derivatives.cotangents import (
-    Part,
+    Contribution,
     active_between,
     balanced_sum,
     collected,
@@ -49,7 +49,7 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     return [sweep.found.get(i) for i in wrt]
 
 
-Weights = dict[int, dict[int, Part]]
+Weights = dict[int, dict[int, Contribution]]
 """For each active node, in ascending order, its partial derivatives by its active arguments."""
 
 
@@ -61,7 +61,7 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
     with differentiating(graph):
         for i in order:
             graph.place = graph.places[i]
-            parts: dict[int, list[Part]] = {}
+            parts: dict[int, list[Contribution]] = {}
             for a, share in pull_back(graph, i, one, active):
                 parts.setdefault(a, []).append(masked(graph, None, share))
             weights[i] = {a: collected(graph, found) for a, found in parts.items()}
@@ -97,7 +97,7 @@ def _structures(
                 moved = found.visit(i)
                 tangents[i] = {c: t for c, t in moved.items() if keep(i, c)}
                 continue
-            parts: dict[int, list[Part]] = {c: [t] for c, t in seeds.get(i, {}).items()}
+            parts: dict[int, list[Contribution]] = {c: [t] for c, t in seeds.get(i, {}).items()}
             for a, weight in shares.items():
                 for c, t in tangents[a].items():
                     if keep(i, c):

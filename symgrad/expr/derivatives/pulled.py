@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from symgrad.expr import ops
-from symgrad.expr.derivatives.cotangents import Part, selected
+from symgrad.expr.derivatives.cotangents import Contribution, selected
 from symgrad.expr.derivatives.restore import Restoring
 from symgrad.expr.derivatives.sweep import Sweep, zero_like
 from symgrad.expr.derivatives.transposed import Asked, Source, Transposed
@@ -24,7 +24,7 @@ class Pulled:
     """
 
     def __init__(
-        self, sweep: Sweep, i: int, parts: Mapping[int, Part], results: Mapping[int, int]
+        self, sweep: Sweep, i: int, parts: Mapping[int, Contribution], results: Mapping[int, int]
     ) -> None:
         self.sweep, self.i, self.graph = sweep, i, sweep.graph
         self.op: Loop | Choice

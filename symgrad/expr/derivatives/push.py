@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from symgrad.expr.derivatives.cotangents import Part, selected
+from symgrad.expr.derivatives.cotangents import Contribution, selected
 from symgrad.expr.derivatives.flow import varied
 from symgrad.expr.derivatives.sweep import like, zero_like
 from symgrad.expr.graph.arrays import GET, ZEROS, ArrayRule, length
@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.region import Choice, Loop, Pick, choice_op, close, loop_op, pick
 from symgrad.expr.handles.expression import WRAP
 
-Tangents = Mapping[int, Part]
+Tangents = Mapping[int, Contribution]
 """The tangents of a node by direction; of a direction that is absent it is structurally zero."""
 
 Way = tuple[int, int]
@@ -67,7 +67,7 @@ class Structures:
         graph = self.graph
         value, *given = (WRAP[graph.type(a)](graph, a) for a in [i, *args])
         moved = [self._of(a) for a in args]
-        found: dict[int, Part] = {}
+        found: dict[int, Contribution] = {}
         for d in sorted({d for tangents in moved for d in tangents}):
             changes = [WRAP["F"](graph, t[d]) if d in t else None for t in moved]
             found[d] = None, op.push(value, *given, *changes).id
@@ -77,7 +77,7 @@ class Structures:
         """The tangents of a version of an array."""
         graph, (op, *args) = self.graph, self.graph.nodes[i]
         values = self._of(args[2]) if graph.type(i) == "F" else {}
-        found: dict[int, Part] = {}
+        found: dict[int, Contribution] = {}
         for d in sorted(moved.keys() | values.keys()):
             array = moved[d] if d in moved else graph.intern((ZEROS, length(graph, i)))
             value = values[d] if d in values else graph.constant(0.0)
@@ -170,7 +170,7 @@ def _moved(op: Loop, inits: Iterable[Way], captures: Iterable[Way]) -> list[Way]
 def _seeds(
     carries: Sequence[int], names: Mapping[Way, int], params: Sequence[int], more: Mapping[Way, int]
 ) -> dict[int, Tangents]:
-    seeds: dict[int, dict[int, Part]] = {}
+    seeds: dict[int, dict[int, Contribution]] = {}
     for ids, given in ((carries, names), (params, more)):
         for (n, d), t in given.items():
             seeds.setdefault(ids[n], {})[d] = None, t

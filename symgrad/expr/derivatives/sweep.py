@@ -11,7 +11,7 @@ from typing import Protocol
 
 from symgrad.expr.derivatives.cotangents import (
     STRUCTURES,
-    Part,
+    Contribution,
     active_between,
     collected,
     differentiating,
@@ -31,11 +31,11 @@ Seed = tuple[int, int]
 class Regions(Protocol):
     """How loops and choices hand on the cotangents of their results."""
 
-    def pull_loop(self, sweep: Sweep, i: int, parts: dict[int, Part]) -> None:
+    def pull_loop(self, sweep: Sweep, i: int, parts: dict[int, Contribution]) -> None:
         """Hand on what the results of loop i have."""
         ...
 
-    def pull_choice(self, sweep: Sweep, i: int, parts: dict[int, Part]) -> None:
+    def pull_choice(self, sweep: Sweep, i: int, parts: dict[int, Contribution]) -> None:
         """Hand on what the results of choice i have."""
         ...
 
@@ -56,11 +56,11 @@ class Sweep:
         """What stands for nodes of the forward sweep in the reverse one."""
         self.restored: dict[int, int] = {}
         """Versions of arrays as the reverse sweep meets them: see `Restoring`."""
-        self.parts: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[Contribution]] = {}
         self.bars: dict[int, int] = {}
         """The cotangents of arrays, as far as they are made."""
         self._reads: dict[int, list[tuple[int, int]]] = {}
-        self._tuples: dict[int, dict[int, Part]] = {}
+        self._tuples: dict[int, dict[int, Contribution]] = {}
         self._put_together: dict[int, bool] = {}
         seeds = list(seeds)
         self.order = active_between(graph, [i for i, _ in seeds], list(wrt))
@@ -80,7 +80,7 @@ class Sweep:
         """Whether a cotangent of node i is of use."""
         return i in self.active and self.graph.type(i) in "fF"
 
-    def give(self, i: int, part: Part) -> None:
+    def give(self, i: int, part: Contribution) -> None:
         """Add to the cotangent of node i."""
         if self.graph.type(i) == "f":
             self.parts.setdefault(i, []).append(part)

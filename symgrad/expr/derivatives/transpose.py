@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from symgrad.errors import DifferentiationError
-from symgrad.expr.derivatives.cotangents import Part
+from symgrad.expr.derivatives.cotangents import Contribution
 from symgrad.expr.derivatives.pulled import Pulled
 from symgrad.expr.derivatives.restore import versions
 from symgrad.expr.derivatives.side import transposed_choice
@@ -71,7 +71,7 @@ class Transposer:
 
     # --- cotangents -------------------------------------------------------------------------------
 
-    def pull_loop(self, sweep: Sweep, i: int, parts: Mapping[int, Part]) -> None:
+    def pull_loop(self, sweep: Sweep, i: int, parts: Mapping[int, Contribution]) -> None:
         """Hand on the cotangents of a loop's results, and restore the arrays that it wrote."""
         op, lo = sweep.graph.nodes[i][:2]
         node = Pulled(sweep, i, parts, self.picks(sweep.graph, i))
@@ -105,7 +105,7 @@ class Transposer:
                 sweep.replace[old] = graph.strips[old] = results[j]
         return made
 
-    def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Part]) -> None:
+    def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Contribution]) -> None:
         """Hand on the cotangents of a choice's results, and restore the arrays that it wrote."""
         op = sweep.graph.nodes[i][0]
         node = Pulled(sweep, i, parts, self.picks(sweep.graph, i))

@@ -35,7 +35,7 @@ UNROLLED_COLUMNS: Final = 192
 
 
 @dataclass(eq=False)
-class Part:
+class Outlined:
     """Items one behind the other that are a function of their own; it may be called ``masked``."""
 
     number: int
@@ -69,12 +69,12 @@ class Arrangement(Rowwise):
         """What buffers are called here, however their kernel calls them."""
         self.bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
         """The host's buffers, which are arguments."""
-        self.parts: list[Part] = []
+        self.parts: list[Outlined] = []
         self._part: dict[Item, int] = {}
         """The functions of items that are cut, and of what they give."""
         self._cut = self._cut_length(thorough)
         self._apart = is_wide and self.is_straight
-        self._orders: dict[tuple[Scope, bool], list[Item | Part]] = {}
+        self._orders: dict[tuple[Scope, bool], list[Item | Outlined]] = {}
         self._arrange(kernel.main, False)
         self.copies = self._copies()
         """The uses of single numbers in turns, (by, number), and where their copies stand."""
@@ -101,7 +101,7 @@ class Arrangement(Rowwise):
 
     # the order, and the cuts ---------------------------------------------------------------------
 
-    def order(self, scope: Scope, after: bool = False) -> Sequence[Item | Part]:
+    def order(self, scope: Scope, after: bool = False) -> Sequence[Item | Outlined]:
         """What is written of a scope, ``after`` a loop's test or, else, before it; all of others.
 
         A store stands behind what computes its value, where nobody reads what is stored.
@@ -177,9 +177,9 @@ class Arrangement(Rowwise):
             return max(self.operations, 1)
         return FUNCTION * (FUNCTIONS_JOINED if thorough else 1)
 
-    def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Part]:
+    def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Outlined]:
         """Items without those that are written where they are needed; what is long in parts."""
-        found: list[Item | Part] = []
+        found: list[Item | Outlined] = []
         run: list[Item] = []
         elsewhere = self.elsewhere
         if self.is_straight:
@@ -193,7 +193,7 @@ class Arrangement(Rowwise):
                 run.append(item)
         return [*found, *self._pieces(run, masked, apart)]
 
-    def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Part]:
+    def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Outlined]:
         """What is written of a run: the turns of a loop that carries nothing are called, if long.
 
         They go through memory anyhow, and values from around would take registers from them.
@@ -202,9 +202,9 @@ class Arrangement(Rowwise):
         called = self._apart or (apart and len(run) > FUNCTION and self._cut < self.operations)
         if len(pieces) <= 1 and not called:
             return run
-        found: list[Item | Part] = []
+        found: list[Item | Outlined] = []
         for piece in pieces:
-            part = Part(len(self.parts), piece, masked, apart)
+            part = Outlined(len(self.parts), piece, masked, apart)
             self._part.update(dict.fromkeys(piece, part.number))
             statements = [s for s in piece if not isinstance(s, int)]
             self._part.update((r, part.number) for s in statements for r in results_of(s))

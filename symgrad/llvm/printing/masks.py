@@ -23,7 +23,7 @@ from symgrad.kernel.statements import (
     StoreRow,
 )
 from symgrad.kernel.uniform import diverges
-from symgrad.llvm.printing.arrangement import Part
+from symgrad.llvm.printing.arrangement import Outlined
 from symgrad.llvm.printing.blocks import Blocks, OpenLoop
 from symgrad.llvm.printing.needs import Item
 
@@ -46,19 +46,19 @@ class ControlFlow(Blocks):
             self.turn_rows(scope)
         self.items(self.arrangement.order(scope, after))
 
-    def items(self, items: Sequence[Item | Part]) -> None:
+    def items(self, items: Sequence[Item | Outlined]) -> None:
         """Write items, one after the other."""
         for are_nodes, run in itertools.groupby(items, lambda item: isinstance(item, int)):
             if are_nodes:
                 self.compute(cast(Sequence[int], [*run]))
                 continue
             for item in run:
-                self.statement(cast(Statement | Part, item))
+                self.statement(cast(Statement | Outlined, item))
 
-    def statement(self, item: Statement | Part) -> None:
+    def statement(self, item: Statement | Outlined) -> None:
         """Write a statement, or a call of the function that it is in."""
         match item:
-            case Part():
+            case Outlined():
                 self._call(item)
             case Load():
                 self.load(item)
@@ -75,7 +75,7 @@ class ControlFlow(Blocks):
             case Barrier() | ReadRow():
                 pass  # lanes run in step, and numbers of rows are read where they are needed
 
-    def _call(self, part: Part) -> None:
+    def _call(self, part: Outlined) -> None:
         """A call of a function for some items."""
         if part.masked:
             truths = self.type("b", True)

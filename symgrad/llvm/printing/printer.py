@@ -13,7 +13,7 @@ from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import For, If, Statement, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
-from symgrad.llvm.printing.arrangement import Arrangement, Part
+from symgrad.llvm.printing.arrangement import Arrangement, Outlined
 from symgrad.llvm.printing.definitions import INLINED, closure, definitions
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.masks import ControlFlow
@@ -176,7 +176,7 @@ class _Module:
     def _parts(self) -> Iterable[str]:
         return itertools.chain.from_iterable(map(self._part, self.arrangement.parts))
 
-    def _part(self, part: Part) -> list[str]:
+    def _part(self, part: Outlined) -> list[str]:
         flow = self._flow()
         if part.masked:
             flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))

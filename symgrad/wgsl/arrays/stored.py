@@ -17,7 +17,7 @@ from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, check
 from symgrad.wgsl.device.gpus import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.memory.transfer import Part, Upload
+from symgrad.wgsl.memory.transfer import Segment, Upload
 
 FLOAT: Final = np.dtype(np.float32)
 
@@ -160,10 +160,10 @@ class StoredArray:
             self.gpu.download(self._storage, result, self._first, self.dtype)
         return result
 
-    def into(self, target: np.ndarray) -> Part:
+    def into(self, target: np.ndarray) -> Segment:
         """What `Download.get` fills an array of this shape from, with elements of its dtype."""
         buffer = self._storage and self._storage.buffer
-        return Part(target, buffer, self._first, self.dtype)
+        return Segment(target, buffer, self._first, self.dtype)
 
     def item(self) -> float | int:
         """The only element, as a number."""

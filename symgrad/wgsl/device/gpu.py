@@ -25,7 +25,7 @@ from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, cho
 from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.memory.queue import Queue
-from symgrad.wgsl.memory.transfer import Part, Transfers
+from symgrad.wgsl.memory.transfer import Segment, Transfers
 
 Range = tuple[Any, int, int]
 """What is bound of a buffer: the buffer, the first byte, and how many."""
@@ -264,7 +264,7 @@ class Gpu:
         """Fill an array with the numbers of a dtype in a storage buffer, from byte ``first`` on."""
         self.check()
         with self.guard, self.transfers.download() as down:
-            down.get(Part(array, storage.buffer, first, dtype or array.dtype))
+            down.get(Segment(array, storage.buffer, first, dtype or array.dtype))
 
     # Work
 

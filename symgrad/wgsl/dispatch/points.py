@@ -27,7 +27,7 @@ from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage, in_pieces
-from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Part, Upload
+from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
 
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
@@ -232,7 +232,7 @@ class Program:
         up.flush()
         self.gpu.submit(self._steps(count, frame.bindings))
         pairs = zip(results, frame.starts, strict=True)
-        down.get(*(Part(result, space.results.buffer, start, FLOAT) for result, start in pairs))
+        down.get(*(Segment(result, space.results.buffer, start, FLOAT) for result, start in pairs))
 
     def _reserve(self, count: int) -> _Workspace:
         """A workspace for ``count`` points; it doubles, so a growing batch costs little."""

@@ -29,9 +29,9 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
-from symgrad.wgsl.dispatch.part import Part
 from symgrad.wgsl.dispatch.points import HOST_BYTES, require_turns
 from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
+from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.printing.emit import Style
@@ -260,7 +260,7 @@ class BoundSums:
                 buffer, first, _ = self._there.rows(block * self.sums.block, count)
             yield buffer, first, _padded(count * width)
 
-    def _planned(self) -> Iterator[Part]:
+    def _planned(self) -> Iterator[SumDispatch]:
         """Every module over every block of rows."""
         first = 0
         for block, (count, rows) in enumerate(self._blocks):
@@ -271,7 +271,7 @@ class BoundSums:
 
     def _part(
         self, module: Summation, pipeline: Any, rows: Range, block: int, count: int, first: int
-    ) -> Part:
+    ) -> SumDispatch:
         """A module over a block of so many rows."""
         groups = self._groups(module, count) if module.summed or module.slopes else 1
         partials = None
@@ -280,7 +280,7 @@ class BoundSums:
         scratch = None
         if module.slots:
             scratch = self.sums.gpu.storage(module.scratch(groups))
-        return Part(module, pipeline, rows, block, count, groups, first, partials, scratch)
+        return SumDispatch(module, pipeline, rows, block, count, groups, first, partials, scratch)
 
     def _groups(self, module: Summation, count: int) -> int:
         """The workgroups of a module for so many rows."""
@@ -350,7 +350,7 @@ class BoundSums:
             if self._lookups:
                 yield from self._lookups.steps(block, self._results)
 
-    def _bound(self, part: Part) -> Any:
+    def _bound(self, part: SumDispatch) -> Any:
         """The arrays of a part's dispatch."""
         looked, block = self._lookups, part.block
         arrays = [part.source, (self._parameters.buffer, 0, self._parameter_bytes)]

@@ -131,7 +131,7 @@ class Transfers:
         self._down.clear()
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """An array, and where numbers of this dtype stand in a buffer, from byte ``start`` on."""
 
     array: np.ndarray
@@ -144,7 +144,7 @@ class Part(NamedTuple):
         """The bytes in the buffer."""
         return self.array.size * self.dtype.itemsize
 
-    def divided(self, nbytes: int) -> Iterator[Part]:
+    def divided(self, nbytes: int) -> Iterator[Segment]:
         """Pieces of so many bytes at most."""
         start = self.start
         for array in divided(self.array, nbytes // self.dtype.itemsize):
@@ -157,10 +157,10 @@ def _piece(nbytes: int) -> int:
     return min(SLOT_BYTES, max(LEAST_PIECE_BYTES, -(-nbytes // min(THREADS, cores())) // 4 * 4))
 
 
-def _loads(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _loads(parts: Sequence[Segment]) -> Iterator[list[Segment]]:
     """What goes through a slot together: pieces that follow one another."""
     size = _piece(sum(part.nbytes for part in parts))
-    load: list[Part] = []
+    load: list[Segment] = []
     free = size
     for part in itertools.chain.from_iterable(part.divided(size) for part in parts):
         if part.nbytes > free:
@@ -260,7 +260,7 @@ class Upload(_Transfer):
 
         Pieces may still be read from the array when this returns, and are not yet on their way.
         """
-        whole = Part(array, buffer, start, dtype or array.dtype)
+        whole = Segment(array, buffer, start, dtype or array.dtype)
         if whole.nbytes <= QUEUED_BYTES:
             self._queue.write(buffer, start, converted(array, whole.dtype))
             self._written = True
@@ -313,10 +313,10 @@ class Download(_Transfer):
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         super().__init__(transfers, shelf)
-        self._asked: list[tuple[Slot, list[Part], bool]] = []
-        self._coming: deque[tuple[Slot, list[Part], bool]] = deque()
+        self._asked: list[tuple[Slot, list[Segment], bool]] = []
+        self._coming: deque[tuple[Slot, list[Segment], bool]] = deque()
 
-    def get(self, *parts: Part) -> None:
+    def get(self, *parts: Segment) -> None:
         """Fill arrays with numbers from buffers, as they are when this is called.
 
         They are there when the context has ended.

@@ -1,4 +1,4 @@
-"""A part of the sums over rows: what one dispatch adds up, and where its numbers stand."""
+"""A dispatch of the sums over rows: what it adds up, and where its numbers stand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from symgrad.wgsl.printing.reduce import Summation
 
 
 @dataclass(frozen=True)
-class Part:
+class SumDispatch:
     """One module over one block of rows, whose numbers start at float ``first`` of the results.
 
     ``partials`` takes them if there are many, to be added up first. Then the results have two
