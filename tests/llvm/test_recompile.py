@@ -179,7 +179,7 @@ def test_the_process_of_a_function_that_is_gone_ends() -> None:
 ENDING = """
 import numpy as np, symgrad as sg
 from symgrad.llvm.printing import arrangement, printer
-arrangement.LONG = arrangement.LONG_BATCH = 100
+arrangement.LONG_OPERATIONS = arrangement.LONG_BATCH = 100
 printer.HOT = 0.0
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
 for _ in range(3):
