@@ -45,8 +45,8 @@ def differentiating(graph: Graph) -> Generator[None]:
 
 
 Contribution = tuple[int | None, int]
-"""What a cotangent gets: the condition outside of which it is 0 (None: it holds everywhere), and its
-value where the condition holds."""
+"""What a cotangent gets: the condition outside of which it is 0 (None: it holds everywhere), and
+its value where the condition holds."""
 
 
 def collected(graph: Graph, parts: list[Contribution]) -> Contribution:
