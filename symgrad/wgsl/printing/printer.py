@@ -27,7 +27,8 @@ from symgrad.wgsl.printing.header import header
 from symgrad.wgsl.printing.names import identifier, is_reserved
 from symgrad.wgsl.printing.own import Own
 from symgrad.wgsl.printing.pieces import PieceBody, place_of
-from symgrad.wgsl.printing.statements import OURS, STAGED, Body
+from symgrad.wgsl.printing.statements import Body
+from symgrad.wgsl.printing.values import OURS, STAGED
 
 STAGED_TURNS: Final = 64
 """Turns of all loops up to which results go through a tile: what turns more often takes so long
