@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from symgrad.errors import (
     BufferUnknownError,
@@ -42,6 +41,7 @@ from symgrad.programs.code import (
     Statement,
     Store,
 )
+from symgrad.programs.reserved import WORDS
 from symgrad.programs.values import (
     HANDLES,
     Index,
@@ -51,48 +51,6 @@ from symgrad.programs.values import (
     is_global,
     kind_of,
 )
-
-SHARED_BYTES: Final = 16_384
-"""Bytes of the arrays of a workgroup, at most."""
-
-WORDS: Final = frozenset(
-    [
-        "program",
-        "input",
-        "output",
-        "temporary",
-        "workgroup",
-        "private",
-        "dispatch",
-        "groups",
-        "of",
-        "let",
-        "var",
-        "if",
-        "else",
-        "for",
-        "in",
-        "down",
-        "most",
-        "barrier",
-        "cell",
-        "local",
-        "group",
-        "group_sum",
-        "group_max",
-        "group_min",
-        "inf",
-        "nan",
-        "f32",
-        "i32",
-        "u32",
-        "bool",
-        "float32",
-        "int32",
-        "uint32",
-    ]
-) | frozenset(keyword.kwlist)
-"""The words of the text of programs, and those that Python keeps for itself."""
 
 
 class Variable:

@@ -12,8 +12,8 @@ from symgrad.expr import ops
 from symgrad.kernel import launch as kernel_launch
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.launch import Launch
+from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.pipeline import Options
-from symgrad.programs.builder import SHARED_BYTES
 from symgrad.programs.code import TYPES, Array, Code, is_collective
 from symgrad.programs.gradient import cotangent_of
 from symgrad.programs.lower import DispatchProgram, read, shared_bytes, target_of, used
@@ -103,10 +103,10 @@ def checked(code: Code) -> Code:
                 f"{code.name}: {d.invocations} invocations, which wait for each other, are no "
                 f"whole workgroups of {d.width}: use {-(-d.invocations // d.width) * d.width}"
             )
-        if (nbytes := shared_bytes(d)) > SHARED_BYTES:
+        if (nbytes := shared_bytes(d)) > GROUP_BYTES:
             raise ProgramError(
                 f"{code.name}: a workgroup's arrays, with what its reductions take, have "
-                f"{nbytes:,} bytes, of {SHARED_BYTES:,}: use smaller ones"
+                f"{nbytes:,} bytes, of {GROUP_BYTES:,}: use smaller ones"
             )
         require_uniform(code, d)
         facts_of(d, code)
