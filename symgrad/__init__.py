@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     )
     from symgrad.expr.handles.casts import int32, uint32
     from symgrad.expr.linear import linalg
-    from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
+    from symgrad.expr.loops.choices import cond, switch
+    from symgrad.expr.loops.control import fori_loop, scan, while_loop
     from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many

@@ -19,7 +19,7 @@ from symgrad.expr.handles.array import array
 from symgrad.expr.handles.casts import int32, uint32
 from symgrad.expr.handles.expression import Condition, Expr
 from symgrad.expr.handles.integers import Word
-from symgrad.expr.loops import control
+from symgrad.expr.loops import choices, control
 
 Values = list[Any]
 
@@ -224,8 +224,8 @@ class Evaluation:
         if not _is_traced(which):
             return list(branches[int(np.clip(which, 0, len(branches) - 1))](*operands))
         if len(branches) == 2:
-            return list(control.cond(which > 0, branches[1], branches[0], *operands))
-        return list(control.switch(which, branches, *operands))
+            return list(choices.cond(which > 0, branches[1], branches[0], *operands))
+        return list(choices.switch(which, branches, *operands))
 
     def _scan(self, equation: Any, *given: Any) -> Values:
         p = equation.params

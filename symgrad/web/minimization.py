@@ -22,7 +22,8 @@ from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.web.describe import Description, Sources, of_points
-from symgrad.wgsl.dispatch.loop import transpose, turns_of_loops, weights_of
+from symgrad.wgsl.dispatch.loop import transpose
+from symgrad.wgsl.dispatch.weights import turns_of_loops, weights_of
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,

@@ -16,7 +16,8 @@ from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.handles.blocks import Blocks
-from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
+from symgrad.expr.loops.choices import cond, switch
+from symgrad.expr.loops.control import fori_loop, scan, while_loop
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import Trace, trace
 

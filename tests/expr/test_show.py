@@ -15,7 +15,8 @@ from symgrad.expr.graph.node import LEAVES, Graph, Op
 from symgrad.expr.handles import functions as F
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.variables import var
-from symgrad.expr.loops.control import cond, fori_loop, while_loop
+from symgrad.expr.loops.choices import cond
+from symgrad.expr.loops.control import fori_loop, while_loop
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.meaning.show import COUNTED, REPR, dot, latex, number, short_text, text
 

@@ -15,7 +15,8 @@ from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
 from symgrad.expr.handles.functions import cos, sin
 from symgrad.expr.handles.versions import zeros
-from symgrad.expr.loops.control import cond, fori_loop
+from symgrad.expr.loops.choices import cond
+from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.mathlib.arrange import share_quotients

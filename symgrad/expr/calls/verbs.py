@@ -20,7 +20,7 @@ from symgrad.expr.handles.array import ExprArray, TracedArray, array
 from symgrad.expr.handles.expression import Expr, lift, node_name, require_graph
 from symgrad.expr.handles.integers import Word, refuse_integer
 from symgrad.expr.handles.tree import Tree, flatten
-from symgrad.expr.loops.control import require_closed
+from symgrad.expr.loops.context import require_closed
 from symgrad.expr.meaning.evaluate import evaluate_graph
 
 

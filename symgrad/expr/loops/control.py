@@ -1,30 +1,29 @@
-"""Loops and choices as users write them: their bodies are traced once, and are regions then."""
+"""Loops as users write them: their bodies are traced once, and are regions then."""
 
 from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.errors import InputError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_HOLE, INPUT, Graph, Handle
-from symgrad.expr.graph.place import OnePlace, describe, resolve_places
-from symgrad.expr.graph.reach import reachable
-from symgrad.expr.graph.region import choice_op, close, pick
-from symgrad.expr.handles.array import TracedArray
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.counter import bound, word
-from symgrad.expr.handles.expression import Expr, operand
 from symgrad.expr.handles.sweep import body_of
-from symgrad.expr.handles.tree import apart
 from symgrad.expr.loops.carry import Nest, flattened
+from symgrad.expr.loops.context import (
+    condition,
+    graph_among,
+    require_functions,
+)
 from symgrad.expr.loops.in_python import counted, repeated, scanned
-from symgrad.expr.loops.open_loop import OpenLoop, Turns, nan_where, require_lengths
+from symgrad.expr.loops.open_loop import OpenLoop, Turns, nan_where
 from symgrad.expr.loops.stacks import Kept, Rows, paired
 
 
@@ -37,50 +36,8 @@ class _Dataclass(Protocol):
 Record = TypeVar("Record", bound=_Dataclass)
 """A carry that is a dataclass; of others, expressions take the place of numbers."""
 
-_traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
-"""The graph of the function that is being traced."""
-
 MOST_TURNS: Final = 2**32 - 1
 """Turns of a loop of which nobody knows how many it takes."""
-
-
-class Tracing:
-    """A context in which a function is traced into a graph."""
-
-    __slots__ = ("_graph", "_token")
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def __enter__(self) -> None:
-        self._token = _traced.set(self._graph)
-
-    def __exit__(self, *_: object) -> None:
-        _traced.reset(self._token)
-
-
-def require_closed(graph: Graph, roots: Iterable[int]) -> None:
-    """Refuse a value of a loop's body that is used outside of it.
-
-    Raises:
-        TraceError: it names the line of the value.
-    """
-    holes = {i for i, node in enumerate(graph.nodes) if node[0] in ANY_HOLE}
-    needed = reachable(graph, roots, min(holes, default=len(graph)))
-    open_ones = holes.intersection(needed)
-    if not open_ones:
-        return
-    resolve_places(graph)
-    users = (i for i in needed if not open_ones.isdisjoint(graph.args(i)))
-    places = (graph.place_of(i) for i in (next(users, min(open_ones)), min(open_ones)))
-    place = next((p for p in places if p), None)
-    raise TraceError(
-        "a value of a loop's body is used outside of the loop, where it has no value: return it "
-        "as a part of the carry" + (f"\n  at {place}" if place else "")
-    )
-
-
-# --- loops ----------------------------------------------------------------------------------------
 
 
 @overload
@@ -132,7 +89,7 @@ def fori_loop(
         16.0
     """
     most = _checked(max_steps)
-    _require_functions(body)
+    require_functions(body)
     graph = graph_among(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
@@ -185,7 +142,7 @@ def while_loop(
         0.625
     """
     most = _checked(max_steps)
-    _require_functions(cond, body)
+    require_functions(cond, body)
     graph = graph_among(init)
     if graph is None:
         return repeated(cond, body, init, most)
@@ -193,12 +150,12 @@ def while_loop(
     turns = Turns(word(graph, 0), word(graph, last), most)
 
     def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:
-        return body(carry), _condition(graph, cond(carry), describe(cond))
+        return body(carry), condition(graph, cond(carry), describe(cond))
 
     traced = _traced_loop(graph, turns, body, init, turn)
     nest, ends = traced.nest, traced.loop.closed(traced.yields, traced.more)
     if most is not None:
-        again = _condition(graph, cond(nest.wrap(graph, ends)), describe(cond))
+        again = condition(graph, cond(nest.wrap(graph, ends)), describe(cond))
         ends = nan_where(graph, again, ends)
     return nest.wrap(graph, ends)
 
@@ -249,7 +206,7 @@ def scan(
         >>> sg.evaluate(total + sums[1], {x: 0.0})
         7.0
     """
-    _require_functions(step)
+    require_functions(step)
     rows = Rows.of(xs, _checked(length))
     graph = graph_among(init, *rows.arrays)
     if graph is None:
@@ -308,102 +265,7 @@ def _traced_loop(
 # --- choices --------------------------------------------------------------------------------------
 
 
-def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
-    """``then(*operands) if pred else otherwise(*operands)``, of which one side is computed.
-
-    Unlike ``sg.where``, which computes both, the side not taken may divide by 0 or take long. Both
-    give numbers nested in the same way. Where points part, a device computes both sides for those
-    that share its registers; what is short is quicker with ``sg.where``.
-
-    Raises:
-        TraceError: if the sides give different kinds of results, or anything but numbers.
-
-    Example:
-        >>> import symgrad as sg
-        >>> x = sg.var("x")
-        >>> y = sg.cond(x > 0, lambda: 1 / x, lambda: x)
-        >>> sg.evaluate(y, {x: 0.0})
-        0.0
-    """
-    _require_functions(then, otherwise)
-    names = [f"what {describe(side)} returns" for side in (then, otherwise)]
-    return _chosen(pred, [lambda: then(*operands), lambda: otherwise(*operands)], names)
-
-
-def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str]) -> Any:
-    """What the first of two sides gives where a condition holds, and elsewhere the second."""
-    graph = graph_among(pred)
-    if graph is None:
-        return sides[0 if pred else 1]()
-    chosen = _condition(graph, pred, "a choice")
-    mark = len(graph)
-    given = [side() for side in sides]
-    nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
-    nest = nests[0].joined(nests[1])
-    first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
-    require_lengths(graph, first, second, "the sides of a choice")
-    with OnePlace(graph):
-        region, captured = close(
-            graph, [], [*first, *second], capture=lambda i: i < mark or graph.nodes[i][0] is INPUT
-        )  # inputs of rows are made when they are first read, which may be in a branch
-        made = graph.add(choice_op(region, len(first)), chosen, *captured)
-        results = [pick(graph, made, j, t) for j, t in enumerate(nest.types)]
-    return nest.wrap(graph, results)
-
-
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """``branches[index](*operands)``, of which one is computed.
-
-    ``index`` is the nearest whole number of an expression, or an integer; below 0 it is the first
-    branch, and past the end the last one. See `cond`.
-
-    Raises:
-        InputError: if there is no branch.
-        TraceError: if the branches give different kinds of results, or anything but numbers.
-
-    Example:
-        >>> import symgrad as sg
-        >>> x, k = sg.symbols("x k")
-        >>> y = sg.switch(k, [lambda x: x, lambda x: x * x, sg.exp], x)
-        >>> sg.evaluate(y, {x: 3.0, k: [0.0, 1.0, -5.0]})
-        array([3., 9., 3.])
-    """
-    _require_functions(*branches)
-    if not branches:
-        raise InputError(located("sg.switch needs at least one branch"))
-    at = bound(graph_among(index), index, "the index")
-    if isinstance(at, int):
-        return branches[min(max(at, 0), len(branches) - 1)](*operands)
-
-    def among(first: int, end: int) -> Any:
-        if end - first == 1:
-            return branches[first](*operands)
-        middle = (first + end) // 2
-        sides = [lambda: among(middle, end), lambda: among(first, middle)]
-        whats = [f"what branch {n} returns" for n in (middle, first)]
-        return _chosen(at >= middle - 0.5, sides, whats)
-
-    return among(0, len(branches))
-
-
 # --- what they are given --------------------------------------------------------------------------
-
-
-def _condition(graph: Graph, value: Any, what: str) -> int:
-    """The node of what says whether to go on, or which side to take."""
-    if isinstance(value, np.ndarray) and not value.ndim:
-        value = value.item()
-    if not isinstance(value, (Expr, bool, int, float, np.number, np.bool_)):
-        raise TraceError(located(f"{what}: a condition is needed, not {value!r}"))
-    return operand(graph, value, "b")
-
-
-def _require_functions(*bodies: Any) -> None:
-    for body in bodies:
-        if not callable(body):
-            raise InputTypeError(
-                located(f"what a loop or a choice does is a function, not {body!r}")
-            )
 
 
 def _names(f: Callable[..., Any]) -> tuple[str, ...]:
@@ -424,18 +286,3 @@ def _checked(most: Any) -> int | None:
     if int(most) >= 2**31:
         raise InputError(located(f"loops take less than 2**31 turns, which {most:,} is not"))
     return int(most)
-
-
-def graph_among(*values: Any) -> Graph | None:
-    """The graph that expressions in nests are of, or else of the function that is traced."""
-    stack = list(values)
-    while stack:
-        value = stack.pop()
-        if isinstance(value, (Handle, TracedArray)):
-            return value.graph
-        if isinstance(value, np.ndarray):
-            stack += list(value.flat) if value.dtype == object else []
-        else:
-            outer = apart(value)
-            stack += [] if outer is None else outer[1]
-    return _traced.get()

@@ -23,7 +23,8 @@ from symgrad.expr.handles.expression import Expr, lift
 from symgrad.expr.handles.tree import flatten
 from symgrad.expr.laws.fuse import copied
 from symgrad.expr.loops.carry import Nest, flattened
-from symgrad.expr.loops.control import graph_among, while_loop
+from symgrad.expr.loops.context import graph_among
+from symgrad.expr.loops.control import while_loop
 
 MOST_STEPS: Final = 1000
 """Steps that a fixed point may take to converge."""

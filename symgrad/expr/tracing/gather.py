@@ -25,7 +25,7 @@ from symgrad.expr.handles.blocks import Blocks
 from symgrad.expr.handles.elements import takes_values
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Block, Tree
-from symgrad.expr.loops.control import Tracing, require_closed
+from symgrad.expr.loops.context import Tracing, require_closed
 from symgrad.expr.tracing.randomness import WatchingRandomNumbers
 from symgrad.expr.tracing.trace import flatten_result, require_feasible
 

@@ -20,7 +20,7 @@ from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.expression import Condition, Expr, as_float, require_graph
 from symgrad.expr.handles.integers import Word, refuse_integer
 from symgrad.expr.handles.tree import Tree, flatten
-from symgrad.expr.loops.control import Tracing, require_closed
+from symgrad.expr.loops.context import Tracing, require_closed
 from symgrad.expr.tracing.randomness import WatchingRandomNumbers
 
 MOST_SYMBOLS: Final = 2**20

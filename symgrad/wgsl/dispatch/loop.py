@@ -17,19 +17,18 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
-from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
-from symgrad.kernel.plan import Computation, Iteration
+from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
 from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
 from symgrad.kernel.split import MOST_TURNS
-from symgrad.kernel.stats import operations
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.points import require_turns
+from symgrad.wgsl.dispatch.weights import turns_of_loops, weights_of
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.emit import Style
@@ -40,9 +39,8 @@ from symgrad.wgsl.printing.iterate import (
     STEP_INVOCATIONS,
     Form,
     emit_iteration,
-    turns_of,
 )
-from symgrad.wgsl.printing.matrix import lanes, turns, with_matrix
+from symgrad.wgsl.printing.matrix import turns, with_matrix
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
 MOST_OPERATIONS: Final = 50_000_000
@@ -373,15 +371,6 @@ def transpose() -> str:
     return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
 
-def turns_of_loops(iteration: Iteration) -> tuple[int, int]:
-    """The turns of loops in a step, and at each row."""
-    update, rows = (
-        turns_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
-        for part in (iteration.update, iteration.rows)
-    )
-    return update, rows
-
-
 def _ranges(
     source: DeviceArray, target: DeviceArray, data: Bound
 ) -> Iterator[tuple[Range, Range, int]]:
@@ -394,22 +383,3 @@ def _ranges(
 def _even(now: int, steps: int) -> int:
     """The steps of a dispatch, so that the last one is no short one."""
     return -(-steps // -(-steps // now))
-
-
-def weights_of(iteration: Iteration) -> tuple[int, int]:
-    """About the operations of a step, and of each row."""
-    rows = _weight(iteration.rows) if iteration.rows else 0
-    if iteration.matrix is None:
-        return _weight(iteration.update), rows
-    n = iteration.matrix.n
-    solves = sum(call.kind == "solve" for call in iteration.matrix.calls)
-    return lanes(n) * _weight(iteration.update) + solves * n**3 // 3, rows + n * n
-
-
-def _weight(computation: Computation) -> int:
-    """About the operations of a computation."""
-    graph = computation.graph
-    roots = [i for o in computation.outputs for i in o.nodes]
-    if computation.is_structured:
-        return 1 + operations(graph, roots)
-    return 1 + sum(graph.nodes[i][0].cost for i in reachable(graph, roots))
