@@ -6,7 +6,6 @@ python tools/generate_docs.py [--check]
 from __future__ import annotations
 
 import ast
-import inspect
 import json
 import re
 import sys
@@ -23,6 +22,7 @@ from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.handles.expression import WRAP
+from symgrad.expr.handles.functions import names
 from symgrad.expr.laws.laws import LAWS
 from symgrad.expr.meaning.show import text
 from symgrad.expr.ops import TABLE
@@ -149,15 +149,6 @@ def section(op: Op) -> str:
 
 def call(op: Op) -> str:
     return f"{op.name}({', '.join(names(op))})"
-
-
-def names(op: Op) -> list[str]:
-    """The names of an operation's arguments, taken from the code of its derivative."""
-    source, skipped = (op.compose, 0) if op.compose else (op.partials, 1)
-    source, skipped = (source, skipped) if source else (op.vjp, 2)
-    if source is None:
-        return ["x"] if op.arity == 1 else list("abc"[: op.arity])
-    return list(inspect.signature(source).parameters)[skipped : skipped + op.arity]
 
 
 def derivative(op: Op) -> list[str]:

@@ -85,6 +85,7 @@ def test_documentation(op: Op) -> None:
     text = inspect.getdoc(getattr(functions, op.name))
     assert text and text[0] == (op.meaning[0].upper())
     assert not op.edges or op.edges in text
+    assert len(inspect.signature(getattr(functions, op.name)).parameters) == op.arity
 
 
 @pytest.mark.parametrize(

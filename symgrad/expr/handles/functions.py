@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,15 @@ from symgrad.expr.graph.node import Handle, Op
 from symgrad.expr.handles.array import call, holds_expressions, map_elements
 from symgrad.expr.handles.expression import Expr, as_float, lift, power
 from symgrad.expr.handles.tree import Tree, flatten
+
+
+def names(op: Op) -> list[str]:
+    """The names of an operation's arguments, taken from the code of its derivative."""
+    source, skipped = (op.compose, 0) if op.compose else (op.partials, 1)
+    source, skipped = (source, skipped) if source else (op.vjp, 2)
+    if source is None:
+        return ["x"] if op.arity == 1 else list("abc"[: op.arity])
+    return list(signature(source).parameters)[skipped : skipped + op.arity]
 
 
 def document(op: Op) -> str:
@@ -44,6 +54,8 @@ def _public(op: Op) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = document(op)
+    given = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names(op)]
+    vars(function)["__signature__"] = Signature(given)
     return function
 
 
