@@ -156,12 +156,13 @@ class _OnWorkers:
 
     def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
         """What each block answers, in their order."""
-        for _ in range(MOST_LOSSES):
-            self._places = self._places or self._found()
-            answers = self._asked(what, given)
-            if answers is not None:
-                return answers
-            self._places = {}
+        with self._client.as_current():  # whichever client the caller has meanwhile
+            for _ in range(MOST_LOSSES):
+                self._places = self._places or self._found()
+                answers = self._asked(what, given)
+                if answers is not None:
+                    return answers
+                self._places = {}
         raise DeviceError(f"{MOST_LOSSES} workers were lost one after the other: the call gave up")
 
     def _found(self) -> dict[str, list[int]]:

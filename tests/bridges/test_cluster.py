@@ -81,6 +81,12 @@ def test_sums_have_the_same_bits_wherever_blocks_are(client: Any) -> None:
     assert there[1].tolist() == tree_sum([b[1] for b in blocks]).tolist()
 
 
+def test_bound_blocks_know_their_client(cluster: Any) -> None:
+    with cluster.as_current():
+        bound = kernel().bind(BLOCKS)
+    agree(bound.run(P), kernel().run(P, ROWS))
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_tables_may_be_named_columns() -> None:
     named = lambda p, r: loss(p, [r.a, r.b, r.c])  # noqa: E731
