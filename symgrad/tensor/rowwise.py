@@ -80,26 +80,27 @@ class RowwiseWork:
         inputs = [Array(n, s) for n, s in zip(names, shapes, strict=True)]
         (result,) = self.results(shapes[:many])
         outputs, scratch = [Array("result", result)], list[Array]()
-        bound = {n: n for n in (*rowwise.arrays, "result")}
         n, count, steps = first[-1], math.prod(first[:-1]), list[Dispatch]()
+        rowwise = replace(rowwise, by_column=shared)
+        standing = rowwise.standing([f"d_{name}" for name in shared])
+        rowwise = rowwise.without(standing)
+        bound = {n: n for n in (*rowwise.arrays, "result")}
         if kind == "vjp":
             for name, shape in zip(self.arguments, shapes[:many], strict=True):
-                outputs.append(Array(f"d_{name}", shape))
-                bound[f"d_{name}"] = f"d_{name}"
+                outputs.append(Array(gradient := f"d_{name}", shape))
+                each = gradient
                 if name in shared:
-                    scratch.append(Array(f"each_{name}", first))
-                    bound[f"d_{name}"] = f"each_{name}"
-                    sums, more = column_sums(f"each_{name}", count, n, f"d_{name}", traits)
+                    each = standing.get(gradient, f"each_{name}")
+                    sums, more = column_sums(each, count, n, gradient, traits)
                     steps, scratch = [*steps, *sums], [*scratch, *more]
-        program, target = program_of(self._of_shapes(rowwise, shared), n, traits)
+                if gradient not in standing:
+                    bound[gradient] = each
+                    scratch += [Array(each, first)] * (name in shared)
+        program, target = program_of(rowwise, n, traits)
         numbers = ("rows", count), ("n", n)
         step = Dispatch(program, target, tuple(bound.items()), count * target.team, 0, numbers)
         arrays = tuple(inputs), tuple(outputs), tuple(scratch)
         return Launch(f"{self.name}_{kind}", *arrays, (step, *steps))
-
-    @staticmethod
-    def _of_shapes(rowwise: Rowwise, shared: tuple[str, ...]) -> Rowwise:
-        return Rowwise(rowwise.computation, rowwise.kinds, shared, rowwise.by_row, rowwise.whole)
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options

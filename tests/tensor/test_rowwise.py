@@ -11,7 +11,8 @@ from tensor_arrays import drawn, error, errors
 from tint import check_with_tint, tint_available
 
 import symgrad as sg
-from symgrad.kernel.target import InStep
+from symgrad.kernel.language import Target
+from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 from symgrad.targets import DeviceChoice
 
@@ -187,6 +188,28 @@ def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str) -> Non
         verify(dispatch.kernel)
     if tint_available():
         assert check_with_tint(kernel.modules) == [None] * len(kernel.modules)
+
+
+@pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
+def test_gradients_that_an_input_has_already_are_not_written_for_each_row(traits: Target) -> None:
+    launch = sg.rowwise(layer_norm, device="cpu")._work.launch(
+        "vjp", [(100, 40), (40,), (40,), (100, 40)], traits
+    )
+    assert [a.name for a in launch.scratch if a.shape == (100, 40)] == ["each_w"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_of_shifts_are_sums_of_the_cotangent(device: DeviceChoice) -> None:
+    draw = np.random.default_rng(6)
+    x, g = draw.normal(size=(2, 5, 8)).astype(np.float32)
+    b, c = draw.normal(size=(2, 8)).astype(np.float32)
+    y, (dx, db, dc) = sg.rowwise(lambda x, b, c: x + b - c, device=device).vjp(x, b, c, g)
+    np.testing.assert_allclose(y, x + b - c, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(dx, g)
+    np.testing.assert_allclose(db, g.sum(0, dtype=float), rtol=1e-5)
+    np.testing.assert_allclose(dc, -g.sum(0, dtype=float), rtol=1e-5)
+    _, (_, db) = sg.rowwise(lambda x, b: (x + b).sum(), device=device).vjp(x, b, g[:, 0])
+    np.testing.assert_allclose(db, np.full(8, g[:, 0].sum(dtype=float)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -81,6 +81,18 @@ class Rowwise:
             if o.name in level:
                 found[level[o.name]].append(o)
         return found
+
+    def standing(self, names: Collection[str]) -> dict[str, str]:
+        """Of some results, those that are an input with a number for each element, and which."""
+        once = {*self.by_column, *self.by_row}
+        arrays = {self.inputs[name]: name for name in self.arrays if name not in once}
+        found = {o.name: arrays.get(o.nodes[0]) for o in self.results if o.name in names}
+        return {name: array for name, array in found.items() if array}
+
+    def without(self, names: Collection[str]) -> Rowwise:
+        """All but some results."""
+        outputs = tuple(o for o in self.computation.outputs if o.name not in names)
+        return replace(self, computation=replace(self.computation, outputs=outputs))
 
     def needs(self, output: Output) -> set[str]:
         """The reductions that an output is made of."""
