@@ -73,6 +73,11 @@ def pow(x: Expr, p: Expr) -> Expr:
     rising = p > 0.0
     value = ops.where(a == 0.0, ops.where(rising, 0.0, math.inf), _magnitude(a, p))
     value = ops.where(ops.isinf(a), ops.where(rising, math.inf, 0.0), value)
+    return of_any_sign(x, p, value)
+
+
+def of_any_sign(x: Expr, p: Expr, value: Expr) -> Expr:
+    """x**p, of |x|**p: negative for x < 0 and odd p, NaN where p is no integer, and 1 for p = 0."""
     half = 0.5 * p
     integer = ops.floor(p) == p
     odd = integer & (ops.floor(half) != half)

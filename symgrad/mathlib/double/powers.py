@@ -7,12 +7,13 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.handles.expression import Expr
-from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
+from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.exponential import exp2_parts
 from symgrad.mathlib.double.limits import within
 from symgrad.mathlib.double.logarithm import split
 from symgrad.mathlib.double.pair import Pair, divide, fast_sum, root, square
+from symgrad.mathlib.powers import of_any_sign
 
 LOG2: Final = coefficients("""
     0.5999999999999946 0.4285714285785242 0.33333332982741753 0.2727281223303301 0.2306608608836521
@@ -78,13 +79,7 @@ def pow(x: Expr, p: Expr) -> Expr:
     value = _magnitude(ops.where(usable, a, 1.0), p)
     rising = (p > 0.0) ^ (a == 0.0)
     value = ops.where(usable, value, ops.where(rising, math.inf, 0.0))
-    half = 0.5 * p
-    integer = ops.floor(p) == p
-    odd = integer & (ops.floor(half) != half)
-    value = ops.where(odd & has_sign(x), -value, value)
-    outside = (x < 0.0) & ops.isfinite(x) & ~integer
-    value = keep_nan(ops.where(outside, math.nan, value), x, p)
-    return ops.where((p == 0.0) | (x == 1.0), 1.0, value)
+    return of_any_sign(x, p, value)
 
 
 def cbrt(x: Expr) -> Expr:
