@@ -11,6 +11,7 @@ from itertools import product
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index
 from symgrad.kernel.programs.solve import half, place
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
@@ -74,15 +75,12 @@ class Products:
         """Write the sums, times their weight, over so many rows, of which each is several."""
         k = self.k
         self.team.share(k.word(half(self.n + 1)), self._clear)
-        tiles = k.add(
-            ops.word_div,
-            k.add(ops.word_add, rows, k.word(ROWS_PER_TILE - 1)),
-            k.word(ROWS_PER_TILE),
-        )
+        count = Index(k, rows)
+        tiles = count.ceil_div(ROWS_PER_TILE)
 
         def tile(t: int, totals: list[int]) -> list[int]:
-            start = k.add(ops.word_mul, t, k.word(ROWS_PER_TILE))
-            end = k.add(ops.word_min, k.word(ROWS_PER_TILE), k.add(ops.word_sub, rows, start))
+            start = Index(k, t) * ROWS_PER_TILE
+            end = (count - start).at_most(ROWS_PER_TILE)
             self._call("total", totals)
             for numbers in fill:
                 self._fill(start, end, numbers)
@@ -91,7 +89,7 @@ class Products:
                 self.team.wait()
             return totals
 
-        totals, _ = k.loop(k.word(0), tiles, self._first(), tile)
+        totals, _ = k.loop(k.word(0), tiles.id, self._first(), tile)
         self._finish(totals, weight)
 
     def _clear(self, i: int) -> None:
@@ -101,7 +99,7 @@ class Products:
         """What is carried from tile to tile, at first."""
         raise NotImplementedError
 
-    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+    def _added(self, totals: Sequence[int], end: Index) -> list[int]:
         """Add the tile's products; what is carried to the next."""
         raise NotImplementedError
 
@@ -109,60 +107,52 @@ class Products:
         """Write the sums."""
         raise NotImplementedError
 
-    def _fill(self, start: int, end: int, numbers: Row) -> None:
+    def _fill(self, start: Index, end: Index, numbers: Row) -> None:
         """Rows' numbers, and zeros behind the last row up to whole groups of `ROWS_UNROLLED`."""
         k, zero = self.k, self.k.constant(0.0)
         count = SIDE * quads(self.n)
 
         def row(slot: int) -> None:
-            found = [*numbers(k.add(ops.word_add, start, slot))]
+            found = [*numbers((start + Index(k, slot)).id)]
             self._put(slot, found + [zero] * (count - len(found)))
 
-        self.team.share(end, row)
-        up = k.add(
-            ops.word_div, k.add(ops.word_add, end, k.word(ROWS_UNROLLED - 1)), k.word(ROWS_UNROLLED)
-        )
-        missing = k.add(ops.word_sub, k.add(ops.word_mul, up, k.word(ROWS_UNROLLED)), end)
-        self.team.share(missing, lambda i: self._put(k.add(ops.word_add, end, i), [zero] * count))
+        self.team.share(end.id, row)
+        missing = end.ceil_div(ROWS_UNROLLED) * ROWS_UNROLLED - end
+        zeros = [zero] * count
+        self.team.share(missing.id, lambda i: self._put((end + Index(k, i)).id, zeros))
 
     def _put(self, slot: int, values: Sequence[int]) -> None:
         k = self.k
         for c, value in enumerate(values):
-            quad = k.add(ops.word_add, k.word(c // SIDE * LENGTH), slot)
-            k.store(self.tile, k.offset(quad, SIDE, c % SIDE), value)
+            quad = Index(k, slot) + c // SIDE * LENGTH
+            k.store(self.tile, k.offset(quad.id, SIDE, c % SIDE), value)
 
-    def _summed(self, block: Place, end: int, share: int, shared: int) -> list[int]:
+    def _summed(self, block: Place, end: Index, share: Index, shared: int) -> list[int]:
         """The sums of a block's products over a share of the tile's rows."""
         k = self.k
-        down, across = (k.add(ops.word_mul, i, k.word(LENGTH)) for i in block)
-        k.names |= {down: "left", across: "right"}
-        step = k.word(ROWS_PER_BLOCK * shared)
-        skipped = k.add(ops.word_mul, share, k.word(ROWS_PER_BLOCK))
-        more = k.add(
-            ops.word_sub, k.add(ops.word_add, end, k.word(ROWS_PER_BLOCK * shared - 1)), skipped
-        )
-        works = k.add(ops.word_lt, share, k.word(shared))
-        turns = k.add(ops.word_where, works, k.add(ops.word_div, more, step), k.word(0))
+        down, across = (Index(k, i) * LENGTH for i in block)
+        k.names |= {down.id: "left", across.id: "right"}
+        step = ROWS_PER_BLOCK * shared
+        skipped = share * ROWS_PER_BLOCK
+        more = end + (step - 1) - skipped
+        works = share.below(shared)
+        turns = k.add(ops.word_where, works, (more // step).id, k.word(0))
         zeros = [k.constant(0.0)] * SIDE**2
 
         def some(t: int, sums: list[int]) -> list[int]:
             self._call("sum", sums)
-            first = k.add(ops.word_add, skipped, k.add(ops.word_mul, t, step))
-            left = k.add(ops.word_min, k.word(ROWS_PER_BLOCK), k.add(ops.word_sub, end, first))
-            fours = k.add(
-                ops.word_div,
-                k.add(ops.word_add, left, k.word(ROWS_UNROLLED - 1)),
-                k.word(ROWS_UNROLLED),
-            )
+            first = skipped + Index(k, t) * step
+            left = (end - first).at_most(ROWS_PER_BLOCK)
+            fours = left.ceil_div(ROWS_UNROLLED)
 
             def four(u: int, sums: list[int]) -> list[int]:
                 self._call("part", sums)
-                row = k.add(ops.word_add, first, k.add(ops.word_mul, u, k.word(ROWS_UNROLLED)))
+                row = first + Index(k, u) * ROWS_UNROLLED
                 for r in range(ROWS_UNROLLED):
-                    sums = self._multiplied(down, across, k.add(ops.word_add, row, k.word(r)), sums)
+                    sums = self._multiplied(down, across, row + r, sums)
                 return sums
 
-            found, _ = k.loop(k.word(0), fours, zeros, four)
+            found, _ = k.loop(k.word(0), fours.id, zeros, four)
             return [k.add(ops.add, a, b) for a, b in zip(sums, found, strict=True)]
 
         return k.loop(k.word(0), turns, zeros, some)[0]
@@ -171,14 +161,11 @@ class Products:
         """Give values a name, and numbers."""
         self.k.names |= {v: f"{name}{c}" for c, v in enumerate(values)}
 
-    def _multiplied(self, left: int, right: int, row: int, sums: Sequence[int]) -> list[int]:
+    def _multiplied(self, left: Index, right: Index, row: Index, sums: Sequence[int]) -> list[int]:
         """Sums, with the products of a row of the tile."""
         k = self.k
         factors = [
-            [
-                k.load(self.tile, k.offset(k.add(ops.word_add, side, row), SIDE, c))
-                for c in range(SIDE)
-            ]
+            [k.load(self.tile, number) for number in (side + row).lanes(SIDE)]
             for side in (left, right)
         ]
         return [
@@ -191,8 +178,8 @@ class Products:
         k = self.k
         for (i, j), value in zip(product(range(SIDE), repeat=2), values, strict=True):
             row, column = (k.offset(b, SIDE, c) for b, c in zip(block, (i, j), strict=True))
-            inside = k.add(ops.word_lt, row, k.word(self.n + 1))
-            lower = k.add(ops.word_lt, column, k.add(ops.word_add, row, k.word(1)))
+            inside = Index(k, row).below(self.n + 1)
+            lower = Index(k, column).below(Index(k, row) + 1)
             found = value if weight == 1.0 else k.add(ops.mul, value, k.constant(weight))
             k.when(
                 k.add(ops.logical_and, inside, lower),
@@ -205,12 +192,13 @@ class Carried(Products):
 
     def __init__(self, team: Team, n: int, tile: Buffer, sums: Buffer) -> None:
         super().__init__(team, n, tile, sums)
-        k, count = self.k, self.k.word(blocks(n))
+        k, member = self.k, Index(self.k, team.member)
         self.shared = shares(n, team.size)
-        self.share = k.add(ops.word_div, team.member, count)
-        number = k.add(ops.word_sub, team.member, k.add(ops.word_mul, self.share, count))
-        self.block = self._place(number)
-        k.names |= {self.share: "share", self.block[0]: "down", self.block[1]: "across"}
+        self.share, number = divmod(member, blocks(n))
+        self.block = self._place(number.id)
+        k.names |= {self.block[0]: "down", self.block[1]: "across"}
+        if blocks(n) > 1:
+            k.names[self.share.id] = "share"
 
     def _place(self, number: int) -> Place:
         """The block of this number, row by row."""
@@ -218,9 +206,10 @@ class Carried(Products):
 
         def next_row(_: int, carries: list[int]) -> list[int]:
             down, across = carries
-            over, below = k.add(ops.word_lt, down, across), k.add(ops.word_add, down, k.word(1))
-            rest = k.add(ops.word_sub, across, below)
-            return [k.add(ops.word_where, over, a, b) for a, b in ((below, down), (rest, across))]
+            over, below = Index(k, down).below(Index(k, across)), Index(k, down) + 1
+            rest = Index(k, across) - below
+            sides = (below.id, down), (rest.id, across)
+            return [k.add(ops.word_where, over, a, b) for a, b in sides]
 
         (down, across), _ = k.loop(k.word(0), k.word(quads(self.n)), [k.word(0), number], next_row)
         return down, across
@@ -228,7 +217,7 @@ class Carried(Products):
     def _first(self) -> list[int]:
         return [*self.k.target.wide_zero(self.k)] * SIDE**2
 
-    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+    def _added(self, totals: Sequence[int], end: Index) -> list[int]:
         k, found = self.k, self._summed(self.block, end, self.share, self.shared)
         parts = zip(k.target.grouped(totals), found, strict=True)
         return [p for total, x in parts for p in k.target.wide_add(k, total, x)]
@@ -239,7 +228,7 @@ class Carried(Products):
         values = [k.target.narrow(k, total) for total in k.target.grouped(totals)]
 
         def turn(t: int, _: object) -> tuple[()]:
-            mine = k.add(ops.word_lt, k.add(ops.word_xor, self.share, t), k.word(1))
+            mine = Index(k, k.add(ops.word_xor, self.share.id, t)).below(1)
             k.when(mine, lambda: self._write(self.block, values, weight))
             self.team.wait()
             return ()
@@ -263,11 +252,11 @@ class InMemory(Products):
             self.k.fill(buffer)
         return []
 
-    def _added(self, totals: Sequence[int], end: int) -> list[int]:
+    def _added(self, totals: Sequence[int], end: Index) -> list[int]:
         k = self.k
 
         def add(block: Place, at: list[int]) -> None:
-            found = self._summed(block, end, k.word(0), 1)
+            found = self._summed(block, end, Index(k, k.word(0)), 1)
             for i, x in zip(at, found, strict=True):
                 parts = k.target.wide_add(k, self._total(i), x)
                 for buffer, part in zip(self.wide, parts, strict=True):
@@ -297,7 +286,7 @@ class InMemory(Products):
                 body((down, across), [k.offset(number, SIDE**2, c) for c in range(SIDE**2)])
                 return ()
 
-            k.loop(k.word(0), k.add(ops.word_add, down, k.word(1)), (), block)
+            k.loop(k.word(0), (Index(k, down) + 1).id, (), block)
             return ()
 
         k.loop(k.word(0), k.word(quads(self.n)), (), row)
