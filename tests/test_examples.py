@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from site_gallery import keep
 
 import symgrad as sg
 
@@ -46,6 +47,9 @@ GOES_ON = {
 }
 """Examples that go on where a checkpoint ended: how far is told by the first argument."""
 
+KEPT = os.environ.get("SYMGRAD_PICTURES", "")
+"""Where pictures are kept for the gallery of the documentation, if they are wanted."""
+
 DEVICES = sorted({"gpu" if d.is_gpu else "cpu" for d in sg.devices()})
 
 
@@ -58,9 +62,11 @@ def test_every_example_is_tested() -> None:
 def test_example(name: str, device: str, tmp_path: Path) -> None:
     _require(name)
     picture = tmp_path / "picture.png"
-    _run(name, *SMALL[name], "--device", device, "--output", picture, within=tmp_path)
+    printed = _run(name, *SMALL[name], "--device", device, "--output", picture, within=tmp_path)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [picture]
+    if KEPT and device == "cpu":
+        keep(Path(KEPT), Path(name).stem, printed, picture)
 
 
 @pytest.mark.parametrize("name", GOES_ON)
@@ -84,11 +90,12 @@ def _require(name: str) -> None:
         pytest.skip(f"{', '.join(missing)} is not installed")
 
 
-def _run(name: str, *arguments: str | Path, within: Path) -> None:
-    """Run an example in a folder."""
+def _run(name: str, *arguments: str | Path, within: Path) -> str:
+    """Run an example in a folder: what it prints."""
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / name, *arguments],
         cwd=within, text=True, capture_output=True, timeout=240,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -85,6 +85,14 @@ def titles() -> dict[str, str]:
     return {name: title[0].upper() + title[1:] for title, name in listed}
 
 
+def keep(kept: Path, name: str, printed: str, picture: Path) -> None:
+    """Keep what an example has printed, but for where its picture went, and the picture."""
+    kept.mkdir(parents=True, exist_ok=True)
+    text = re.sub(r"^picture: .*\n", "", printed, flags=re.MULTILINE)
+    (kept / f"{name}.txt").write_text(text, "utf-8")
+    shutil.copy(picture, kept / f"{name}.png")
+
+
 def run(path: Path, kept: Path) -> str:
     """What an example prints; its picture goes where pictures are kept, unless one is there."""
     picture, text = kept / f"{path.stem}.png", kept / f"{path.stem}.txt"
