@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError
+from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import Room
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
@@ -24,7 +24,9 @@ from symgrad.llvm.dispatch import points as llvm
 from symgrad.llvm.dispatch import sums as llvm_sums
 from symgrad.mathlib.define import Math, functions
 from symgrad.pipeline import DTypeName, Options, Shaders
-from symgrad.targets import Device, DeviceChoice, choose
+from symgrad.several import points as several
+from symgrad.several import sums as several_sums
+from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
@@ -327,14 +329,90 @@ class Wgpu:
         return 0 < rows <= STORED_ROWS and n > STRAIGHT_LINE_GPU and fits(n)
 
 
+@dataclass(frozen=True)
+class Several:
+    """Kernels on several devices at once, each in its own way: see `Backend`."""
+
+    device: Devices
+    on_host = False
+    owner = None
+
+    @property
+    def parts(self) -> list[Backend]:
+        """What compiles for each of them."""
+        return [backend_of(part) for part in self.device.parts]
+
+    @property
+    def dtype(self) -> DTypeName:
+        """What all of them compute in: see `Backend`."""
+        return "float64" if all(part.dtype == "float64" for part in self.parts) else "float32"
+
+    @property
+    def room(self) -> Room:
+        """That of the device that has least: see `Backend`."""
+        return min((part.room for part in self.parts), key=lambda room: room.most)
+
+    @property
+    def memory(self) -> tuple[int, int, int | None]:
+        """Of all of them: see `Backend`."""
+        return sum(p.memory[0] for p in self.parts), sum(p.memory[1] for p in self.parts), None
+
+    def array(self, values: np.ndarray) -> NoReturn:
+        """Arrays are on one device: see `Backend`."""
+        raise InputTypeError(f"an array is on one device, and not on {self.device}")
+
+    def wait(self) -> None:
+        """For all of them: see `Backend`."""
+        for part in self.parts:
+            part.wait()
+
+    def free(self) -> int:
+        """Of all of them: see `Backend`."""
+        return sum(part.free() for part in self.parts)
+
+    def require(self, dtype: str) -> None:
+        """Refuse what one of them refuses: see `Backend`."""
+        for part in self.parts:
+            part.require(dtype)
+
+    def program(self, shaders: Shaders) -> several.Program:
+        """A computation at many points, of which each device has a share."""
+        programs = [(part.device, part.program(shaders)) for part in self.parts]
+        outputs = [len(o.nodes) for o in shaders.computation.outputs]
+        return several.Program(programs, outputs)
+
+    def sums(self, reduction: Reduction, options: Options, title: str) -> several_sums.Sums:
+        """Sums over the rows of a table, of which each device has a share."""
+        made = [(part.device, part.sums(reduction, options, title)) for part in self.parts]
+        return several_sums.Sums(made)
+
+    def loop(self, iteration: Iteration, options: Options) -> NoReturn:
+        """Each device has one of its own, and problems to go with it: see `Backend`."""
+        raise InputTypeError(f"an iteration runs on one device, and not on {self.device}")
+
+    def traits(self, dtype: str, math: Math = "accurate") -> NoReturn:
+        """Each device has its own: see `Backend`."""
+        raise InputTypeError(f"a program is written for one device, and not for {self.device}")
+
+    def launch(self, launch: Launch, options: Options) -> NoReturn:
+        """On one device: see `Backend`."""
+        raise InputTypeError(f"a launch is on one device, and not on {self.device}")
+
+    def keeps_matrix(self, n: int, rows: int) -> bool:
+        """What is quicker is for each device to say: see `Backend`."""
+        return False
+
+
 def backend_of(device: Device) -> Backend:
-    """What compiles for a device."""
+    """What compiles for a device, or for several."""
+    if isinstance(device, Devices):
+        return Several(device)
     return Wgpu(device) if device.is_gpu else Cpu(device)
 
 
 def placed(options: Options, device: DeviceChoice) -> Options:
     """The options of a kernel that is for a device."""
-    return _with_room(options, backend_of(choose(device)).room)
+    return _with_room(options, backend_of(choose_any(device)).room)
 
 
 @functools.lru_cache(CACHED_OPTIONS)

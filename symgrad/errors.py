@@ -195,6 +195,19 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """
 
 
+class DeviceWarning(UserWarning):
+    """One of several devices was lost or hangs, or is slow: the others do its share of the work.
+
+    Example:
+        >>> import warnings, symgrad as sg
+        >>> square = sg.fused_forward(1, lambda v: v[0]**2, device=sg.devices())
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", sg.DeviceWarning)  # rather end than go on with less
+        ...     square.run([[1.0], [2.0]]).tolist()
+        [1.0, 4.0]
+    """
+
+
 class ExhaustedError(SymgradError, RuntimeError):
     """A loop needed more turns than it may take, and that was asked to be an error.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ class Device:
     """A device that kernels run on.
 
     ``kind`` is "discrete", "integrated", "software" (a GPU driver on the CPU), "unknown" or "cpu".
+    Two cards of one name differ in their ``index``, and are counted by ``number``.
 
     Example:
         >>> import symgrad as sg
@@ -33,34 +35,62 @@ class Device:
     name: str
     kind: str
     backend: str
+    number: int = 0
+    """Which of the GPUs of its name and back end it is, from 1 on; 0 if it is the only one."""
 
     @property
     def is_gpu(self) -> bool:
         """Whether kernels reach it as WGSL."""
-        return self.kind != "cpu"
+        return self.kind not in ("cpu", "several")
 
     @property
     def is_real_gpu(self) -> bool:
         """Whether it is a GPU rather than a driver that computes on the CPU."""
-        return self.kind not in ("cpu", "software")
+        return self.kind not in ("cpu", "software", "several")
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.kind}, {self.backend})"
+        twin = f" #{self.number}" if self.number else ""
+        return f"{self.name}{twin} ({self.kind}, {self.backend})"
 
 
-DeviceChoice = Literal["gpu", "cpu"] | int | Device | None
-"""What ``device=`` takes: see `choose`."""
+@dataclass(frozen=True)
+class Devices(Device):
+    """Several devices that share work, in the order in which they were named: see `choose_any`."""
+
+    parts: tuple[Device, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Device]) -> Devices:
+        """These devices, at least two."""
+        return cls(-1, " + ".join(map(str, parts)), "several", "", parts=tuple(parts))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+One = Literal["gpu", "cpu"] | int | Device | None
+"""What names a device: see `choose`."""
+
+DeviceChoice = One | Literal["gpus"] | Sequence[One]
+"""What ``device=`` takes: see `choose_any`."""
 
 
 def devices() -> list[Device]:
     """The devices of this machine: its GPUs, then its CPU. Their indices go into ``device=``.
 
+    Where several may share the work, batches of points, rows of data and many fits, ``device=``
+    takes a list of devices too, or "gpus" for all real GPUs.
+
     Example:
         >>> import symgrad as sg
         >>> sg.devices()[-1].kind
         'cpu'
+        >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+        >>> kernel = sg.fused_forward_backward(2, line, row=2, device=sg.devices())
+        >>> kernel.bind([[0.0, 1.0], [1.0, 3.0]]).run([1.0, 1.0])
+        (1.0, array([-2., -2.], dtype=float32))
     """
-    gpus = [Device(k, g.name, g.kind, g.backend) for k, g in enumerate(list_gpus())]
+    gpus = [Device(k, g.name, g.kind, g.backend, g.number) for k, g in enumerate(list_gpus())]
     return [*gpus, _cpu(len(gpus))]
 
 
@@ -84,6 +114,11 @@ def choose(device: DeviceChoice = None) -> Device:
         DeviceError: if there is no such device. InputError: for a name that is none.
     """
     asked: object = _preferred() if device is None else device
+    if isinstance(asked, Devices) or asked == "gpus" or _is_list(asked):
+        raise InputError(
+            f"device={_shown(asked)} is more than one device: batches of points, rows of data and "
+            "many fits are shared out, and this runs on one"
+        )
     if isinstance(asked, Device):
         return asked
     if asked == "cpu":
@@ -98,6 +133,45 @@ def choose(device: DeviceChoice = None) -> Device:
             raise DeviceError(f"there is no device {asked}: sg.devices() lists {len(found)}")
         return found[asked]
     raise InputError(f'device={asked!r}: use "gpu", "cpu", an index of sg.devices(), or None')
+
+
+def choose_any(device: DeviceChoice = None) -> Device:
+    """The device, or the `Devices`, that ``device=`` names where several may share the work.
+
+    It is what `choose` takes; or a list of such, each device once; or "gpus", which are all real
+    GPUs, or all GPUs if none is real. A list of one is that one.
+
+    Raises:
+        InputError: for a list that is empty, or names a device twice. DeviceError: as `choose`.
+    """
+    if isinstance(device, Devices):
+        return device
+    asked: Any = _preferred() if device is None else device
+    if asked == "gpus":
+        gpus = [d for d in devices() if d.is_gpu]
+        parts = [d for d in gpus if d.is_real_gpu] or gpus or [_first_gpu([])]
+    elif _is_list(asked):
+        parts = [choose(part) for part in asked]
+    else:
+        return choose(asked)
+    if not parts:
+        raise InputError("device= names no device: sg.devices() lists what there is")
+    keys = [d.index if d.is_gpu else -1 for d in parts]
+    twice = [d for k, d in enumerate(parts) if keys[k] in keys[:k]]
+    if twice:
+        raise InputError(f"device={_shown(device)} names {twice[0]} twice: each works once")
+    return Devices.of(parts) if len(parts) > 1 else parts[0]
+
+
+def _is_list(asked: object) -> bool:
+    return isinstance(asked, Sequence) and not isinstance(asked, str)
+
+
+def _shown(asked: object) -> str:
+    """What a user gave for devices, in short."""
+    if isinstance(asked, Sequence) and not isinstance(asked, str):
+        return f"[{', '.join(map(_shown, asked))}]"
+    return str(asked) if isinstance(asked, Device) else repr(asked)
 
 
 def _first_gpu(found: list[Device]) -> Device:

@@ -23,7 +23,7 @@ from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
-from symgrad.targets import DeviceChoice, choose
+from symgrad.targets import DeviceChoice, choose, choose_any
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
 """What SciPy takes as ``jac`` beside functions."""
@@ -118,7 +118,7 @@ def curve_fit(
     data = (DataInBlocks if cut else Data).of(xdata, ydata, sigma, refused)
     p0, bounds = in_order(f, p0, bounds)
     start, box = _start(f, p0, bounds, method)
-    target, limit = choose(device if device is not None else "cpu"), _limit(kwargs, jac)
+    target, limit = choose_any(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
     rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") as report:

@@ -24,7 +24,7 @@ from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.points import Inputs
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
-from symgrad.targets import choose
+from symgrad.targets import choose_any
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
 from symgrad.wgsl.printing.names import unique
@@ -137,7 +137,7 @@ def kernel_of(
     single: bool = False,
 ) -> Kernel:
     """The kernel of what a derivation wants of f, a function of the variables of a tree."""
-    target = choose(making.device)
+    target = choose_any(making.device)
     options, names = placed(making.options, target), names_of(making.names, tree)
     built = build(of_row(f, tree), tree.size, derivation, options, names)
     title = f"{options.name}: {what}"

@@ -273,8 +273,17 @@ class Kernel(Running):
         return rows_of(self.tree, x, name)
 
     def to(self, device: targets.DeviceChoice) -> Kernel:
-        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
-        target = targets.choose(device)
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`.
+
+        With "gpus", or a list of devices, these share batches of points; see `devices`.
+
+        Example:
+            >>> import symgrad as sg
+            >>> kernel = sg.fused_forward(1, lambda v: v[0]**2, device="cpu").to(sg.devices())
+            >>> kernel.run([[2.0], [3.0]]).tolist()
+            [4.0, 9.0]
+        """
+        target = targets.choose_any(device)
         made = self._expressions, self._seconds, self._derived
         return Kernel(self._shaders, self._interface, target, *made)
 
@@ -402,7 +411,7 @@ def shared(
     built: Built, inputs: Inputs, options: Options, title: str, device: Any, single: bool
 ) -> Kernel:
     """The kernel of what the pipeline built, one for all equal traces: only for use within."""
-    target = targets.choose(device)
+    target = targets.choose_any(device)
     owner = backend_of(target).owner  # another if one was lost
     make = partial(assemble, built, inputs, options, title, target, single)
     key = built.computation, built.wanted, inputs, options, target, owner
@@ -417,5 +426,5 @@ def assemble(
     graph, groups = built.traced.copied().graph, tuple(w.nodes for w in built.wanted)
     expressions = Expressions(graph, groups)
     interface = Interface(inputs, tuple(w.result for w in built.wanted), single)
-    shaders, target = Shaders(built.computation, options, title), targets.choose(device)
+    shaders, target = Shaders(built.computation, options, title), targets.choose_any(device)
     return Kernel(shaders, interface, target, expressions, built.seconds, built.derived)

@@ -145,7 +145,7 @@ class Running:
         return not self._backend.on_host and self._inputs.are_on_device(arrays)
 
     def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
-        if self._backend.on_host:
+        if self._backend.on_host or isinstance(self.device, targets.Devices):
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
         points, batch = self._inputs.pack_on_device(arrays)
         if not out:

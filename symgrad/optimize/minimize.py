@@ -28,6 +28,7 @@ from symgrad.optimize.arguments import (
 from symgrad.optimize.device_states import DeviceStates, streamed_through
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
+from symgrad.optimize.over_devices import require_unwatched, shared_out
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Runner
@@ -35,7 +36,7 @@ from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
-from symgrad.targets import Device, DeviceChoice
+from symgrad.targets import Device, DeviceChoice, Devices
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -152,6 +153,13 @@ def minimize_from(
     stored = keeps and can_be_stored(method)
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
     make = runner or (lambda made: runner_for(made, options, target))
+    if isinstance(target, Devices) and runner is None:
+        require_unwatched(watched, target)
+        tasks = {part: _task_for(part, task, data.rows) for part in target.parts}
+        with reporting(progress, "problems", len(begin.rows)) as report:
+            asked = report if progress else None
+            ends, kept = shared_out(target, tasks, begin.rows, data, memory, _piece, asked)
+        return _shown(task, begin, ends, kept)
     there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
     with reporting(progress, "steps", count) as report:
         shown = partial(_shown, task, begin)
@@ -169,6 +177,27 @@ def minimize_from(
 def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
     """The device's own way to run an iteration, compiled once."""
     return backend_of(device).loop(made, options)
+
+
+def _task_for(device: Device, task: Task, rows: int) -> Task:
+    """The task as one of several devices does it."""
+    backend = backend_of(device)
+    stored = backend.keeps_matrix(task.problem.n, rows) and can_be_stored(task.method)
+    options = placed(task.options, device)
+    return replace(task, options=options, stored=stored, by_gpu=not backend.on_host)
+
+
+def _piece(
+    task: Task, device: Device, starts: np.ndarray, data: RowData, memory: bool
+) -> tuple[Ends, tuple[np.ndarray, ...]]:
+    """All steps of some problems on one of several devices, and what the method keeps if wanted."""
+    make = partial(runner_for, options=task.options, device=device)
+    if not memory:
+        return _streamed(task, make, starts, data, device), ()
+    stages = task.compiled(make)
+    states = _states(task, stages, starts, data)
+    _run(states, stages, task.blind, None, 0, None)
+    return states.ends(), states.memory()
 
 
 def _streamed(

@@ -13,7 +13,7 @@ from symgrad.expr.handles.tree import Tree
 from symgrad.kernel.problems import RowData
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
-from symgrad.targets import Device, choose, devices
+from symgrad.targets import Device, choose_any, devices
 from symgrad.values.parameters import rows_of
 from symgrad.wgsl.dispatch.points import DeviceArray
 
@@ -101,13 +101,13 @@ def target_of(device: Any, *arrays: Any) -> Device:
     """The device that is chosen, or that the arrays are on."""
     there = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
     if not there:
-        return choose(device)
+        return choose_any(device)
     if device is None and len(there) == 1:
         (owner,) = there.values()
         found = [d for d in devices() if backend_of(d).owner is owner]
-        target = found[0] if found else choose(device)
+        target = found[0] if found else choose_any(device)
     else:
-        target = choose(device)
+        target = choose_any(device)
     if {id(backend_of(target).owner)} != {*there}:
         raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
     return target

@@ -125,7 +125,7 @@ class RowsKernel(PartsKernel):
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
         many = 4 * self._pattern.width * table.count > QUEUED_BYTES
-        apart = not backend_of(self.device).on_host
+        apart = backend_of(self.device).owner is not None
         return apart and (many or isinstance(table.numbers, DeviceArray))
 
     def _resident(self, table: Table) -> Rows | None:

@@ -154,7 +154,7 @@ class DataKernel(ExportedRows):
 
     def keep(self, rows: Any, counting: bool) -> KeptRows:
         """A copy of a table where it is needed, also for ``counting`` loops without an end."""
-        table = self._read(_whole(rows), own=backend_of(self.device).on_host, there=True)
+        table = self._read(_whole(rows), own=backend_of(self.device).owner is None, there=True)
         flagging, counted = self._flagging if counting else None, None
         try:
             resident = self._resident(table)
@@ -286,7 +286,7 @@ class DataKernel(ExportedRows):
     def _stays_there(self, rows: Any) -> bool:
         """Whether a table is on a GPU, where the kernel takes it as it is."""
         named = self.request.columns.names or not isinstance(rows, Mapping)
-        return not backend_of(self.device).on_host and bool(named) and is_there(rows)
+        return bool(named) and is_there(rows) and backend_of(self.device).owner is not None
 
     def _read(self, rows: Any, own: bool = False, there: bool = False) -> Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user.

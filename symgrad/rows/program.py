@@ -33,7 +33,7 @@ class RowProgram:
     def __init__(self, request: Request, device: Any, traced: Traced) -> None:
         self.request, self._traced = request, traced
         self._parameters = Nest(traced.tree, self.dtype)
-        self.device = targets.choose(device)
+        self.device = targets.choose_any(device)
         self._title = f"{request.options.name}: loss and gradient, summed over rows"
         self._sums = self._compiled()
 

@@ -71,7 +71,11 @@ def test_adapters_are_listed_once_real_ones_first() -> None:
         (2, "Iris", "integrated", "D3D12"),
         (3, "llvmpipe (LLVM 15)", "software", "Vulkan"),
     ]
-    assert str(found[0][0]) == "NVIDIA H200 (discrete, Vulkan)"
+    assert [str(info) for info, _ in found[:3]] == [
+        "NVIDIA H200 #1 (discrete, Vulkan)",
+        "NVIDIA H200 #2 (discrete, Vulkan)",
+        "Iris (integrated, D3D12)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ Pure functions of what wgpu says; ``device.py`` asks it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 BACKENDS = ("Vulkan", "Metal", "D3D12")
@@ -53,13 +53,15 @@ class GpuInfo:
     """One adapter as users see it.
 
     ``kind`` is "discrete", "integrated", "software" or "unknown"; ``backend`` is wgpu's name of
-    the interface to the driver, such as "Vulkan"; ``index`` is the place in ``list_gpus()``.
+    the interface to the driver, such as "Vulkan"; ``index`` is the place in ``list_gpus()``. Of
+    several GPUs that have one name there, ``number`` counts from 1; of the only one it is 0.
     """
 
     index: int
     name: str
     kind: str
     backend: str
+    number: int = 0
 
     @property
     def turns(self) -> int | None:
@@ -67,7 +69,8 @@ class GpuInfo:
         return 65_535 if "llvmpipe" in self.name else None
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.kind}, {self.backend})"
+        twin = f" #{self.number}" if self.number else ""
+        return f"{self.name}{twin} ({self.kind}, {self.backend})"
 
 
 def choose(adapters: Iterable[Any]) -> tuple[tuple[GpuInfo, Any], ...]:
@@ -80,7 +83,8 @@ def choose(adapters: Iterable[Any]) -> tuple[tuple[GpuInfo, Any], ...]:
         if not any(_same(adapter.info, other.info) for other in chosen):
             chosen.append(adapter)
     chosen.sort(key=_kind)
-    return tuple((_info(index, adapter), adapter) for index, adapter in enumerate(chosen))
+    infos = [_info(index, adapter) for index, adapter in enumerate(chosen)]
+    return tuple(zip(_numbered(infos), chosen, strict=True))
 
 
 def usable(adapter: Any) -> bool:
@@ -113,6 +117,13 @@ def _same(a: Any, b: Any) -> bool:
     """Whether two back ends mean one GPU; equal names in one back end are two GPUs."""
     one, other = a["device"].lower(), b["device"].lower()
     return a["backend_type"] != b["backend_type"] and (one in other or other in one)
+
+
+def _numbered(infos: Sequence[GpuInfo]) -> list[GpuInfo]:
+    """The same, of which those are numbered that have one name."""
+    keys = [(info.name, info.backend) for info in infos]
+    numbers = [keys[: k + 1].count(key) if keys.count(key) > 1 else 0 for k, key in enumerate(keys)]
+    return [replace(info, number=n) for info, n in zip(infos, numbers, strict=True)]
 
 
 def _info(index: int, adapter: Any) -> GpuInfo:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,9 @@ ROWS_ALIGNED = 64
 ARRAYS = 3, 6
 """Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
 lookups the indices, the tables and the slopes."""
+
+Found = tuple[np.ndarray, list[np.ndarray]]
+"""Sums, and for each lookup what was added to its table's lines."""
 
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
@@ -304,23 +307,35 @@ class BoundSums:
         self, parameters: np.ndarray, tables: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        run = self.running(parameters, tables)
+        next(run)
+        return ended(run)
+
+    def running(
+        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
+    ) -> Generator[None, None, Found]:
+        """`run_with_tables`, which stops once between what it submits and what it waits for."""
         self.sums.require_parameters(parameters)
         words = table_words(self.sums.reduction, tables)
         found = np.zeros(self.sums.results)
         if not self.count:
+            yield
             return found, [np.zeros(t.shape) for t in tables]
         gpu = self.sums.gpu
         gpu.check()
-        with self._lock, gpu.guard, np.errstate(invalid="ignore", over="ignore"):
-            numbers = self._computed(parameters, words)
-            for part in self._parts:
-                part.add_to(found, numbers, gpu)
-            return found, self._lookups.lines(tables, numbers) if self._lookups else []
+        with self._lock, gpu.guard:
+            self._submit(parameters, words)
+            yield
+            numbers = POOL.empty((self._nbytes // 4,), np.dtype(np.float32), aligned=False)
+            self._staging.read(self._nbytes, [(0, numbers)])
+            with np.errstate(invalid="ignore", over="ignore"):
+                for part in self._parts:
+                    part.add_to(found, numbers, gpu)
+                return found, self._lookups.lines(tables, numbers) if self._lookups else []
 
-    def _computed(self, parameters: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """All that the dispatches write: one submit, one wait."""
+    def _submit(self, parameters: np.ndarray, words: np.ndarray) -> None:
+        """Start the dispatches, and the copy of all that they write."""
         gpu = self.sums.gpu
-        numbers = POOL.empty((self._nbytes // 4,), np.dtype(np.float32), aligned=False)
         self._padded[: len(parameters)] = parameters
         gpu.write(self._parameters.buffer, 0, self._padded)
         moved = self._lookups.load(words) if self._lookups else False
@@ -328,8 +343,6 @@ class BoundSums:
             self._steps = list(self._planned_steps())
         target = self._staging.claim(self._nbytes)
         gpu.submit(self._steps, self._copies(target))
-        self._staging.read(self._nbytes, [(0, numbers)])
-        return numbers
 
     def _copies(self, target: Any) -> list[Copy]:
         """The results, and what stands before partial sums that were added up."""
@@ -361,6 +374,15 @@ class BoundSums:
         if part.scratch:
             arrays.append((part.scratch.buffer, 0, part.scratch.buffer.size))
         return self.sums.gpu.bind(part.rows, arrays, part.module.readable)
+
+
+def ended(run: Generator[None, None, Found]) -> Found:
+    """What a run gives that has submitted its work."""
+    try:
+        next(run)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a run stops once")
 
 
 def _row_bytes(reduction: Reduction) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 Result = TypeVar("Result")
 
 THREADS: Final = 8
-"""Threads that copy, at most: as many as use all of the memory's bandwidth."""
+"""Threads that copy for a device at a time, at most."""
 
 LEAST_PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
@@ -34,7 +34,7 @@ def threads() -> ThreadPoolExecutor:
 
 @functools.cache
 def _threads_of(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(THREADS, cores()), f"symgrad-copy-{process}")
+    return ThreadPoolExecutor(cores(), f"symgrad-copy-{process}")
 
 
 def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -141,6 +142,11 @@ _callbacks: list[object] = []
 """What wgpu may call as long as the process lives."""
 
 
+_waiting: set[int] = set()
+"""The threads that wait for devices. To ask again and again takes Python's lock from the others, so
+only a thread that waits alone does that."""
+
+
 class PollingMapper:
     """Maps by polling the device in the calling thread, in 0.6 of the documented way's time.
 
@@ -165,10 +171,9 @@ class PollingMapper:
 
     def finish(self, started: int) -> None:
         """See ``Mapper``; meanwhile other threads may submit, which a blocking poll prevents."""
-        deadline = time.perf_counter() + SPIN_SECONDS
-        for _ in range(MAX_NAPS):
-            while started not in self._finished and time.perf_counter() < deadline:
-                self._poll(False)
+        for nap in range(MAX_NAPS):
+            if not nap:
+                self._spin(started)
             if started in self._finished:
                 break
             time.sleep(NAP_SECONDS)
@@ -182,16 +187,28 @@ class PollingMapper:
 
     def _await(self, number: int) -> None:
         """Poll until the callback was called; in vain only if an interrupt kept it from noting."""
-        deadline = time.perf_counter() + SPIN_SECONDS
-        for _ in range(MAX_POLLS):
-            while number not in self._finished and time.perf_counter() < deadline:
-                self._poll(False)
+        for poll in range(MAX_POLLS):
+            if not poll:
+                self._spin(number)
             if number in self._finished:
                 if error := self._finished.pop(number):
                     raise error
                 return
             self._poll(True)
         raise RuntimeError("an interrupt hid the end of a call: repeat it")
+
+    def _spin(self, number: int) -> None:
+        """Poll for a while, until the callback was called."""
+        me = threading.get_ident()
+        deadline = time.perf_counter() + SPIN_SECONDS
+        _waiting.add(me)
+        try:
+            while number not in self._finished and len(_waiting) == 1:
+                if time.perf_counter() >= deadline:
+                    break
+                self._poll(False)
+        finally:
+            _waiting.discard(me)
 
     def start(self, buffer: Any, nbytes: int, write: bool = False) -> int:
         """See ``Mapper``: the number under which the end of the map will be in ``_finished``."""
