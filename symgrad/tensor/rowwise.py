@@ -68,39 +68,37 @@ class RowwiseWork:
 
     def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
         """One kernel, and the sums of gradients that rows share: see `Work`."""
-        shapes = [tuple(s) for s in shapes]
-        first, many = shapes[0], len(self.arguments)
-        shared = tuple(
-            name
-            for name, s in zip(self.arguments, shapes[:many], strict=True)
-            if s == first[-1:] != first
-        )
-        rowwise = self.forward if kind == "run" else self.backward
         names = [*self.arguments, *["cotangent"] * (kind == "vjp")]
-        inputs = [Array(n, s) for n, s in zip(names, shapes, strict=True)]
-        (result,) = self.results(shapes[:many])
-        outputs, scratch = [Array("result", result)], list[Array]()
-        n, count, steps = first[-1], math.prod(first[:-1]), list[Dispatch]()
-        rowwise = replace(rowwise, by_column=shared)
-        standing = rowwise.standing([f"d_{name}" for name in shared])
-        rowwise = rowwise.without(standing)
-        bound = {n: n for n in (*rowwise.arrays, "result")}
+        given = dict(zip(names, map(tuple, shapes), strict=True))
+        first = given[names[0]]
+        n, count = first[-1], math.prod(first[:-1])
+        shared = tuple(name for name in self.arguments if given[name] == first[-1:] != first)
+        (result,) = self.results([given[name] for name in self.arguments])
+        outputs = [Array("result", result)]
+        sums = tuple[str, ...]()
         if kind == "vjp":
-            for name, shape in zip(self.arguments, shapes[:many], strict=True):
-                outputs.append(Array(gradient := f"d_{name}", shape))
-                each = gradient
-                if name in shared:
-                    each = standing.get(gradient, f"each_{name}")
-                    sums, more = column_sums(each, count, n, gradient, traits)
-                    steps, scratch = [*steps, *sums], [*scratch, *more]
-                if gradient not in standing:
-                    bound[gradient] = each
-                    scratch += [Array(each, first)] * (name in shared)
+            outputs += [Array(f"d_{name}", given[name]) for name in self.arguments]
+            sums = tuple(f"d_{name}" for name in shared)
+        rowwise = replace(self.forward if kind == "run" else self.backward, by_column=shared)
         program, target = program_of(rowwise, n, traits)
-        numbers = ("rows", count), ("n", n)
-        step = Dispatch(program, target, tuple(bound.items()), count * target.team, 0, numbers)
-        arrays = tuple(inputs), tuple(outputs), tuple(scratch)
-        return Launch(f"{self.name}_{kind}", *arrays, (step, *steps))
+        program = program.summing(sums, count)
+        standing = {} if program.summed else rowwise.standing(sums)
+        program = replace(program, rowwise=rowwise.without(standing))
+        teams = -(-count // program.each)
+        rooms = {o: Array(f"each_{o}", (teams, n)) for o in sums if o not in standing}
+        bound = {name: name for name in (*rowwise.arrays, *(o.name for o in outputs))}
+        bound = {o: name for o, name in bound.items() if o not in sums}
+        bound |= {o: room.name for o, room in rooms.items()}
+        arguments = ("rows", count), ("n", n)
+        steps = [Dispatch(program, target, (*bound.items(),), teams * target.team, 0, arguments)]
+        scratch = [*rooms.values()]
+        for o in sums:
+            each = standing[o] if o in standing else rooms[o].name
+            found, chunks = column_sums(each, teams, n, o, traits)
+            steps, scratch = [*steps, *found], [*scratch, *chunks]
+        inputs = tuple(Array(name, shape) for name, shape in given.items())
+        arrays = inputs, tuple(outputs), tuple(scratch)
+        return Launch(f"{self.name}_{kind}", *arrays, tuple(steps))
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options

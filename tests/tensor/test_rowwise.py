@@ -12,6 +12,7 @@ from tint import check_with_tint, tint_available
 
 import symgrad as sg
 from symgrad.kernel.language import Target
+from symgrad.kernel.programs.rowwise import BUSY_TEAMS
 from symgrad.kernel.target import InGroups, InStep
 from symgrad.kernel.verify import verify
 from symgrad.targets import DeviceChoice
@@ -179,11 +180,11 @@ def test_wrong_shapes_are_refused() -> None:
         sg.rowwise(lambda: 1.0, device="cpu")
 
 
-@pytest.mark.parametrize("kind", ["run", "vjp"])
-def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "rows"), [("run", 3), ("vjp", 3), ("vjp", 2 * BUSY_TEAMS)])
+def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str, rows: int) -> None:
     kernel = sg.rowwise(layer_norm, device="cpu")
-    arrays = [np.ones((3, 40)), np.ones(40), np.ones(40)]
-    kernel.run(*arrays) if kind == "run" else kernel.vjp(*arrays, np.ones((3, 40)))
+    arrays = [np.ones((rows, 40)), np.ones(40), np.ones(40)]
+    kernel.run(*arrays) if kind == "run" else kernel.vjp(*arrays, np.ones((rows, 40)))
     for dispatch in kernel._launch().dispatches:
         verify(dispatch.kernel)
     if tint_available():
@@ -195,7 +196,7 @@ def test_gradients_that_an_input_has_already_are_not_written_for_each_row(traits
     launch = sg.rowwise(layer_norm, device="cpu")._work.launch(
         "vjp", [(100, 40), (40,), (40,), (100, 40)], traits
     )
-    assert [a.name for a in launch.scratch if a.shape == (100, 40)] == ["each_w"]
+    assert [a.name for a in launch.scratch if a.shape == (100, 40)] == ["each_d_w"]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -210,6 +211,27 @@ def test_gradients_of_shifts_are_sums_of_the_cotangent(device: DeviceChoice) -> 
     np.testing.assert_allclose(dc, -g.sum(0, dtype=float), rtol=1e-5)
     _, (_, db) = sg.rowwise(lambda x, b: (x + b).sum(), device=device).vjp(x, b, g[:, 0])
     np.testing.assert_allclose(db, np.full(8, g[:, 0].sum(dtype=float)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [7, 8, 300])
+@pytest.mark.parametrize("each", [2, 4])
+def test_gradients_of_what_many_rows_share(n: int, each: int) -> None:
+    rows = each * BUSY_TEAMS + 1  # the last team has one alone
+    draw = np.random.default_rng(7)
+    x, g = draw.normal(size=(2, rows, n)).astype(np.float32)
+    w, b = draw.normal(size=(2, n)).astype(np.float32)
+    kernel = sg.rowwise(layer_norm, device="gpu")
+    launch = kernel._work.launch("vjp", [x.shape, w.shape, b.shape, g.shape], InGroups())
+    rooms = {a.name: a.shape for a in launch.scratch}
+    assert rooms["each_d_w"] == rooms["each_d_b"] == (-(-rows // each), n)
+    y, (dx, dw, db) = kernel.vjp(x, w, b, g)
+    x64, g64 = x.astype(float), g.astype(float)
+    np.testing.assert_allclose(y, numpy_layer_norm(x64, w, b), rtol=2e-5, atol=2e-5)
+    rest = numpy_layer_norm(x64, np.ones(n), np.zeros(n))
+    assert error(dw, (rest * g64).sum(axis=0)) < 2e-5
+    assert error(db, g64.sum(axis=0)) < 2e-5
+    inner = (g64 * w) - along(np.mean, g64 * w) - rest * along(np.mean, g64 * w * rest)
+    np.testing.assert_allclose(dx, inner / np.sqrt(along(np.var, x64) + 1e-5), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -28,6 +28,15 @@ OVER: Final[dict[str, Op]] = {"sum": lane_sum, "max": lane_max, "min": lane_min}
 NOTHING: Final = {"sum": 0.0, "max": -float("inf"), "min": float("inf")}
 """What reductions of no numbers are."""
 
+BUSY_TEAMS: Final = 512
+"""Teams that keep a GPU busy: no more rows are done by one than leave so many."""
+
+MOST_ROWS_OF_TEAM: Final = 16
+"""Rows that a team does one behind another, at most."""
+
+SUMS_IN_REGISTERS: Final = 32
+"""Sums over its rows that an invocation holds, at most."""
+
 LENGTH: Final = "length"
 """The input that is the number of elements of a row."""
 
@@ -107,13 +116,27 @@ class RowwiseProgram:
     Its buffers are the inputs that are arrays, and the results. Where n is a multiple of 4, columns
     may be done in ``quads``. If an invocation has so few of them that it holds them all, there are
     so many ``turns``, written out: it reads each number once. ``ragged`` says that some invocations
-    have fewer then.
+    have fewer then. A team may have so many rows ``each``, one behind another, if there are turns;
+    of results in ``summed``, sums over these rows are written, a row for each team.
     """
 
     rowwise: Rowwise
     quads: bool = False
     turns: int = 0
     ragged: bool = True
+    each: int = 1
+    summed: tuple[str, ...] = ()
+
+    def summing(self, names: tuple[str, ...], rows: int) -> RowwiseProgram:
+        """The program that sums some results over rows of a team, where it can and there are many.
+
+        The sums stay in registers.
+        """
+        each = min(MOST_ROWS_OF_TEAM, 1 << max(rows // BUSY_TEAMS, 1).bit_length() - 1)
+        sums = self.turns * (FOUR if self.quads else 1) * len(names)
+        if each == 1 or not 0 < sums <= SUMS_IN_REGISTERS:
+            return self
+        return replace(self, each=each, summed=names)
 
     @paused_gc()
     def __call__(self, target: Target) -> Kernel:
@@ -134,7 +157,7 @@ class _Program:
         rowwise, self.graph = self.rowwise, self.rowwise.computation.graph
         self.k = k = Kernel(target, "rowwise")
         self.team = Team(k)
-        self.member, number = Index(k, self.team.member), Index(k, self.team.number)
+        self.member, self.number = Index(k, self.team.member), Index(k, self.team.number)
         self.many = FOUR if program.quads else 1
         once = (*rowwise.by_row, *rowwise.whole)
         self.buffers = {
@@ -146,19 +169,47 @@ class _Program:
         }
         self.rows, self.n = (Index(k, k.argument(name)) for name in ("rows", "n"))
         self.units = self.n // self.many if program.quads else self.n
+        self.known: dict[int, int] = {}
+        self.tile: Buffer | None = None
+        none = [k.constant(0.0)] * (program.turns * self.many * len(program.summed))
+        if program.each == 1:
+            self._row(self.number, none)
+        else:
+            self._rows(none)
+
+    def _rows(self, none: Sequence[int]) -> None:
+        """The rows of a team, and what is summed over them."""
+        k, each, names = self.k, self.program.each, self.program.summed
+
+        def row(r: int, sums: Sequence[int]) -> Sequence[int]:
+            return self._row(self.number * each + Index(k, r), sums)
+
+        sums = iter(k.loop(k.word(0), k.word(each), none, row)[0])
+        exists = self.number.below(self.rows.ceil_div(each))
+
+        def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
+            found = [[next(sums) for _ in range(self.many)] for _ in names]
+            values, place = list(zip(*found, strict=True)), self.number * self.units + unit
+            k.when(all_hold(k, *inside, exists), lambda: self._put(names, place, values))
+            return ()
+
+        self._each((), store)
+
+    def _row(self, number: Index, sums: Sequence[int]) -> Sequence[int]:
+        """What is done for a row, and the sums with what it adds to them."""
+        k, inputs = self.k, self.rowwise.inputs
         self.exists = None if k.target.in_step else number.below(self.rows)
         if self.team.alone:
             self.exists = Index(k, k.cell).below(Index(k, k.count))
         self.row = number.at_most(self.rows - 1)
-        self.known: dict[int, int] = {}
-        if LENGTH in rowwise.inputs:
-            self.known[rowwise.inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
-        for name in rowwise.by_row:
-            self.known[rowwise.inputs[name]] = k.load(self.buffers[name], self.row.id)
-        self.tile: Buffer | None = None
-        for level in rowwise.levels:
+        self.known = {}
+        if LENGTH in inputs:
+            self.known[inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
+        for name in self.rowwise.by_row:
+            self.known[inputs[name]] = k.load(self.buffers[name], self.row.id)
+        for level in self.rowwise.levels:
             self._reduce(level)
-        self._store()
+        return self._store(sums)
 
     # elements ------------------------------------------------------------------------------------
 
@@ -281,21 +332,19 @@ class _Program:
 
     # results -------------------------------------------------------------------------------------
 
-    def _store(self) -> None:
-        k, results = self.k, self.rowwise.results
-        each = [o for o in results if o.name not in self.rowwise.whole]
+    def _store(self, sums: Sequence[int]) -> Sequence[int]:
+        """Store what there is for each element, and for the row; the sums with what it adds."""
+        k, results, summed = self.k, self.rowwise.results, self.program.summed
+        each = [o for o in results if o.name not in (*self.rowwise.whole, *summed)]
         whole = [o for o in results if o.name in self.rowwise.whole]
+        added = [o.nodes[0] for name in summed for o in results if o.name == name]
+        before, after = iter(sums), list[int]()
 
         def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
-            values = self._values([o.nodes[0] for o in each], unit)
-            places = self._columns(self._place(unit))
-
-            def put() -> None:
-                for n, o in enumerate(each):
-                    for place, made in zip(places, values, strict=True):
-                        k.store(self.written[o.name], place, made[n])
-
-            self._when(inside, put)
+            values = self._values([*(o.nodes[0] for o in each), *added], unit)
+            self._when(inside, lambda: self._put([o.name for o in each], self._place(unit), values))
+            for row in zip(*(made[len(each) :] for made in values), strict=True):
+                after.extend(self._with(next(before), x) for x in row)
             return ()
 
         if each:
@@ -304,10 +353,22 @@ class _Program:
             values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
             first = [] if self.team.alone else [self.member.below(1)]
             self._when(first, lambda: self._store_whole(whole, values))
+        return after
+
+    def _put(self, names: Sequence[str], unit: Index, values: Sequence[Sequence[int]]) -> None:
+        """Store the first values at each column of a unit in results of these names."""
+        for n, name in enumerate(names):
+            for place, made in zip(self._columns(unit), values, strict=True):
+                self.k.store(self.written[name], place, made[n])
+
+    def _with(self, total: int, x: int) -> int:
+        """A sum, with a number of the row if there is one."""
+        assert self.exists is not None, "a group may be behind all rows"
+        return self.k.add(ops.where, self.exists, self.k.add(ops.add, total, x), total)
 
     def _when(self, conditions: Conditions, body: Callable[[], None]) -> None:
         """Do something where all conditions hold, and there is a row."""
-        found = [*conditions, *[self.exists] * (self.exists is not None)]
+        found = [*conditions, *([] if self.exists is None else [self.exists])]
         if found:
             self.k.when(all_hold(self.k, *found), body)
         else:
