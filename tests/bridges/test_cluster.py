@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from symgrad.bridges.cluster import tree_sum
 from symgrad.fit.blocks import TravellingModel
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
-distributed: Any = pytest.importorskip("distributed", reason="needs distributed")
 
 RNG = np.random.default_rng(3)
 ROWS = RNG.normal(size=(1000, 3))
@@ -38,19 +36,6 @@ def decay(x: Any, amount: Any, rate: Any) -> Any:
 def kernel(**options: Any) -> Any:
     made = {"row": 3, "device": "cpu", "dtype": "float64"} | options
     return sg.fused_forward_backward(3, loss, **made)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    made = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
-    with made as found, distributed.Client(found, set_as_default=False) as client:
-        yield client
-
-
-@pytest.fixture
-def client(cluster: Any) -> Iterator[Any]:
-    with cluster.as_current():
-        yield cluster
 
 
 @pytest.fixture(params=["here", "workers"])

@@ -12,7 +12,6 @@ import symgrad as sg
 from symgrad.fit import data_in_blocks
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
-distributed: Any = pytest.importorskip("distributed", reason="needs distributed")
 
 RNG = np.random.default_rng(11)
 COUNT = 500
@@ -69,18 +68,14 @@ def test_fits_are_scipys() -> None:
     )
 
 
-def test_workers_fit_together() -> None:
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as two,
-        distributed.Client(two),
-    ):
-        agree(sg.curve_fit(peak, cut(X), cut(Y), START), sg.curve_fit(peak, X, Y, START))
-        bad = np.where(np.arange(COUNT) == 300, np.nan, Y)
-        with pytest.raises(sg.InputError, match="must not contain infs or NaNs"):
-            sg.curve_fit(peak, cut(X), cut(bad), START)
-        left = ~np.isnan(bad)
-        found = sg.curve_fit(peak, cut(X), cut(bad), START, nan_policy="omit")
-        agree(found, sg.curve_fit(peak, X[left], Y[left], START))
+def test_workers_fit_together(client: Any) -> None:
+    agree(sg.curve_fit(peak, cut(X), cut(Y), START), sg.curve_fit(peak, X, Y, START))
+    bad = np.where(np.arange(COUNT) == 300, np.nan, Y)
+    with pytest.raises(sg.InputError, match="must not contain infs or NaNs"):
+        sg.curve_fit(peak, cut(X), cut(bad), START)
+    left = ~np.isnan(bad)
+    found = sg.curve_fit(peak, cut(X), cut(bad), START, nan_policy="omit")
+    agree(found, sg.curve_fit(peak, X[left], Y[left], START))
 
 
 @pytest.mark.parametrize("x", [PAIR, cut(PAIR)], ids=["x here", "x in blocks"])

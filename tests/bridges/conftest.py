@@ -1,0 +1,24 @@
+"""A cluster of two processes, which tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """A client of two workers, which is not the default one."""
+    distributed: Any = pytest.importorskip("distributed", reason="needs distributed")
+    made = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with made as found, distributed.Client(found, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    """The same client, as the one there is."""
+    with cluster.as_current():
+        yield cluster
