@@ -18,7 +18,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
 from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
-from symgrad.targets import Device
+from symgrad.targets import Device, Devices
 from symgrad.wgsl.device.gpus import Gpu, opened_gpus
 from symgrad.wgsl.device.timing import GpuWatch
 
@@ -250,6 +250,8 @@ def profile(call: Callable[..., Any], *arguments: Any, **options: Any) -> Profil
 
 def profile_kernel(call: Callable[[], Any], kernel: Profiled, points: int) -> Profile:
     """The profile of a call of a kernel for so many points, or rows."""
+    if isinstance(kernel.device, Devices):
+        raise InputError(f"{kernel.name} runs on {kernel.device}: profile it on one of them")
     return _profiled(call, kernel.name, (kernel, points))
 
 

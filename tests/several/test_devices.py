@@ -16,6 +16,7 @@ import scipy.optimize
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.optimize import over_devices
+from symgrad.report import progress
 from symgrad.several import points
 from symgrad.targets import One, choose_any
 
@@ -59,6 +60,12 @@ def test_what_runs_on_one_device_refuses_several() -> None:
                 call(asked)
     with pytest.raises(DeviceError, match="not float64"):
         sg.fused_forward(1, lambda v: v[0], device=BOTH, dtype="float64")
+
+
+def test_profiles_are_of_one_device() -> None:
+    kernel = sg.fused_forward(1, lambda v: v[0], device=BOTH)
+    with pytest.raises(InputError, match="profile it on one of them"):
+        kernel.profile([[1.0]])
 
 
 def test_points() -> None:
@@ -176,6 +183,23 @@ def test_minimisations() -> None:
     single = sg.minimize_from(bowl, 2, [0.0, 0.0], sg.LBFGS(), device=BOTH)
     assert single.x.shape == (2,)
     assert sg.minimize_from(bowl, 2, np.empty((0, 2)), sg.LBFGS(), device=BOTH).best is None
+
+
+def test_the_user_may_end_minimisations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENT_SECONDS", 0.0)
+
+    def stop(now: sg.Progress) -> None:
+        raise StopIteration
+
+    starts = np.zeros((2000, 2))
+    found = sg.minimize_from(bowl, 2, starts, sg.LBFGS(), device=BOTH, progress=stop)
+    ended = found.status == 99
+    assert 0 < np.sum(~ended) < 2000
+    np.testing.assert_allclose(
+        found.x[~ended], np.tile([1.0, -2.0], (np.sum(~ended), 1)), atol=0.01
+    )
+    assert (found.x[ended] == 0.0).all()
+    assert np.isnan(found.fun[ended]).all()
 
 
 def test_curve_fit() -> None:
