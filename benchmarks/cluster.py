@@ -69,7 +69,7 @@ def alone(rows: int, calls: int) -> None:
 def clients(*workers: int) -> Iterator[list[Any]]:
     """A client of as many workers as each number says."""
     made = [
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None) for n in workers
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0") for n in workers
     ]
     found = [Client(cluster, set_as_default=False) for cluster in made]
     yield found
