@@ -1,4 +1,4 @@
-"""The dispatches of a scan: of each part's total, of these, and of each part."""
+"""The dispatches of a scan: of the totals of parts, and of each part from what is before it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
-from symgrad.kernel.programs.accumulate import Accumulate, Chunk, Input, Recipe
+from symgrad.kernel.programs.accumulate import Accumulate
+from symgrad.kernel.programs.accumulation import Chunk, Input, Recipe
 from symgrad.kernel.programs.parts import Joined
 from symgrad.kernel.target import InGroups
 from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.recipes import Recipes
 from symgrad.tensor.sums import sums_of
 
-BUSY_GROUPS: Final = 1_056
+BUSY_GROUPS: Final = 2_112
 """Groups that are enough to keep large devices busy, each with a part."""
 
 BUSY_INVOCATIONS: Final = 65_536
@@ -55,7 +56,7 @@ class Accumulated:
         """What groups scan at once; None where every invocation goes through a part alone."""
         if not isinstance(self.traits, InGroups) or self.sizes[2] > 1:
             return None
-        return Chunk.of(self.recipe.size)
+        return Chunk.of(self.recipe, self.sizes[1])
 
     @cached_property
     def target(self) -> Target:
@@ -93,7 +94,7 @@ class Accumulated:
 
     @property
     def before(self) -> str:
-        """The name of the array of scanned totals."""
+        """The name of the array of scanned totals, where invocations work alone."""
         return f"{self.tag}_before"
 
     @cached_property
@@ -103,6 +104,8 @@ class Accumulated:
             return []
         rows, _, columns = self.sizes
         shape = self.recipe.size, rows, self.parts, columns
+        if self.chunk:
+            return [Array(self.totals, shape)]
         found = [Array(self.totals, shape), Array(self.before, shape)]
         return [*found, *(self._of_totals.scratch)]
 
@@ -117,12 +120,14 @@ class Accumulated:
     def dispatches(self) -> list[Dispatch]:
         """What runs."""
         if self.parts == 1:
-            return [self._dispatch(Accumulate(self.recipe), self.recipe.outputs)]
-        several = Accumulate(self.recipe, several=True)
+            return [self._dispatch(Accumulate(self.recipe, self.chunk), self.recipe.outputs)]
+        totals = Accumulate(self.recipe, self.chunk, totals=True)
+        several = Accumulate(self.recipe, self.chunk, several=True)
+        before = self.totals if self.chunk else self.before
         return [
-            self._dispatch(Accumulate(self.recipe, totals=True), (), ("totals", self.totals)),
-            *self._of_totals.dispatches,
-            self._dispatch(several, self.recipe.outputs, ("before", self.before)),
+            self._dispatch(totals, (), ("totals", self.totals)),
+            *([] if self.chunk else self._of_totals.dispatches),
+            self._dispatch(several, self.recipe.outputs, ("before", before)),
         ]
 
     def _dispatch(

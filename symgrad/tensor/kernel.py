@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,6 +146,7 @@ class TensorKernel:
     def _begin(self) -> None:
         """Make what belongs to this process."""
         self._runners: Once[Any, Runner] = Once(CACHED_SHAPES)
+        self._works = dict[Any, Work]()
         self._last: tuple[Work, str, tuple[Shape, ...]] | None = None
 
     # running -------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class TensorKernel:
         tape = tape_of(arrays)
         if tape is not None:
             return tape.call(self, arrays)
-        return _single(self._call("run", arrays, self._work_of(len(arrays))))
+        return _single(self._call("run", arrays, self._work_with(len(arrays))))
 
     __call__ = run
 
@@ -177,13 +178,23 @@ class TensorKernel:
         Raises:
             InputError, InputTypeError: as ``run`` does.
         """
-        work = self._work_of(len(arrays) // 2)
+        work = self._work_with(len(arrays) // 2)
         found = self._call("vjp", arrays, work)
         many = len(work.cotangents)
         return _single(found[:many]), tuple(found[many:])
 
+    def _work_with(self, count: int) -> Work:
+        """What is done with so many arguments."""
+        return self._known(count, lambda: self._work_of(count))
+
+    def _known(self, key: Any, make: Callable[[], Work]) -> Work:
+        """A work of the kernel, made once."""
+        if key not in self._works:
+            self._works[key] = make()
+        return self._works[key]
+
     def _work_of(self, count: int) -> Work:
-        """What is done with so many arrays, where there may be more or fewer of them."""
+        """What is done with so many arguments, where there may be more or fewer of them."""
         return self._work
 
     def _call(self, kind: str, given: Sequence[Any], work: Work) -> list[Any]:
@@ -195,11 +206,11 @@ class TensorKernel:
             )
         arrays = self._arrays(given, names)
         shapes = tuple(tuple(a.shape) for a in arrays)
-        _require(work, shapes)
+        if not all(map(math.prod, shapes)):
+            return self._empty(work, kind, arrays)
+        found = self._runner(work, kind, shapes)
         self._last = work, kind, shapes
-        if all(map(math.prod, shapes)):
-            return self._runner(work, kind, shapes).run(*arrays)
-        return self._empty(work, kind, arrays)
+        return found.run(*arrays)
 
     def _arrays(self, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """The arrays as kernels take them: all on the device if one is."""
@@ -227,14 +238,21 @@ class TensorKernel:
         return self.dtype
 
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
+        """What does a call of a work that the kernel keeps."""
         backend = backend_of(self.device)
-        make = partial(work.runner, kind, shapes, backend, self._options)
-        return self._runners.get((work, kind, shapes, backend.owner), make)
+
+        def make() -> Runner:
+            _require(work, shapes)
+            return work.runner(kind, shapes, backend, self._options)
+
+        return self._runners.get((kind, id(work), shapes, backend.owner), make)
 
     def _empty(self, work: Work, kind: str, arrays: Sequence[Any]) -> list[Any]:
         """The results where an array has no elements: on the host, where nothing is bound."""
+        shapes = tuple(tuple(a.shape) for a in arrays)
+        _require(work, shapes)
+        self._last = work, kind, shapes
         hosted = [a.numpy() if isinstance(a, DeviceArray) else a for a in arrays]
-        shapes = tuple(a.shape for a in hosted)
         found = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
         owner = backend_of(self.device).owner
         if owner is None or not any(isinstance(a, DeviceArray) for a in arrays):
@@ -345,7 +363,7 @@ class TensorKernel:
         return f"<symgrad kernel {self.name}({names}); {self.dtype} on {self.device}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_runners", "_last")}
+        return {k: v for k, v in vars(self).items() if k not in ("_runners", "_works", "_last")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -8,7 +8,7 @@ from typing import Any
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
-from symgrad.tensor.kernel import TensorKernel
+from symgrad.tensor.kernel import TensorKernel, Work
 from symgrad.tensor.products import Products
 from symgrad.tensor.recorded import Pull
 from symgrad.tensor.steps import Epilogues
@@ -61,11 +61,12 @@ class LayerKernel(TensorKernel):
         result, *gradients = self._call("vjp", (*arrays, kept), self._keeping(("kept",)))
         return result, tuple(gradients)
 
-    def _keeping(self, given: tuple[str, ...]) -> Products:
+    def _keeping(self, given: tuple[str, ...]) -> Work:
         """The work of calls that keep what the activation is of, or are ``given`` it."""
         work = self._work
         assert isinstance(work, Products), "a layer is a product"
-        return replace(work, keeps=True, cotangents=(*work.cotangents, *given))
+        more = (*work.cotangents, *given)
+        return self._known(given, lambda: replace(work, keeps=True, cotangents=more))
 
 
 def gemm_bias(

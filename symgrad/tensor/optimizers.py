@@ -55,7 +55,7 @@ class _OverNests(TensorKernel):
         """
         full = [n for n, a in enumerate(arrays[0]) if all(_shape(a))]
         given = [kind[n] for kind in arrays for n in full]
-        found = self._call("run", [*given, *more], self._work_of(len(given) + len(more)))
+        found = self._call("run", [*given, *more], self._work_with(len(given) + len(more)))
         return full, found
 
     def _own(self, x: np.ndarray, *beside: Any) -> Any:

@@ -95,6 +95,8 @@ CASES = {
     "affine of columns": Case(affine, 2, (3, 41, 5), -2),
     "affine of columns reversed": Case(affine, 2, (33, 2), -2, True),
     "matrices": Case(product, 4, (2, 20)),
+    "matrices reversed": Case(product, 4, (3, 24), reverse=True),
+    "matrices of odd number": Case(product, 4, (2, 21)),
     "one": Case(affine, 2, (1,)),
     "one of columns": Case(np.add, 1, (1, 3), -2),
 }
@@ -116,7 +118,7 @@ def test_scans_and_their_gradients(name: str, device: DeviceChoice) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("length", [2047, 2048, 2049, 60_000])
+@pytest.mark.parametrize("length", [2047, 2048, 60_000, 60_001])
 def test_long_ones_in_many_parts(length: int, device: DeviceChoice) -> None:
     """The sums are NumPy's; those of the gradient go the other way."""
     rng = np.random.default_rng(1)
@@ -163,7 +165,12 @@ def test_the_programs_have_no_races(traits: Any, monkeypatch: pytest.MonkeyPatch
         ("LEAST_ELEMENTS", 4),
     ):
         monkeypatch.setattr(accumulated, name, number)
-    for case in (Case(affine, 2, (1, 6000)), Case(product, 4, (2, 500)), CASES["one"]):
+    for case in (
+        Case(affine, 2, (1, 6001)),
+        Case(affine, 2, (2, 18_000), reverse=True),
+        Case(product, 4, (2, 500)),
+        CASES["one"],
+    ):
         arrays, cotangents = case.arrays(0.8)
         recipes = Recipes(case.f, case.count, case.reverse, Options("scan", dtype="float64"))
         launch = AssociativeScan(recipes, -1).launch("vjp", [case.shape] * case.count, traits)
@@ -205,7 +212,12 @@ def test_arrays_on_the_device_and_pickling() -> None:
 @needs_tint
 def test_tint_takes_all_programs() -> None:
     calls: list[Callable[[], Any]] = []
-    for case in (Case(affine, 2, (1, 60_000)), Case(product, 4, (2, 300)), CASES["affine"]):
+    for case in (
+        Case(affine, 2, (1, 60_000)),
+        Case(affine, 2, (1, 60_001)),
+        Case(product, 4, (2, 300)),
+        CASES["affine"],
+    ):
         arrays, cotangents = case.arrays(0.8)
         kernel = case.kernel("gpu")
         calls.append(lambda k=kernel, a=(*arrays, *cotangents): k.vjp(*a) and k.modules)
