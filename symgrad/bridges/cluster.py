@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import sys
@@ -150,9 +151,28 @@ class _OnWorkers:
         name = f"symgrad-kernel-{uuid.uuid4().hex}"
         shared = dask().delayed(kernel, name=name, traverse=False)
         bound = dask().delayed(_bound, pure=False, traverse=False)
-        self._futures = client.compute([bound(shared, table, *options) for table in tables])
+        tasks = [bound(shared, table, *options) for table in tables]
+        self._futures = [
+            future
+            for part, where in self._shared_out(tasks)
+            for future in client.compute(part, **where)
+        ]
         self._places: dict[str, list[int]] = {}
         """The blocks that workers have, by their addresses."""
+
+    def _shared_out(self, tasks: Sequence[Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+        """Parts of the blocks, as large as the workers have threads, and whose they are to be.
+
+        Blocks of a collection that workers have already are bound where they are.
+        """
+        threads = self._client.nthreads()
+        if not threads or self._distributed.futures_of(tasks):
+            return [(tasks, {})]
+        ends = np.cumsum(list(threads.values())) / sum(threads.values()) * len(tasks)
+        cuts = [0, *np.rint(ends).astype(int).tolist()]
+        parts = (tasks[start:end] for start, end in itertools.pairwise(cuts))
+        where = ({"workers": [address], "allow_other_workers": True} for address in threads)
+        return [(part, its) for part, its in zip(parts, where, strict=True) if part]
 
     def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
         """What each block answers, in their order."""

@@ -66,6 +66,16 @@ def test_sums_have_the_same_bits_wherever_blocks_are(client: Any) -> None:
     assert there[1].tolist() == tree_sum([b[1] for b in blocks]).tolist()
 
 
+def test_blocks_are_shared_out_evenly(client: Any) -> None:
+    """Those that nobody has yet: each worker has its part of them, but for a few."""
+    rows = da.random.default_rng(0).uniform(size=(1600, 3), chunks=(100, 3))
+    bound = kernel().bind(rows)
+    bound.run(P)
+    held = [sum("_bound" in str(key) for key in keys) for keys in client.has_what().values()]
+    assert sum(held) == 16
+    assert min(held) >= 6
+
+
 def test_bound_blocks_know_their_client(cluster: Any) -> None:
     with cluster.as_current():
         bound = kernel().bind(BLOCKS)
