@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from symgrad.bridges.rows import Loss, RowFunction
-from symgrad.errors import DifferentiationError, SymgradError
+from symgrad.errors import DifferentiationError, InputTypeError, SymgradError
 from symgrad.expr.handles.tree import Tree
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result
@@ -24,6 +24,29 @@ def torch() -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise SymgradError("as_torch needs PyTorch: pip install 'symgrad[torch]'") from error
+
+
+def read(value: Any, name: str) -> Any:
+    """What a user gives as a tensor of real numbers; gradients go to tensors in lists, too.
+
+    Raises:
+        InputTypeError: for what holds no real numbers, or none that can be read.
+    """
+    t = torch()
+    try:
+        parts = isinstance(value, (list, tuple)) and any(
+            isinstance(v, (t.Tensor, list, tuple)) for v in value
+        )
+        found = t.stack([read(v, name) for v in value]) if parts else t.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputTypeError(f"{name} is no tensor of real numbers: {error}") from error
+    if found.is_complex() or found.is_meta or found.layout != t.strided:
+        kind = "meta" if found.is_meta else f"{found.layout} {found.dtype}"
+        raise InputTypeError(
+            f"{name} is a tensor ({kind}): one of real numbers is needed, which is dense "
+            "(x.to_dense()) and on a device; take x.real and x.imag apart"
+        )
+    return found
 
 
 def to_host(x: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -51,6 +74,21 @@ def functions() -> Any:
     """``rows(function, x)`` and ``pair(loss, x)``: the autograd functions, made when first used."""
     t = torch()
 
+    forward_ad = t.autograd.forward_ad
+
+    def outwards(rule: Callable[..., Any]) -> Callable[..., Any]:
+        """A rule for ``jvp`` that forward modes around its own go through.
+
+        PyTorch ends them all while it calls the rule: derivatives of it would be taken for 0.
+        """
+
+        def jvp(ctx: Any, _: None, v: Any) -> Any:
+            with forward_ad._set_fwd_grad_enabled(True):
+                saved = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
+                return rule(ctx, saved, v)
+
+        return jvp
+
     class Rows(t.autograd.Function):
         """A `RowFunction` at rows x (..., n)."""
 
@@ -70,9 +108,9 @@ def functions() -> Any:
             return None, Rows.apply(ctx.function.pulled, t.cat([x, g], -1))
 
         @staticmethod
-        def jvp(ctx: Any, _: None, v: Any) -> Any:
-            (x,) = ctx.saved_tensors
-            return Rows.apply(ctx.function.pushed, t.cat([x, v], -1))
+        @outwards
+        def jvp(ctx: Any, saved: Sequence[Any], v: Any) -> Any:
+            return Rows.apply(ctx.function.pushed, t.cat([*saved, v], -1))
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, function: RowFunction, x: Any) -> tuple[Any, int]:
@@ -103,8 +141,9 @@ def functions() -> Any:
             return None, sum(parts[1:], parts[0]) if parts else None
 
         @staticmethod
-        def jvp(ctx: Any, _: None, v: Any) -> tuple[Any, Any]:
-            x, gradient = ctx.saved_tensors
+        @outwards
+        def jvp(ctx: Any, saved: Sequence[Any], v: Any) -> tuple[Any, Any]:
+            x, gradient = saved
             return (gradient * v).sum(-1), product(ctx.loss, x, v)
 
         @staticmethod
@@ -129,7 +168,7 @@ def as_torch(function: Loss | RowFunction, tree: Tree, result: Result) -> Callab
 
     @t.compiler.disable
     def call(x: Any) -> Any:
-        row = rows_of(tree, x, "x", read=lambda value, _: t.as_tensor(value), xp=t)
+        row = rows_of(tree, x, "x", read=read, xp=t)
         if isinstance(function, RowFunction):
             return result.of(functions().rows(function, row), tuple(row.shape[:-1]))
         return functions().pair(function, row)[0]

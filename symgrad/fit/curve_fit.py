@@ -17,8 +17,8 @@ from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks, RowsInBlocks
 from symgrad.fit.levenberg import Measure, averaged, minimum
 from symgrad.fit.model import Rows
-from symgrad.fit.named import in_order
-from symgrad.optimize.arguments import parameters_of, real, start_within, whole
+from symgrad.fit.named import in_order, sides_of
+from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.pipeline import DType, dtype_name
@@ -242,6 +242,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     if method not in METHODS:
         raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
     n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    require_taken(f, n)
     box = _box(bounds, n)
     if method == "lm" and box.bounded:
         raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
@@ -254,7 +255,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
 def _box(bounds: Any, n: int) -> Box:
     """SciPy's bounds of n parameters."""
     try:
-        low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+        low, high = sides_of(bounds)
         box = Box(_side(low, n), _side(high, n))
     except ValueError as error:
         raise InputError(f"bounds: numbers or arrays of {n} are needed: {error}") from error

@@ -26,6 +26,7 @@ from symgrad.optimize.arguments import (
     real_columns,
     real_matrix,
     require_method,
+    require_taken,
     start_within,
 )
 from symgrad.optimize.evaluation import Weighted
@@ -233,6 +234,7 @@ def _starts(
         return p0
     p0 = _start(f, bounds) if p0 is None else p0
     n = np.shape(p0)[-1] if np.ndim(p0) else 1
+    require_taken(f, n)
     box = bounds_of(bounds, tree_of(n))
     starts = real_matrix(p0, "p0", n, dtype, convert or box.finite)
     if len(starts) not in (1, count):

@@ -10,23 +10,27 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.bridges.cluster import in_blocks
 from symgrad.errors import InputError
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
+from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.named import names_of
 from symgrad.front.fused import fused_jacobian
+from symgrad.optimize.arguments import real
 from symgrad.report.figure import new_figure
 
 INK, CURVE = "#22313f", "#d1495b"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelFit:
     """A model that is fitted to data: what `fit_model` returns.
 
     ``values`` and ``errors`` are dicts of the parameters and their standard errors, ``covariance``
     is (n, n) in the order of ``names``. With weights 1 / sigma**2, or 1, ``chi_square`` is the
-    weighted sum of squared residuals, and ``residuals`` are (M,), y - f(x), unweighted.
+    weighted sum of squared residuals, and ``residuals`` are (M,), y - f(x), unweighted. ``x``,
+    ``y`` and ``sigma`` are the data that count, without the points that were left out.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -78,8 +82,10 @@ class ModelFit:
     @property
     def chi_square(self) -> float:
         """The sum of squared residuals, each divided by its sigma if there is one."""
-        scaled = self.residuals if self.sigma is None else self.residuals / self.sigma
-        return float(np.sum(scaled**2))
+        r = self.residuals
+        if self.sigma is not None and self.sigma.ndim == 2:
+            return float(r @ np.linalg.solve(self.sigma, r))
+        return float(np.sum((r if self.sigma is None else r / self.sigma) ** 2))
 
     @property
     def freedom(self) -> int:
@@ -113,13 +119,25 @@ class ModelFit:
         return 1.0 - float(np.sum(self.residuals**2)) / around if around else math.nan
 
     def predict(self, x: Any) -> np.ndarray:
-        """The fitted model at other x: (M,), or (k, M) for k predictors -> (M,)."""
-        return self._curve(np.asarray(x, float))[0]
+        """The fitted model at other x: (M,), or (k, M) for k predictors -> (M,).
+
+        A single x, a number or (k,), gives a number.
+        """
+        return self._curve(real(x, "x"))[0]
 
     def band(self, x: Any) -> np.ndarray:
         """The standard error of the curve at x, (M,): that of a linear model near the minimum."""
-        slopes = self._curve(np.asarray(x, float))[1]
-        return np.sqrt(np.maximum(np.einsum("mi,ij,mj->m", slopes, self.covariance, slopes), 0.0))
+        slopes = self._curve(real(x, "x"))[1]
+        found = np.einsum("...i,ij,...j->...", slopes, self.covariance, slopes)
+        return np.sqrt(np.maximum(found, 0.0))
+
+    @cached_property
+    def _is_of_one_x(self) -> bool:
+        """Whether the model has the same values for each x alone as for all of them together."""
+        data = Data.of(self.x, self.y, None, Refused(check_finite=False))
+        rows = data.rows(self.model, len(self.names), "auto", "cpu", "float64", False)
+        rows.prepare(self.popt)
+        return rows.rowwise
 
     @cached_property
     def _kernel(self) -> Any:
@@ -133,8 +151,16 @@ class ModelFit:
 
     def _curve(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The model at x, (M,), and its derivatives by the parameters, (M, n)."""
-        if x.ndim != self.x.ndim or (x.ndim > 1 and len(x) != len(self.x)):
+        if x.ndim == self.x.ndim - 1:
+            values, slopes = self._curve(x[..., None])
+            return values[0], slopes[0]
+        if x.ndim != self.x.ndim or x.shape[:-1] != self.x.shape[:-1]:
             raise InputError(f"x has shape {x.shape}: it was of shape {self.x.shape} in the fit")
+        if not self._is_of_one_x:
+            made = fused_jacobian(
+                len(self.names), lambda v: self.model(x, *v), device="cpu", dtype="float64"
+            )
+            return made.run(self.popt)
         rows = np.atleast_2d(x).T
         points = np.hstack([np.broadcast_to(self.popt, (len(rows), len(self.popt))), rows])
         values, slopes = self._kernel.run(points)
@@ -208,7 +234,9 @@ class ModelFit:
         figure, (top, below) = _axes() if axes is None else (axes[0].figure, axes)
         single = self.x.ndim == 1
         at = self.x if single else np.arange(len(self.y))
-        top.errorbar(at, self.y, self.sigma, fmt="o", color=INK, ms=4, mfc="white", label="data")
+        spread = self.sigma
+        bars = spread if spread is None or spread.ndim < 2 else np.sqrt(np.diag(spread))
+        top.errorbar(at, self.y, bars, fmt="o", color=INK, ms=4, mfc="white", label="data")
         fine = np.linspace(at.min(), at.max(), 400) if single else self.x
         middle, spread = self.predict(fine), 2 * self.band(fine)
         line = fine if single else at
@@ -217,7 +245,7 @@ class ModelFit:
         top.plot(line, middle, color=CURVE, label="fit")
         top.legend(frameon=False)
         below.axhline(0.0, color=CURVE, lw=1)
-        below.errorbar(at, self.residuals, self.sigma, fmt="o", color=INK, ms=3)
+        below.errorbar(at, self.residuals, bars, fmt="o", color=INK, ms=3)
         below.set(ylabel="residual", xlabel="x" if single else "point")
         return figure
 
@@ -238,7 +266,8 @@ def _to_error(value: float, error: float) -> str:
 @frozen_for(EVERY_STEP)
 def fit_model(
     f: Callable[..., Any], x: Any, y: Any, p0: Any = None, *, sigma: Any = None,
-    absolute_sigma: bool = False, bounds: Any = None, **options: Any,
+    absolute_sigma: bool = False, bounds: Any = None, nan_policy: NanPolicy = None,
+    **options: Any,
 ) -> ModelFit:  # fmt: skip
     """Fit ``f(x, a, b, ...)`` to data, with a result that has names, a table and a plot.
 
@@ -247,10 +276,12 @@ def fit_model(
         x: (M,), or (k, M) for k predictors.
         y: (M,).
         p0: where to start: a dict by the names of the parameters, or all in order.
-        sigma: standard deviations of y, a number or (M,).
+        sigma: standard deviations of y, a number or (M,), infinite for points to leave out; or
+            their covariance, (M, M).
         absolute_sigma: whether errors are those that sigma gives, or are scaled so that the
             residuals have the deviations that they have.
         bounds: a dict of (low, high) by names, None for no bound; or as for `curve_fit`.
+        nan_policy: None or "raise", or "omit" to leave out points with NaN in x or y.
         options: more of `curve_fit`: ``device``, ``dtype``, ``progress``, ``maxfev``.
 
     Raises:
@@ -267,13 +298,37 @@ def fit_model(
         >>> {name: round(value, 6) for name, value in fit.values.items()}
         {'amount': 2.5, 'rate': 1.3}
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    if in_blocks(x) or in_blocks(y):
+        raise InputError(
+            "data in blocks: fit_model keeps them for its residuals and its plot; use "
+            "sg.curve_fit, or bring them here with x.compute() and y.compute()"
+        )
+    x, y = real(x, "x"), real(y, "y")
     if x.ndim not in (1, 2) or y.ndim != 1 or x.shape[-1] != len(y):
         raise InputError(f"x has shape {x.shape}, y {y.shape}: (M,) or (k, M), and (M,) are needed")
-    spread = None if sigma is None else np.broadcast_to(np.asarray(sigma, float), y.shape)
+    x, y, sigma = _counted(x, y, sigma, Refused(nan_policy=nan_policy))
     popt, pcov, info, *_ = curve_fit(
-        f, x, y, p0, spread, absolute_sigma, bounds=(-np.inf, np.inf) if bounds is None else bounds,
+        f, x, y, p0, sigma, absolute_sigma, bounds=(-np.inf, np.inf) if bounds is None else bounds,
         full_output=True, **options,
     )  # fmt: skip
     names = tuple(names_of(f, len(popt)))
-    return ModelFit(f, names, x, y, spread, popt, pcov, info["nfev"])
+    return ModelFit(f, names, x, y, sigma, popt, pcov, info["nfev"])
+
+
+def _counted(
+    x: np.ndarray, y: np.ndarray, sigma: Any, refused: Refused
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The data without the points that are to be left out, and their deviations or covariance."""
+    keep = np.ones(len(y), bool)
+    if refused.nan_policy == "omit":
+        keep &= ~np.isnan(np.atleast_2d(x)).any(axis=0) & ~np.isnan(y)
+    if sigma is None:
+        return x[..., keep], y[keep], None
+    sigma = real(sigma, "sigma")
+    if sigma.shape == (len(y), len(y)):
+        return x[..., keep], y[keep], sigma[np.ix_(keep, keep)]
+    if sigma.shape not in ((), (1,), y.shape):
+        raise InputError(f"sigma has shape {sigma.shape}: a number, {y.shape} or (M, M) is needed")
+    sigma = np.broadcast_to(sigma, y.shape)
+    keep &= ~np.isinf(sigma)
+    return x[..., keep], y[keep], sigma[keep]

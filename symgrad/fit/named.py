@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.optimize.arguments import parameters_of, start_within
+from symgrad.optimize.arguments import parameters_of, real, start_within
 
 
 def names_of(f: Callable[..., Any], count: int) -> list[str]:
@@ -32,17 +32,34 @@ def in_order(f: Callable[..., Any], p0: Any, bounds: Any) -> tuple[Any, Any]:
         return p0, bounds
     names = names_of(f, parameters_of(f))
     if isinstance(bounds, Mapping):
-        pairs = _by_name(names, bounds, "bounds", (None, None))
-        low = np.array([-np.inf if a is None else a for a, _ in pairs], float)
-        high = np.array([np.inf if b is None else b for _, b in pairs], float)
-        bounds = low, high
+        pairs = zip(names, _by_name(names, bounds, "bounds", (None, None)), strict=True)
+        ends = np.array([_ends(name, pair) for name, pair in pairs])
+        bounds = ends[:, 0], ends[:, 1]
     if isinstance(p0, Mapping):
-        low, high = (-np.inf, np.inf) if bounds is None else bounds
+        low, high = (-np.inf, np.inf) if bounds is None else sides_of(bounds)
         sides = (np.broadcast_to(np.asarray(side, float), len(names)) for side in (low, high))
         starts = start_within(*sides)
         found = [_by_name([n], p0, "p0", s, names)[0] for n, s in zip(names, starts, strict=True)]
-        p0 = np.stack(np.broadcast_arrays(*[np.asarray(v, float) for v in found]), axis=-1)
+        starts = [real(v, f"p0[{n!r}]") for n, v in zip(names, found, strict=True)]
+        p0 = np.stack(np.broadcast_arrays(*starts), axis=-1)
     return p0, bounds
+
+
+def sides_of(bounds: Any) -> Any:
+    """``(low, high)``, also of SciPy's ``Bounds``."""
+    return (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+
+
+def _ends(name: str, pair: Any) -> tuple[float, float]:
+    """A parameter's bounds as numbers; None is none."""
+    try:
+        low, high = pair
+        return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"bounds[{name!r}] is {pair!r}: (low, high) is needed, two numbers for all fits, or "
+            "None for no bound"
+        ) from error
 
 
 def _by_name(

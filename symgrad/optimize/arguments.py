@@ -45,6 +45,11 @@ def real_columns(
 
 def as_given(values: Any, name: str) -> np.ndarray:
     """The values as an array of real numbers, of the dtype they have."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputTypeError(
+            f"{name} has masked entries: leave them out of all data alike, or fill them in, with "
+            ".filled(...)"
+        )
     try:
         found = np.asarray(values)
         if found.dtype.kind == "O":
@@ -217,6 +222,24 @@ def parameters_of(f: Callable[..., Any]) -> int:
     if inspect.Parameter.VAR_POSITIONAL in named or len(named) < 2:
         raise InputError("Unable to determine number of fit parameters: give p0")
     return len(named) - 1
+
+
+def require_taken(f: Callable[..., Any], n: int) -> None:
+    """Refuse a start of n parameters for a model that takes another number of them behind x."""
+    plain = type(f) is FunctionType and not f.__code__.co_flags & inspect.CO_VARARGS
+    if plain and f.__code__.co_argcount == n + 1:
+        return  # a signature takes as long as a trace
+    try:
+        signature = inspect.signature(f)
+    except ValueError:  # of some built-in functions there is none
+        return
+    try:
+        signature.bind(*[None] * (n + 1))
+    except TypeError as error:
+        raise InputError(
+            f"p0 has {n} parameters, which the model, {getattr(f, '__name__', 'f')}{signature}, "
+            f"does not take behind x: {error}"
+        ) from error
 
 
 def start_within(low: np.ndarray, high: np.ndarray) -> np.ndarray:

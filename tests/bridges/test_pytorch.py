@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -38,9 +40,43 @@ def test_transforms_go_through(loss: Any, verb: str) -> None:
     assert torch.allclose(found, wanted, rtol=1e-12)
 
 
-def test_third_derivatives(loss: Any) -> None:
-    third = lambda f: torch.func.jacrev(torch.func.hessian(f))(torch.tensor(POINTS[0]))  # noqa: E731
-    assert torch.allclose(third(loss), third(bent(torch)), rtol=1e-12)
+@pytest.mark.parametrize("modes", itertools.product(["jacfwd", "jacrev"], repeat=3), ids="-".join)
+def test_third_derivatives_in_any_modes(loss: Any, modes: tuple[str, ...]) -> None:
+    found, wanted = (
+        functools.reduce(lambda g, mode: getattr(torch.func, mode)(g), modes, f)
+        for f in (loss, bent(torch))
+    )
+    x = torch.tensor(POINTS)
+    assert torch.allclose(torch.func.vmap(found)(x), torch.func.vmap(wanted)(x), rtol=1e-12)
+
+
+def test_tangents_in_tangents_of_values() -> None:
+    kernel = sg.fused_forward(3, lambda v: [bent(sg)(v)], device="cpu", dtype="float64")
+    values = kernel.as_torch()
+    twice = lambda f: torch.func.jacfwd(torch.func.jacfwd(f))(torch.tensor(POINTS[0]))  # noqa: E731
+    assert torch.allclose(twice(lambda v: values(v)[0]), twice(bent(torch)), rtol=1e-12)
+
+
+def test_tensors_in_lists_have_gradients(loss: Any) -> None:
+    a = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(loss([a, 2.0, torch.tensor(1.0)]), a)
+    whole = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+    assert torch.allclose(found, torch.func.grad(bent(torch))(whole)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.ones(3) * 1j,
+        lambda: torch.ones(3).to_sparse(),
+        lambda: torch.ones(3, device="meta"),
+        lambda: "abc",
+        lambda: None,
+    ],
+)
+def test_what_holds_no_real_numbers_is_refused(loss: Any, made: Any) -> None:
+    with pytest.raises(sg.InputTypeError, match="x is"):
+        loss(made())
 
 
 def test_values_of_nested_tensors() -> None:

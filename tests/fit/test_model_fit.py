@@ -96,3 +96,77 @@ def test_what_is_refused() -> None:
         sg.fit_model(decay, X, Y[:-1])
     with pytest.raises(sg.InputError, match=r"it was of shape \(30,\) in the fit"):
         sg.fit_model(decay, X, Y).predict(np.ones((2, 3)))
+
+
+def slopes(x: Any, amount: Any, rate: Any, rest: Any) -> Any:
+    curve = np.exp(-rate * x)
+    return np.column_stack([curve, -amount * x * curve, np.ones_like(x)])
+
+
+def test_points_left_out_are_left_out_of_everything() -> None:
+    x, y, sigma = X.copy(), Y.copy(), SIGMA.copy()
+    x[2], y[5], sigma[7] = np.nan, np.nan, np.inf
+    keep = np.isfinite(x) & np.isfinite(y) & np.isfinite(sigma)
+    found = sg.fit_model(decay, x, y, sigma=sigma, nan_policy="omit")
+    wanted = sg.fit_model(decay, X[keep], Y[keep], sigma=SIGMA[keep])
+    popt, pcov = scipy.optimize.curve_fit(
+        decay, X[keep], Y[keep], sigma=SIGMA[keep], jac=slopes, ftol=1e-14, xtol=1e-14
+    )
+    np.testing.assert_allclose(found.popt, popt, rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, pcov, rtol=1e-5)
+    assert found.freedom == 27 - 3
+    assert found.summary() == wanted.summary()
+    with pytest.raises(sg.InputError, match="nan_policy='omit'"):
+        sg.fit_model(decay, x, y)
+
+
+def test_a_covariance_of_the_data() -> None:
+    whole = np.diag(SIGMA**2) + 0.0005
+    found = sg.fit_model(decay, X, Y, sigma=whole)
+    popt, pcov = scipy.optimize.curve_fit(decay, X, Y, sigma=whole)
+    r = Y - decay(X, *popt)
+    np.testing.assert_allclose(found.covariance, pcov, rtol=1e-5)
+    np.testing.assert_allclose(found.chi_square, r @ np.linalg.inv(whole) @ r, rtol=1e-9)
+    assert len(found.plot().axes) == 2
+
+
+def test_a_model_of_all_x_is_evaluated_at_all_of_them() -> None:
+    centred = lambda x, slope, level: slope * (x - np.mean(x)) + level  # noqa: E731
+    found = sg.fit_model(centred, X, Y)
+    slope, level = np.polyfit(X - X.mean(), Y, 1)
+    np.testing.assert_allclose(found.residuals, Y - centred(X, slope, level), atol=1e-12)
+    np.testing.assert_allclose(found.predict(X[:9]), centred(X[:9], slope, level), atol=1e-12)
+    columns = np.column_stack([X - X.mean(), np.ones_like(X)])
+    wanted = np.sqrt(np.einsum("mi,ij,mj->m", columns, found.covariance, columns))
+    np.testing.assert_allclose(found.band(X), wanted, rtol=1e-9)
+
+
+def test_a_single_x(fit: sg.ModelFit) -> None:
+    assert fit.predict(0.7) == fit.predict([0.7])[0]
+    assert fit.band(0.7) == fit.band([0.7])[0]
+    plane = sg.fit_model(lambda x, a, b: a * x[0] + b * x[1], np.stack([X, X**2]), Y)
+    np.testing.assert_allclose(plane.predict([2.0, 3.0]), plane.popt @ [2.0, 3.0], rtol=1e-12)
+
+
+def test_names_beside_bounds_of_scipy() -> None:
+    found = sg.fit_model(decay, X, Y, {"rate": 0.5}, bounds=scipy.optimize.Bounds(0.0, 1.0))
+    assert found.values["amount"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "text"),
+    [
+        ({"y": Y + 1j}, {}, "y holds complex128 values"),
+        ({"x": X.astype("datetime64[s]")}, {}, "x holds datetime64"),
+        ({"y": np.ma.masked_less(Y, 1.0)}, {}, "y has masked entries"),
+        ({}, {"bounds": {"rate": 1}}, r"bounds\['rate'\] is 1: \(low, high\) is needed"),
+        ({}, {"bounds": {"rate": (0, 1, 2)}}, r"bounds\['rate'\] is \(0, 1, 2\)"),
+        ({}, {"p0": [1.0]}, "p0 has 1 parameters, which the model, decay"),
+        ({}, {"p0": {"rate": "1"}}, r"p0\['rate'\] holds"),
+        ({}, {"sigma": np.ones(3)}, r"sigma has shape \(3,\)"),
+    ],
+)
+def test_data_and_options_that_are_refused(data: Any, options: Any, text: str) -> None:
+    given = {"x": X, "y": Y} | data
+    with pytest.raises(sg.SymgradError, match=text):
+        sg.fit_model(decay, given["x"], given["y"], **options)
