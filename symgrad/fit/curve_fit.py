@@ -58,7 +58,7 @@ def curve_fit(
     """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
 
     The model is traced and differentiated, so derivatives are exact and no steps are chosen. In
-    float64 on the CPU, the default, hard problems reach about ten digits: see `levenberg`.
+    float64 on the CPU, the default, hard problems reach about ten digits.
 
     Args:
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced

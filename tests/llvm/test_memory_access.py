@@ -147,6 +147,24 @@ def test_lanes_that_do_not_go_on_read_nothing(stride: int) -> None:
     np.testing.assert_array_equal(found, [*points[1:, -1], 7.0])
 
 
+@pytest.mark.parametrize("start", [1, WIDEST - 1, WIDEST, WIDEST + 1])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_lanes_before_the_first_row_read_and_write_nothing(start: int, stride: int) -> None:
+    """Their words are below 0, which is far behind the last row."""
+    k = Kernel(InStep(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    before = k.add(ops.word_sub, k.cell, k.word(start))
+
+    def copy() -> None:
+        k.store(out, before, k.load(x, k.offset(before, stride, stride - 1)))
+
+    k.when(k.add(ops.word_lt, before, k.count), copy)
+    points = at_the_end_of_memory((4 * WIDEST, stride))
+    found = np.zeros(4 * WIDEST, np.float32)
+    both_ways(k, "float32", [points, found], 4 * WIDEST, 4 * WIDEST)
+    np.testing.assert_array_equal(found[:-start], points[:-start, -1])
+
+
 def test_rows_within_a_loop_are_stored_whole_where_all_lanes_are() -> None:
     """And one column at a time in the turns that only some lanes take."""
     k = Kernel(InStep(WIDEST))
