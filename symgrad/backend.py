@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
-from symgrad.expr.derivatives.strips import Room
+from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
@@ -68,13 +68,13 @@ STORED_ROWS: Final = 100_000
 """Rows up to which a GPU keeps the matrix: for more, its loops have too many turns."""
 
 
-CORE: Final = Room(near=2**13, most=2**18, worth=64)
-"""What a core has room for: 64 bytes a number, for a vector of points, of which half a MiB is near.
+CORE: Final = MemoryBudget(near=2**13, most=2**18, worth=64)
+"""The memory of a core: 64 bytes a number, for a vector of points, of which half a MiB is near.
 Strips take 1.1 to 1.4 times as long as keeping that. Of more numbers they take half the time if one
 takes 20 additions to compute, and as long if it takes 45."""
 
-SCRATCH: Final = Room(near=2**9, most=SCRATCH_BYTES // (4 * 2**17), worth=32)
-"""What a GPU has room for: scratch memory for the 131,072 points that keep it busy. On an H200
+SCRATCH: Final = MemoryBudget(near=2**9, most=SCRATCH_BYTES // (4 * 2**17), worth=32)
+"""The memory of a GPU: scratch memory for the 131,072 points that keep it busy. On an H200
 strips that stay in an invocation's own memory take 0.5 to 0.9 of the time from 1,000 numbers on if
 one takes 8 to 15 additions, whether there are a thousand points or 200,000; if it takes 35, 1.03 to
 1.05 of it for 2,000 numbers; if it takes 50, they take 0.9 to 1.2 times up to 4,000 numbers, and
@@ -162,8 +162,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def room(self) -> Room:
-        """What it has room for of what loops keep for reverse mode."""
+    def budget(self) -> MemoryBudget:
+        """The memory that it has for what loops keep for reverse mode."""
         ...
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
@@ -187,7 +187,7 @@ class Cpu:
     on_host = True
     dtype: DTypeName = "float64"
     owner = None
-    room = CORE
+    budget = CORE
 
     @property
     def memory(self) -> tuple[int, int, None]:
@@ -251,7 +251,7 @@ class Wgpu:
     device: Device
     on_host = False
     dtype: DTypeName = "float32"
-    room = SCRATCH
+    budget = SCRATCH
 
     @property
     def owner(self) -> Gpu:
@@ -348,9 +348,9 @@ class Several:
         return "float64" if all(part.dtype == "float64" for part in self.parts) else "float32"
 
     @property
-    def room(self) -> Room:
+    def budget(self) -> MemoryBudget:
         """That of the device that has least: see `Backend`."""
-        return min((part.room for part in self.parts), key=lambda room: room.most)
+        return min((part.budget for part in self.parts), key=lambda budget: budget.most)
 
     @property
     def memory(self) -> tuple[int, int, int | None]:
@@ -412,9 +412,9 @@ def backend_of(device: Device) -> Backend:
 
 def placed(options: Options, device: DeviceChoice) -> Options:
     """The options of a kernel that is for a device."""
-    return _with_room(options, backend_of(choose_any(device)).room)
+    return _with_budget(options, backend_of(choose_any(device)).budget)
 
 
 @functools.lru_cache(CACHED_OPTIONS)
-def _with_room(options: Options, room: Room) -> Options:
-    return replace(options, room=room)
+def _with_budget(options: Options, budget: MemoryBudget) -> Options:
+    return replace(options, budget=budget)

@@ -9,7 +9,7 @@ from typing import Any, Final
 class Lazy:
     """A module of which nothing is loaded before one of its names is asked for.
 
-    ``stands_for`` is the module's name; a room leaves it to those above to name what is theirs.
+    ``stands_for`` is the module's name; a package leaves it to those above to name what is theirs.
     """
 
     def __init__(self, stands_for: str = "") -> None:

@@ -1,7 +1,7 @@
 """The table of contents: trace -> differentiate -> simplify -> schedule -> emit -> dispatch.
 
 Each stage takes and returns an immutable value that prints itself. Read this file first, then the
-rooms it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a kernel is,
+packages it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a kernel is,
 `symgrad.wgsl` its source and the GPU.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import (
-    SOMEWHERE,
+    UNKNOWN_DEVICE,
     Checkpoint,
     Keeping,
-    Room,
+    MemoryBudget,
     lengths_of_strips,
     require_checkpoint,
 )
@@ -67,13 +67,13 @@ class Options:
     """Whether what Python loops have written out becomes loops."""
     checkpoint: Checkpoint = "auto"
     """What loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
-    room: Room = SOMEWHERE
-    """What the device has room for of it, if nobody chooses."""
+    budget: MemoryBudget = UNKNOWN_DEVICE
+    """The memory that the device has for it, if nobody chooses."""
 
     @property
     def keeping(self) -> Keeping:
         """What loops keep, with all that it depends on."""
-        return Keeping(self.checkpoint, self.room)
+        return Keeping(self.checkpoint, self.budget)
 
     @property
     def rounding(self) -> float:

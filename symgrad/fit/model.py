@@ -72,7 +72,7 @@ class Rows:
     """Whether the model is traced at one row: all rows together have the same values."""
     _paired: Any = field(default=None, init=False)
     _sums: Any = field(default=None, init=False)
-    _room: Any = field(default=None, init=False)
+    _buffers: Any = field(default=None, init=False)
 
     def prepare(self, p: np.ndarray) -> None:
         """Trace the model: at one row, or, where it needs all of x at once, at all rows.
@@ -151,7 +151,7 @@ class Rows:
         """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
         if not self.rowwise:
             return self._kernel.run(p)
-        points, out = self._room_for(rows)
+        points, out = self._buffers_for(rows)
         points[:, : self.n] = p
         if self.dtype == "float64":
             return self._kernel.run(points, out=out)
@@ -169,22 +169,22 @@ class Rows:
         found = (found[: self.n + 1] + found[self.n + 1 :]).T
         return found[:, 0], found[:, 1:]
 
-    def _room_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    def _buffers_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """The points (m, n + k) of these rows, but for p, and where results may go.
 
         Those of a single block are made once, and are filled again and again.
         """
-        if self._room is not None:
-            return self._room
+        if self._buffers is not None:
+            return self._buffers
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
         made, count = self._looped, len(points)
         out = (made.values, made.slopes) if made else (np.empty(count), np.empty((count, self.n)))
-        room = points, out
+        buffers = points, out
         if len(self.y) <= JACOBIAN_ROWS:
-            self._room = room
-        return room
+            self._buffers = buffers
+        return buffers
 
     def _agrees(self, p: np.ndarray) -> bool:
         """Whether the model of single rows is what it is of all rows together."""

@@ -123,7 +123,7 @@ class Bound:
     call: Callable[[], None]
 
 
-def rooms_of(
+def result_arrays(
     results: Sequence[Result],
     names: Sequence[str],
     given: Any,
@@ -133,19 +133,19 @@ def rooms_of(
     """The user's arrays that each result is written to, checked."""
     if len(given) != len(results):
         raise InputError(f"out needs {len(results)} arrays: {', '.join(names)}")
-    rooms: list[list[np.ndarray]] = []
+    found: list[list[np.ndarray]] = []
     for result, name, out in zip(results, names, given, strict=True):
         arrays = list(result.parts(out, f"out for {name}"))
         for array, shape in zip(arrays, result.shapes, strict=True):
             _require_out(array, batch + shape, dtype, name)
-        rooms.append(arrays)
-    every = itertools.chain.from_iterable(rooms)
+        found.append(arrays)
+    every = itertools.chain.from_iterable(found)
     if any(np.may_share_memory(a, b) for a, b in itertools.combinations(every, 2)):
         raise InputError("the arrays of out share memory: each needs its own")
-    return rooms
+    return found
 
 
-def rooms_on_device(
+def result_arrays_on_device(
     x: DeviceArray,
     batch: tuple[int, ...],
     columns: Sequence[int],

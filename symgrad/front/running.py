@@ -15,7 +15,7 @@ from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputTypeError
 from symgrad.front.column_results import ColumnResults, column_results
-from symgrad.front.points import Bound, Filler, Inputs, rooms_of, rooms_on_device
+from symgrad.front.points import Bound, Filler, Inputs, result_arrays, result_arrays_on_device
 from symgrad.pipeline import Shaders
 from symgrad.values.results import Array, Result, Scalar
 
@@ -82,9 +82,9 @@ class Running:
 
     def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
         """Where this thread puts a point, what computes it, and what reads the results."""
-        room = self._compiled().room()
-        pairs = zip(self._results, room.outputs, strict=True)
-        return room.x, room.call, [result.reader(columns) for result, columns in pairs]
+        point = self._compiled().single_point()
+        pairs = zip(self._results, point.outputs, strict=True)
+        return point.x, point.call, [result.reader(columns) for result, columns in pairs]
 
     def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
         found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
@@ -101,11 +101,11 @@ class Running:
             self._run_on_device(program, arrays, given)
             return out
         points, batch = self._packed(arrays)
-        rooms = rooms_of(self._results, self.outputs, given, batch, self.dtype)
-        if self._must_copy(points, rooms):
-            self._copy(program.run(points), batch, rooms)
+        outs = result_arrays(self._results, self.outputs, given, batch, self.dtype)
+        if self._must_copy(points, outs):
+            self._copy(program.run(points), batch, outs)
             return out
-        flat = [room.reshape(len(points), -1) for (room,) in rooms]
+        flat = [array.reshape(len(points), -1) for (array,) in outs]
         call = program.bind(points, flat)
         call()
         self._keep(arrays, points, out, call)
@@ -115,10 +115,10 @@ class Running:
         """The points of the host's arrays, and their batch; a GPU converts them on their way."""
         return self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
 
-    def _must_copy(self, points: np.ndarray, rooms: Sequence[list[np.ndarray]]) -> bool:
+    def _must_copy(self, points: np.ndarray, outs: Sequence[list[np.ndarray]]) -> bool:
         """Whether results cannot be written to the user's arrays as they are computed."""
         plain = all(isinstance(r, (Scalar, Array)) for r in self._results)
-        return not plain or any(np.may_share_memory(points, r) for mine in rooms for r in mine)
+        return not plain or any(np.may_share_memory(points, r) for mine in outs for r in mine)
 
     def _keep(
         self, arrays: Sequence[Any], points: np.ndarray, out: Any, call: Callable[[], None]
@@ -132,14 +132,14 @@ class Running:
             self._bound = Bound(arrays[0], out, call)
 
     def _copy(
-        self, columns: Sequence[Any], batch: tuple[int, ...], rooms: Sequence[list[np.ndarray]]
+        self, columns: Sequence[Any], batch: tuple[int, ...], outs: Sequence[list[np.ndarray]]
     ) -> None:
         """Copy results to the user's arrays."""
         for result, mine, name, found in zip(
-            self._results, rooms, self.outputs, columns, strict=True
+            self._results, outs, self.outputs, columns, strict=True
         ):
-            for room, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
-                np.copyto(room, part)
+            for array, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
+                np.copyto(array, part)
 
     def _are_on_device(self, arrays: Sequence[Any]) -> bool:
         return not self._backend.on_host and self._inputs.are_on_device(arrays)
@@ -154,8 +154,10 @@ class Running:
             found = columns and columns.run(points, batch)
             if found is not None:
                 return found
-        rooms = out and rooms_on_device(points, batch, program.layout.outputs, self.outputs, out)
-        return self._returned(program.run_on_device(points, rooms), batch)
+        outs = out and result_arrays_on_device(
+            points, batch, program.layout.outputs, self.outputs, out
+        )
+        return self._returned(program.run_on_device(points, outs), batch)
 
     def _compiled(self) -> Any:
         with self._lock:

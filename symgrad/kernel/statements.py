@@ -83,7 +83,7 @@ class Buffer:
     Of one in which ``vector`` numbers stand together, if these are several, every index is
     vector * q + c, with c a known number below vector: targets may read or write those of one q
     together. Of one that is ``atomic``, several invocations add to the same numbers at the same
-    time. Behind one that is ``padded`` is room for a vector, which may be read, and have zeros
+    time. Behind one that is ``padded`` is memory for a vector, which may be read, and have zeros
     added to it. ``data`` are the numbers of one that is read, if the kernel knows them, and not the
     host. One of a group may have rows of so many vectors, ``row``: an index may then be of row * r
     + column, or of column + c, with a known number c, which is that of a row and of a first column

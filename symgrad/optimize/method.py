@@ -101,11 +101,11 @@ class Bounds:
         ]
 
     def _active(self, v: Any, g: Any, k: int, slack: Any) -> Condition | None:
-        sides, room = [], slack * self.units[k]
+        sides, margin = [], slack * self.units[k]
         if self.low[k] > -np.inf:
-            sides.append((v - self.low[k] <= room) & (g > 0.0))
+            sides.append((v - self.low[k] <= margin) & (g > 0.0))
         if self.high[k] < np.inf:
-            sides.append((self.high[k] - v <= room) & (g < 0.0))
+            sides.append((self.high[k] - v <= margin) & (g < 0.0))
         return sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None
 
     @property

@@ -49,7 +49,7 @@ def gradient(code: Code) -> Code:
 
     Raises:
         DifferentiationError: for an operation without a derivative, and where the gradient would
-            be a race, or need more than there is room for; it names the statement and the remedy.
+            be a race, or need more than there is memory for; it names the statement and the remedy.
     """
     return _Gradient(code).made()
 
@@ -123,8 +123,8 @@ class _Gradient:
                 f"{copies:,}, above {MOST_NUMBERS:,} in all: use fewer invocations, each with a "
                 "loop, or let each load elements of its own, or a whole workgroup the same one"
             )
-        room = b.temporary(b.unused(f"each_{a.name}"), a.size * copies)
-        return Scatter(copies, room, together)
+        partials = b.temporary(b.unused(f"each_{a.name}"), a.size * copies)
+        return Scatter(copies, partials, together)
 
     # writing it ----------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class _Gradient:
             with b.dispatch(source.dispatch.invocations, source.dispatch.width) as cell:
                 self._reverse(source, cell, last).write()
             for a, scatter in self.scatters[source.dispatch].items():
-                if scatter.room is not None and a.size:
+                if scatter.partials is not None and a.size:
                     self._sum(scatter, self.cotangents[a])
         return b.code
 
@@ -170,8 +170,8 @@ class _Gradient:
 
     def _sum(self, scatter: Scatter, target: Array) -> None:
         """Add up all copies of each element, and add that to the gradient."""
-        b, copies, room = self.builder, scatter.copies, scatter.room
-        assert room is not None, "there are copies"
+        b, copies, partials = self.builder, scatter.copies, scatter.partials
+        assert partials is not None, "there are copies"
         few = copies <= COPIES_ADDED_ALONE
         invocations = target.size if few else target.size * ADDING_INVOCATIONS
         with b.dispatch(invocations, ADDING_INVOCATIONS) as i:
@@ -182,9 +182,9 @@ class _Gradient:
                 place = at * copies + which
                 if copies % step:
                     with b.if_(which < copies):
-                        b.assign(total, total.value + b.load(room, place))
+                        b.assign(total, total.value + b.load(partials, place))
                 else:
-                    b.assign(total, total.value + b.load(room, place))
+                    b.assign(total, total.value + b.load(partials, place))
             if few:
                 b.add(target, (at,), total.value)
             else:
@@ -194,10 +194,10 @@ class _Gradient:
 
 
 class Scatter:
-    """How cotangents are added up: at once, or in a room with so many copies of each element."""
+    """How cotangents are added up: at once, or in an array with so many copies of each element."""
 
-    def __init__(self, copies: int, room: Array | None, together: bool = False) -> None:
-        self.copies, self.room, self.together = copies, room, together
+    def __init__(self, copies: int, partials: Array | None, together: bool = False) -> None:
+        self.copies, self.partials, self.together = copies, partials, together
 
 
 class _Places:
@@ -224,11 +224,11 @@ class _Places:
     def scatter(self, s: Load, index: Any, g: Any) -> None:
         """Add to the cotangent of what is loaded."""
         found, b = self.scatters[s.array], self.builder
-        if found.room is None:
+        if found.partials is None:
             b.add(self.gradient.cotangents[s.array], (index,), g)
         elif found.together:
             total = b.group_sum(g)
             with b.if_(b.local < 1):
-                b.add(found.room, index * found.copies + b.group, total)
+                b.add(found.partials, index * found.copies + b.group, total)
         else:
-            b.add(found.room, index * found.copies + self.cell, g)
+            b.add(found.partials, index * found.copies + self.cell, g)

@@ -78,7 +78,7 @@ class Keeping:
         self._plans: dict[Statement, Plan] = {}
         self._values: dict[tuple[Statement, Name], Any] = {}
         """What variables were where a statement began."""
-        self._room: dict[tuple[Statement, Name | Array], Array] = {}
+        self._tapes: dict[tuple[Statement, Name | Array], Array] = {}
 
     # what is to be kept --------------------------------------------------------------------------
 
@@ -183,8 +183,8 @@ class Keeping:
         """Keep what is there where a turn begins."""
         plan = self.plan(s)
         for v in plan.carried:
-            room = self._of(s, v, plan.turns)
-            self.builder.store(room, t, self.reverse.variables[v].value)
+            tape = self._of(s, v, plan.turns)
+            self.builder.store(tape, t, self.reverse.variables[v].value)
         for a in plan.changing:
             self._copy(s, a, t, plan.turns, False)
 
@@ -205,30 +205,30 @@ class Keeping:
         """What was there where a turn began."""
         plan = self.plan(s)
         for v in plan.carried:
-            room = self._of(s, v, plan.turns)
-            self.builder.assign(self.reverse.variables[v], self.builder.load(room, t))
+            tape = self._of(s, v, plan.turns)
+            self.builder.assign(self.reverse.variables[v], self.builder.load(tape, t))
         for a in plan.changing:
             self._copy(s, a, t, plan.turns, True)
 
     def _of(self, s: Statement, what: Name | Array, size: int) -> Array:
-        if (s, what) not in self._room:
+        if (s, what) not in self._tapes:
             name = self.builder.unused(f"{what.name}_kept")
-            self._room[s, what] = self.builder.private(name, size, what.kind)
-        return self._room[s, what]
+            self._tapes[s, what] = self.builder.private(name, size, what.kind)
+        return self._tapes[s, what]
 
     def _copy(self, s: If | For, a: Array, t: Any, turns: int, back: bool) -> None:
         """Keep an array at turn t, or bring it ``back``."""
         builder, mine = self.builder, self.reverse.arrays[a]
         width = self.source.dispatch.width
         share = a.size if a.space == "private" else -(-a.size // width)
-        room = self._of(s, a, share * turns)
+        tape = self._of(s, a, share * turns)
         with self._alone(s, a):
             for n, at in self.reverse.shares(mine):
                 kept = t * share + n
                 if back:
-                    builder.store(mine, at, builder.load(room, kept))
+                    builder.store(mine, at, builder.load(tape, kept))
                 else:
-                    builder.store(room, kept, builder.load(mine, at))
+                    builder.store(tape, kept, builder.load(mine, at))
 
     @contextmanager
     def _alone(self, s: If | For, a: Array) -> Generator[None]:

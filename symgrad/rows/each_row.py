@@ -163,13 +163,13 @@ class RowsKernel(PartsKernel):
             parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
             there.compute(self._sums, parameters, computed, rows.start)
             return results
-        rooms = threading.local()
+        own = threading.local()
 
         def filled(some: slice) -> np.ndarray:
-            room = getattr(rooms, "room", None)
-            if room is None:
-                room = rooms.room = points.room(ROWS_AT_A_TIME)
-            return points.filled(room, slice(rows.start + some.start, rows.start + some.stop))
+            made = getattr(own, "points", None)
+            if made is None:
+                made = own.points = points.points(ROWS_AT_A_TIME)
+            return points.filled(made, slice(rows.start + some.start, rows.start + some.stop))
 
         self._sums.run_filled(filled, ROWS_AT_A_TIME, computed)
         return results

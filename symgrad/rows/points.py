@@ -28,9 +28,9 @@ class RowPoints:
         return len(self.numbers)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return self.filled(self.room(len(self.numbers[rows])), rows)
+        return self.filled(self.points(len(self.numbers[rows])), rows)
 
-    def room(self, count: int) -> np.ndarray:
+    def points(self, count: int) -> np.ndarray:
         """An array (count, inputs) that has the parameters which are the same at all rows."""
         looked = sum(g.block.width for g in self.traced.gathers)
         read = list(self.traced.read)
@@ -38,11 +38,11 @@ class RowPoints:
         found[:, : len(read)] = self.flat[read]
         return found
 
-    def filled(self, room: np.ndarray, rows: slice) -> np.ndarray:
-        """The first lines of a room with what differs at some rows."""
+    def filled(self, points: np.ndarray, rows: slice) -> np.ndarray:
+        """The first of some `points`, with what differs at some rows."""
         numbers, indices = self.numbers[rows], self.indices[rows]
-        assert numbers.dtype == room.dtype, "columns and parameters have one dtype"
-        found, start = room[: len(numbers)], len(self.traced.read)
+        assert numbers.dtype == points.dtype, "columns and parameters have one dtype"
+        found, start = points[: len(numbers)], len(self.traced.read)
         end = start + numbers.shape[1]
         _items(found[:, start:end])[...] = _items(numbers)
         for gather in self.traced.gathers:

@@ -60,8 +60,8 @@ class CausalConvolution:
         words = ("length", u[1]), ("channels", u[2])
         steps = [each_of(program, traits, bound, math.prod(u), words)]
         if back:
-            more, room = self._gradients(u, weights[1], traits)
-            steps, scratch = [*steps, *more], [*scratch, *room]
+            more, partial = self._gradients(u, weights[1], traits)
+            steps, scratch = [*steps, *more], [*scratch, *partial]
         return Launch(
             f"{self.name}_{kind}", tuple(inputs), tuple(outputs), tuple(scratch), tuple(steps)
         )
@@ -79,8 +79,8 @@ class CausalConvolution:
         steps.append(each_of(TapSums(taps), traits, arrays, many * channels, words))
         scratch = [Array("taps", (many, channels * taps)), Array("biases", (many, channels))]
         for table, n, out in (("taps", channels * taps, "dweights"), ("biases", channels, "dbias")):
-            sums, room = column_sums(table, many, n, out, traits)
-            steps, scratch = [*steps, *sums], [*scratch, *room]
+            sums, partial = column_sums(table, many, n, out, traits)
+            steps, scratch = [*steps, *sums], [*scratch, *partial]
         return steps, scratch
 
     def runner(

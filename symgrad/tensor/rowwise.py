@@ -85,15 +85,15 @@ class RowwiseWork:
         standing = {} if program.summed else rowwise.standing(sums)
         program = replace(program, rowwise=rowwise.without(standing))
         teams = -(-count // program.each)
-        rooms = {o: Array(f"each_{o}", (teams, n)) for o in sums if o not in standing}
+        partials = {o: Array(f"each_{o}", (teams, n)) for o in sums if o not in standing}
         bound = {name: name for name in (*rowwise.arrays, *(o.name for o in outputs))}
         bound = {o: name for o, name in bound.items() if o not in sums}
-        bound |= {o: room.name for o, room in rooms.items()}
+        bound |= {o: partial.name for o, partial in partials.items()}
         arguments = ("rows", count), ("n", n)
         steps = [Dispatch(program, target, (*bound.items(),), teams * target.team, 0, arguments)]
-        scratch = [*rooms.values()]
+        scratch = [*partials.values()]
         for o in sums:
-            each = standing[o] if o in standing else rooms[o].name
+            each = standing[o] if o in standing else partials[o].name
             found, chunks = column_sums(each, teams, n, o, traits)
             steps, scratch = [*steps, *found], [*scratch, *chunks]
         inputs = tuple(Array(name, shape) for name, shape in given.items())

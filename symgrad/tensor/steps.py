@@ -98,19 +98,19 @@ class Steps:
         tiles, splits = chosen(p.m, p.n, p.k, p.batch)
         sums, epilogue = None, e.vjp if self._has_bias or not e.identity else e.run
         if not e.identity:
-            slope = self._room("slope", self.size)
+            slope = self._scratch("slope", self.size)
             bound["slope"] = slope
         if "gradient" in epilogue.computation.graph.names:
             bound["gradient"] = "cotangent"
         if self._has_bias and splits == 1:
             rows = p.batch * -(-p.m // tiles.rows)
-            sums = self._room("sums", rows * p.n), rows
+            sums = self._scratch("sums", rows * p.n), rows
             bound["sums"] = "sums"
         self._product(self.a, self.b, p, epilogue, bound)
         self._backward(slope, sums or (slope, p.batch * p.m))
 
     def _from_kept(self) -> None:
-        slope = self._room("slope", self.size)
+        slope = self._scratch("slope", self.size)
         arrays = {"parts": "kept", "gradient": "cotangent", "result": "result", "slope": slope}
         self._finish(FinishProgram(self.work.epilogues.kept), arrays, self.p)
         self._backward(slope, (slope, self.p.batch * self.p.m))
@@ -161,17 +161,19 @@ class Steps:
         """The gradient of an operand: of each product, and summed over those that have the same."""
         size, outer = p.m * p.n, p.batch // (batch.each * batch.count)
         whole = batch.count == p.batch
-        target = f"d_{name}" if whole else self._room(f"each_{name}", p.batch * size)
+        target = f"d_{name}" if whole else self._scratch(f"each_{name}", p.batch * size)
         self._product(a, b, p, self.work.epilogues.none, {"result": target})
         if not whole and batch.each > 1:
             last = outer == 1
-            there = f"d_{name}" if last else self._room(f"some_{name}", outer * batch.count * size)
+            there = (
+                f"d_{name}" if last else self._scratch(f"some_{name}", outer * batch.count * size)
+            )
             self._sums(target, p.batch, size, batch.each, there)
             target = there
         if outer > 1:
             self._sums(target, outer, batch.count * size, outer, f"d_{name}")
 
-    def _room(self, name: str, size: int) -> str:
+    def _scratch(self, name: str, size: int) -> str:
         self.scratch.append(Array(name, (size,)))
         return name
 
@@ -186,7 +188,7 @@ class Steps:
         edges = bool(p.m % tiles.rows or p.n % tiles.columns) or groups > MAX_WORKGROUPS
         first, second = self._operand(a, p.m, p.k), self._operand(b, p.n, p.k)
         parts = (
-            {"result": self._room(f"parts_{len(self.scratch)}", splits * p.batch * p.m * p.n)}
+            {"result": self._scratch(f"parts_{len(self.scratch)}", splits * p.batch * p.m * p.n)}
             if splits > 1
             else bound
         )

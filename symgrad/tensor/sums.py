@@ -37,6 +37,6 @@ def column_sums(
         return [sums_of(table, rows, n, max(rows, 1), out, traits)], []
     each = max(ROWS_PER_CHUNK // 2, math.isqrt(rows))
     chunks = -(-rows // each)
-    room = Array(f"chunks_of_{out}", (chunks, n))
-    first = sums_of(table, rows, n, each, room.name, traits)
-    return [first, sums_of(room.name, chunks, n, chunks, out, traits)], [room]
+    partial = Array(f"chunks_of_{out}", (chunks, n))
+    first = sums_of(table, rows, n, each, partial.name, traits)
+    return [first, sums_of(partial.name, chunks, n, chunks, out, traits)], [partial]

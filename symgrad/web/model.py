@@ -142,7 +142,7 @@ class _Model:
 
     def exported(self, by: Steps, each: bool = False) -> Exported:
         """Its values, and fits to rows of x and y: of ``each`` curve, or of one."""
-        n, f, options = len(self.names), self.f, Options(self.name, room=SCRATCH)
+        n, f, options = len(self.names), self.f, Options(self.name, budget=SCRATCH)
         built = build(lambda v: f(v[0], *v[1:]), 1 + n, VALUES, options, ["x", *self.names])
         shaders = Shaders(built.computation, options, f"{self.name}: the model's values")
 

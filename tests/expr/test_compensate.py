@@ -10,7 +10,7 @@ import pytest
 
 from symgrad.expr.derivatives.compensate import LEAST_TURNS
 from symgrad.expr.derivatives.differentiate import vjp
-from symgrad.expr.derivatives.strips import Keeping, Room
+from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
 from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify
@@ -44,7 +44,7 @@ def results(dtype: Any, kept: int, f: Callable[[Any], Any] = grown) -> np.ndarra
     """The value and the gradient, in another precision."""
     made = trace(f, 2)
     graph = made.graph
-    graph.keeping = Keeping(room=Room(kept, kept))
+    graph.keeping = Keeping(budget=MemoryBudget(kept, kept))
     slopes = vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs)
     roots = [*made.outputs, *[i for i in slopes if i is not None]]
     graph, roots = simplify(graph, roots)

@@ -22,10 +22,10 @@ def test_one_variable_is_a_number() -> None:
 
 def test_results_cannot_be_written_to_one_place() -> None:
     kernel = sg.fused_forward_backward(2, lambda v: v @ v, device="cpu")
-    room = np.empty((2, 3), np.float32)
+    whole = np.empty((2, 3), np.float32)
     apart = np.empty(2, np.float32), np.empty((2, 2), np.float32)
     assert kernel.run(np.eye(2), out=apart) is apart
-    flat = room.reshape(-1)
+    flat = whole.reshape(-1)
     with pytest.raises(sg.InputError, match="share memory: each needs its own"):
         kernel.run(np.eye(2), out=(flat[:2], flat[1:5].reshape(2, 2)))
 

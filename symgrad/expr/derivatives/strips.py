@@ -43,8 +43,8 @@ def require_checkpoint(choice: Checkpoint) -> None:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a device has room for, of what loops keep of their turns: numbers for each point.
+class MemoryBudget:
+    """How much loops may keep of their turns on a device: numbers for each point.
 
     Up to ``near`` are in its caches, and are kept. Up to ``most`` are in its memory: they are kept
     where it takes ``worth`` additions, or more, to compute each again.
@@ -64,28 +64,28 @@ class Room:
         return numbers <= self.near or (numbers <= self.most and cost >= self.worth * numbers)
 
 
-SOMEWHERE: Final = Room()
-"""What a device has room for of which nothing is known."""
+UNKNOWN_DEVICE: Final = MemoryBudget()
+"""The memory of a device of which nothing is known."""
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What loops keep of their turns: the user's choice, and the room for what is chosen here."""
+    """What loops keep of their turns: the user's choice, and the memory for what is chosen here."""
 
     choice: Checkpoint = "auto"
-    room: Room = SOMEWHERE
+    budget: MemoryBudget = UNKNOWN_DEVICE
 
 
 def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
     """The turns of a strip of a loop that would keep so many numbers; 0 if it runs as it is."""
-    choice, room = keeping.choice, keeping.room
+    choice, budget = keeping.choice, keeping.budget
     if op.most is None or not numbers or choice == "keep":
         return 0
     root = math.isqrt(max(op.most, 1) - 1) + 1
     if choice == "auto":
-        if room.keeps(numbers, op.most * sum(node[0].cost for node in op.body.graph.nodes)):
+        if budget.keeps(numbers, op.most * sum(node[0].cost for node in op.body.graph.nodes)):
             return 0
-        length = _shortest(op.most, -(-numbers // op.most), root, room.starts)
+        length = _shortest(op.most, -(-numbers // op.most), root, budget.starts)
     else:
         length = root if choice == "sqrt" else choice
     return length if length < op.most else 0

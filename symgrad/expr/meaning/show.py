@@ -67,18 +67,18 @@ def short_text(expr: Handle) -> str:
     count = f"{operations:,}" if len(near) < COUNTED else f"over {operations:,}"
     size = f" <{count} operations>"
     excerpt = _excerpt(graph, near[:24])
-    room = REPR - len(size)
-    return (excerpt if len(excerpt) <= room else f"{excerpt[: room - 3]}...") + size
+    width = REPR - len(size)
+    return (excerpt if len(excerpt) <= width else f"{excerpt[: width - 3]}...") + size
 
 
-def summary(expr: Handle, room: int) -> str:
+def summary(expr: Handle, width: int) -> str:
     """What is next to the result, in at most so many characters."""
     shown = ""
     for most in (24, 12, 8, 6, 4, 3, 2, 1):
         shown = _excerpt(expr.graph, _near(expr.graph, expr.id, most))
-        if len(shown) <= room and shown != "...":
+        if len(shown) <= width and shown != "...":
             return shown
-    return f"{shown[: room - 3]}..."
+    return f"{shown[: width - 3]}..."
 
 
 def latex(expr: Handle) -> str:

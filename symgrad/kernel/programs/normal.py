@@ -15,7 +15,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import Value, inline
 from symgrad.kernel.plan import Call, Iteration, Output
-from symgrad.kernel.programs.products import SIDE, Row, products_of, room
+from symgrad.kernel.programs.products import SIDE, Row, products_of, tile_numbers
 from symgrad.kernel.programs.solve import HELD, RIGHT, System, half, multiply
 from symgrad.kernel.team import Team
 from symgrad.kernel.views import constants
@@ -50,7 +50,7 @@ class _Program:
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
         self.team, self.n, self.size = Team(k), self.matrix.n, self.matrix.size
         self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
-        length = max(SIDE * len(self.numbers), room(self.n))
+        length = max(SIDE * len(self.numbers), tile_numbers(self.n))
         self.tile = self.team.array("factors", length, vector=4)
         self.work = self.team.array("work", half(self.n + 1))
         self.kept = self.team.array("matrix", self.size)

@@ -53,7 +53,7 @@ def shares(n: int, team: int) -> int:
     return max(k for k in (1, 2, 4) if k == 1 or k * blocks(n) <= team)
 
 
-def room(n: int) -> int:
+def tile_numbers(n: int) -> int:
     """The numbers of the tile."""
     return SIDE * quads(n) * LENGTH
 

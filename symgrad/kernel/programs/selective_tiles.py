@@ -58,7 +58,7 @@ class Tile:
 class Gathered:
     """Sums of numbers that the invocations of a group have: each sum has a row of memory.
 
-    A row has room for one more, so that neighbouring rows begin in different banks.
+    A row is longer by one, so that neighbouring rows begin in different banks.
     """
 
     def __init__(self, k: Kernel, name: str, rows: int, parts: int) -> None:

@@ -62,24 +62,24 @@ class Function:
         """The function, for as long as this object lives: the code itself, if it is for good."""
         return watch.code(self._run if self._due == math.inf else self._timed)
 
-    def room(self) -> Any:
+    def new_workspace(self) -> Any:
         """Memory for calls to work in, one after the other."""
         if not self.workspace:
             return NULL
         memory: Any = POOL.empty((self.workspace,), np.dtype(np.uint8))
         return address(memory)
 
-    def scratch(self) -> Any:
+    def own_workspace(self) -> Any:
         """The same for the next call of this thread, whose caches may still have it."""
         if self.workspace > MOST_STAYING:
-            return self.room()
+            return self.new_workspace()
         if self.workspace >= LARGE_BYTES:
             return _staying(self.workspace)
         try:
-            return self._local.room
+            return self._local.workspace
         except AttributeError:
-            room = self._local.room = self.room()
-            return room
+            memory = self._local.workspace = self.new_workspace()
+            return memory
 
     def _take(self, code: Code) -> None:
         self._codes.append(code)
@@ -119,15 +119,15 @@ class Function:
         return math.inf
 
 
-_rooms: Final = threading.local()
+_workspaces: Final = threading.local()
 
 
 def _staying(size: int) -> Any:
     """Memory that stays with the thread, for one call after the other, of whatever function."""
-    if size > getattr(_rooms, "size", 0):
-        _rooms.size, memory = size, POOL.empty((size,), np.dtype(np.uint8))
-        _rooms.room = address(memory)
-    return _rooms.room
+    if size > getattr(_workspaces, "size", 0):
+        _workspaces.size, memory = size, POOL.empty((size,), np.dtype(np.uint8))
+        _workspaces.address = address(memory)
+    return _workspaces.address
 
 
 class Job:

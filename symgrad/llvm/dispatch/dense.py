@@ -67,23 +67,23 @@ def step(
 
     ``point`` has T (n, n) and z (n,) in a row. See `step_program`.
     """
-    room = _room(len(p))
-    room.point[:], room.scales[:], room.damping[0], room.p[:] = point, scales, damping, p
-    room.call()
-    *moved, promised, size = room.found.tolist()
+    work = _step_of(len(p))
+    work.point[:], work.scales[:], work.damping[0], work.p[:] = point, scales, damping, p
+    work.call()
+    *moved, promised, size = work.found.tolist()
     return np.array(moved), promised, size
 
 
 _local = threading.local()
 
 
-def _room(n: int) -> _Step:
+def _step_of(n: int) -> _Step:
     """This thread's memory for steps of so many parameters."""
     try:
-        return _local.rooms(n)
+        return _local.steps(n)
     except AttributeError:
-        _local.rooms = functools.lru_cache(KEPT_SIZES)(_Step)
-        return _local.rooms(n)
+        _local.steps = functools.lru_cache(KEPT_SIZES)(_Step)
+        return _local.steps(n)
 
 
 def _double(array: np.ndarray) -> np.ndarray:
@@ -93,7 +93,7 @@ def _double(array: np.ndarray) -> np.ndarray:
 def _bound(program: Callable[[Target], Kernel], arrays: Sequence[np.ndarray]) -> Any:
     """A call of a program with these arrays, which it keeps alive."""
     function = _compiled(program)
-    return partial(function.call, *map(address, arrays), function.room())
+    return partial(function.call, *map(address, arrays), function.new_workspace())
 
 
 @functools.cache

@@ -67,10 +67,10 @@ class Planned:
     def run(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Run it on these arrays."""
         addresses = [_address(arrays[b]) for b in self.bound]
-        call, scratch, words = self.function.call, self.function.scratch, self.words
+        call, workspace, words = self.function.call, self.function.own_workspace, self.words
 
         def some(first: int, end: int) -> None:
-            call(*addresses, scratch(), first, end, False, *words)
+            call(*addresses, workspace(), first, end, False, *words)
 
         if self.threads == 1:
             some(0, self.cells)

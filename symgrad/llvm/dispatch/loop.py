@@ -99,9 +99,9 @@ class Loop:
         nbytes, count = self.workspace + self.own_bytes(rows), len(state)
 
         def work(first: int, end: int, ended: threading.Event) -> None:
-            room = POOL.empty((nbytes,), np.dtype(np.uint8))
+            workspace = POOL.empty((nbytes,), np.dtype(np.uint8))
             part = slice(first, end)
-            self.call(state[part], data.of(part), room, steps, ended)
+            self.call(state[part], data.of(part), workspace, steps, ended)
 
         self.share(work, count, count * self.weight(rows) * min(steps, ALL_STEPS))
 
@@ -109,16 +109,17 @@ class Loop:
         self,
         state: np.ndarray,
         data: RowData,
-        room: np.ndarray,
+        workspace: np.ndarray,
         steps: int,
         ended: threading.Event,
     ) -> None:
         """Change the states of whole blocks of problems, in this thread, until it is ended."""
         self._require_blocks(state, data.shared, data.own)
         rows = data.rows
-        assert room.nbytes >= self.workspace + self.own_bytes(rows), "the workspace is too small"
+        needed = self.workspace + self.own_bytes(rows)
+        assert workspace.nbytes >= needed, "the workspace is too small"
         run, most = watch.code(self._run), self._most(rows)
-        table, there = _address(data.shared), address(room)
+        table, there = _address(data.shared), address(workspace)
         for first in range(0, len(state), most):
             part = slice(first, first + most)
             here = state[part]
@@ -204,10 +205,10 @@ class _Steps:
         """How many bytes of scratch memory a call needs."""
 
     def __call__(
-        self, own: Any, shared: Any, states: Any, room: Any, count: int, steps: int, rows: int
+        self, own: Any, shared: Any, states: Any, workspace: Any, count: int, steps: int, rows: int
     ) -> None:
         """Change the states of so many problems; arrays are addresses."""
-        self._function.call(own, shared, states, room, 0, count, False, count, 0, steps, rows)
+        self._function.call(own, shared, states, workspace, 0, count, False, count, 0, steps, rows)
 
 
 def _operations(iteration: Iteration) -> int:
@@ -258,7 +259,7 @@ def run_from(
     nbytes = max(loop.workspace + loop.own_bytes(rows) for loop, _ in loops)
 
     def work(first: int, end: int, ended: threading.Event) -> None:
-        room = POOL.empty((nbytes,), np.dtype(np.uint8))
+        workspace = POOL.empty((nbytes,), np.dtype(np.uint8))
         states = POOL.empty((min(size, end - first), width), lead.dtype)
         for start in range(first, min(end, count), size):
             if ended.is_set():
@@ -270,7 +271,7 @@ def run_from(
             whole[len(here) :] = 0
             mine = None if data.own is None else _filled(data.own[part], len(whole))
             for loop, steps in loops:
-                loop.call(whole, RowData(data.shared, mine), room, steps, ended)
+                loop.call(whole, RowData(data.shared, mine), workspace, steps, ended)
             read(part, here)
 
     weight = count * sum(loop.weight(rows) * min(steps, ALL_STEPS) for loop, steps in loops)

@@ -100,11 +100,11 @@ class Program:
 
     # one point -----------------------------------------------------------------------------------
 
-    def room(self) -> Room:
-        """A room for points, one after the other."""
+    def single_point(self) -> SinglePoint:
+        """What computes single points, one after the other."""
         x = np.empty(len(self.computation.graph.names), self.dtype)
         outputs = [np.empty(columns, self.dtype) for columns in self._columns]
-        return Room(x, outputs, self.bind(x[None], outputs))
+        return SinglePoint(x, outputs, self.bind(x[None], outputs))
 
     def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
         """A call that computes these points (B, n) into these arrays (B, columns), every time.
@@ -115,7 +115,7 @@ class Program:
             return self._bind_batch(points, results)
         function = self.function(False)
         addresses = [address(a) for a in (points, *results)]
-        return partial(function.call, *addresses, function.room())
+        return partial(function.call, *addresses, function.new_workspace())
 
     # a batch -------------------------------------------------------------------------------------
 
@@ -166,12 +166,12 @@ class Program:
         threads = 1 if alone else worth(whole * self._weight, lanes)
         if threads == 1 and whole == count and not function.workspace:
             return partial(call, NULL, 0, count, stream, count, 0)
-        return partial(self._run_batch, call, function.scratch, count, threads, stream)
+        return partial(self._run_batch, call, function.own_workspace, count, threads, stream)
 
     def _run_batch(
         self,
         call: Callable[..., None],
-        scratch: Callable[[], Any],
+        workspace: Callable[[], Any],
         count: int,
         threads: int,
         stream: bool,
@@ -181,14 +181,14 @@ class Program:
         whole = count - count % lanes
 
         def work(first: int, end: int) -> None:
-            call(scratch(), first, end, stream, count, 0)
+            call(workspace(), first, end, stream, count, 0)
 
         if threads == 1:
             work(0, whole)
         else:
             share_out(work, whole, lanes, threads)
         if whole < count:
-            call(scratch(), count - lanes, count, False, count, 0)
+            call(workspace(), count - lanes, count, False, count, 0)
 
     def _run_few(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
         """Fewer points than a vector has lanes, as a block of their own: the last one fills it."""
@@ -196,14 +196,14 @@ class Program:
             return
         block = np.empty((self._lanes, points.shape[1]), self.dtype)
         block[: len(points)], block[len(points) :] = points, points[-1]
-        rooms = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
-        self.run_into(block, rooms)
-        for result, room in zip(results, rooms, strict=True):
-            result[...] = room[: len(points)]
+        padded = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
+        self.run_into(block, padded)
+        for result, whole in zip(results, padded, strict=True):
+            result[...] = whole[: len(points)]
 
 
 @dataclass(frozen=True)
-class Room:
+class SinglePoint:
     """Where a thread puts a point ``x`` (n,), and finds its results (columns,) after a ``call``.
 
     Their addresses are known once.

@@ -23,7 +23,7 @@ from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import LONG_BATCH, Source
-from symgrad.llvm.printing.workspace import LINE
+from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
 
 ROWS_PER_PIECE: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""
@@ -55,7 +55,7 @@ def target_of(shape: Shape, thorough: bool = False) -> InStep:
     """What sums over rows are written for."""
     size = shape.itemsize * shape.lanes
     longest = LONG_ROW_OPERATIONS if thorough else LONG_BATCH
-    registers = 32 if size == LINE else 16
+    registers = 32 if size == CACHE_LINE_BYTES else 16
     limits = RESULTS_IN_REGISTERS, longest, FACTOR_BYTES // size
     summing = Summing(*limits, registers, not thorough, LONG_ROW_OPERATIONS)
     wide = "ff" if shape.dtype == "float64" else "d"
@@ -200,7 +200,7 @@ class _Pass:
     ) -> Callable[[int, int, int], Callable[[], None]]:
         """What makes a call that sums up some of these rows, in a line of ``partial``."""
         function, lanes, sums = self.sums.function, self.sums.lanes, self.partial
-        room, run = function.scratch(), function.call
+        workspace, run = function.own_workspace(), function.call
         p, x, to = address(self.parameters), address(rows), address(sums)
         size, width = sums.strides[0], rows.itemsize * rows.shape[1]
         more = [address(a) for a in (*self.tables, *(a[slot] for a in self.added))]
@@ -208,7 +208,7 @@ class _Pass:
 
         def call(line: int, first: int, end: int) -> Callable[[], None]:
             index = [] if at is None else [at[0] + first * at[1]]
-            arrays = x + first * width, p, to + line * size, *index, *more, room
+            arrays = x + first * width, p, to + line * size, *index, *more, workspace
             return partial(run, *arrays, 0, lanes, False, end - first, 1)
 
         return call

@@ -83,7 +83,7 @@ class Arrangement(Rowwise):
         for (_, i), at in self.copies.items():
             self.copied[i].append(at)
         self.in_memory = is_wide or (shape.lanes > 1 and bool(self.parts))
-        """Whether the lanes' rows are turned to columns in memory, rather than in registers."""
+        """Whether the lanes' rows are transposed to columns in memory, rather than in registers."""
         self.placed = self._placed()
         """The columns of rows in memory that values go to as soon as they are known."""
         self.slots = self._crossing()
@@ -91,13 +91,13 @@ class Arrangement(Rowwise):
         """Bytes of a slot of the frame in which these values are handed on."""
         self.left = self.slots.keys() | self.copied.keys() | self.placed.keys()
         """The values that go to memory as soon as they are known."""
-        self.room = {
+        self.transposed = {
             rows: f"%{self.names[rows.buffer]}.columns{k}"
             for k, rows in enumerate(self.rows)
             if self.in_memory or rows in self.staying.values()
         }
         """The names of the memory in which rows stand as columns, of those that do."""
-        self.rooms = self._workspace()
+        self.workspace = self._workspace()
 
     # the order, and the cuts ---------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Arrangement(Rowwise):
     def handed(self) -> list[str]:
         """The parameters of a function that is a part, which are its arguments too."""
         numbers = [*(["i32 %cell"] if self.shape.lanes > 1 else []), *self.counts]
-        names = [*(f"%{self.names[b]}" for b in self.bound), *self.rooms.names]
+        names = [*(f"%{self.names[b]}" for b in self.bound), *self.workspace.names]
         return [*(f"ptr {name}" for name in names), *numbers]
 
     def size(self, kind: str) -> int:
@@ -325,21 +325,21 @@ class Arrangement(Rowwise):
     def _workspace(self) -> Workspace:
         """Memory for the kernel's buffers, for rows as columns, and for what functions hand on."""
         lanes = self.shape.lanes
-        rooms = Workspace()
+        memory = Workspace()
         for b in self.kernel.buffers:
             if b not in self.bound and b.size:
                 many = lanes if b.space == "own" else 1
-                rooms.room(self.names[b], b.size * self.size(b.kind) * many)
-        for rows, name in self.room.items():
-            rooms.room(name[1:], rows.stride * self.shape.itemsize * lanes)
+                memory.reserve(self.names[b], b.size * self.size(b.kind) * many)
+        for rows, name in self.transposed.items():
+            memory.reserve(name[1:], rows.stride * self.shape.itemsize * lanes)
         if self.copies:
-            rooms.room("copies", len(self.copies) * self.shape.itemsize)
+            memory.reserve("copies", len(self.copies) * self.shape.itemsize)
         if self.parts:
-            rooms.room("frame", (len(self.slots) + 1) * self.slot)
+            memory.reserve("frame", (len(self.slots) + 1) * self.slot)
         for b in self.kernel.buffers:
             if b.space == "own" and not b.size:
-                rooms.room(self.names[b], 0)  # the last: as long as the host says
-        return rooms
+                memory.reserve(self.names[b], 0)  # the last: as long as the host says
+        return memory
 
     def _slot(self) -> int:
         kinds = {self.kernel.type(i) for i in self.slots} | {"f"}

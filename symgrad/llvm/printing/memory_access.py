@@ -137,10 +137,10 @@ class Memory(Values):
         """A column of rows that are read whole."""
         if rows in self._columns:
             return self._columns[rows][column]
-        room = self.arrangement.room.get(rows)
-        if room is not None:
+        memory = self.arrangement.transposed.get(rows)
+        if memory is not None:
             kind, align = self.shape.float, self._line_align(rows.buffer)
-            at = self._of_row(room, column)
+            at = self._of_row(memory, column)
             return self.write.value(f"load {kind}, ptr {at}, align {align}")
         self._columns[rows] = self._turned(rows)
         self._passing.append((self._columns, rows))
@@ -148,15 +148,15 @@ class Memory(Values):
 
     def turn_rows(self, scope: Scope) -> None:
         """Turn the rows that a scope reads to columns in memory, if that is where they are."""
-        for rows in self.arrangement.room:
+        for rows in self.arrangement.transposed:
             if rows.scope is scope and rows in self.arrangement.read:
                 self.turned(rows, True)
 
     def turned(self, rows: Rows, loading: bool) -> None:
         """Turn rows to columns in memory, or back."""
         name = self.label("columns")
-        room, before = self.arrangement.room[rows], len(self.write.lines)
-        turn_in_memory(self.write, name, self.base(rows), rows.stride, room, loading)
+        memory, before = self.arrangement.transposed[rows], len(self.write.lines)
+        turn_in_memory(self.write, name, self.base(rows), rows.stride, memory, loading)
         if any(line == f"{name}.end:" for line in self.write.lines[before:]):
             self.block = f"{name}.end"
 
@@ -244,7 +244,7 @@ class Memory(Values):
         """The address of a vector of a buffer of the invocations' own."""
         if rows := self.arrangement.staying.get(buffer):
             place = str(self.arrangement.column(index))
-            return self._at(self.arrangement.room[rows], self.type(buffer.kind, True), place)
+            return self._at(self.arrangement.transposed[rows], self.type(buffer.kind, True), place)
         unit, (first, column) = self.type(buffer.kind, True), self.kernel.columns.get(index, (0, 0))
         if column and not self.graph.nodes[first][0].constant:
             row = self._at(self.memory(buffer), unit, self.first(first))
@@ -282,15 +282,15 @@ class Memory(Values):
         """Store a value as a column of rows in memory, or of the only invocation's row."""
         wide = self.lanes > 1
         align = self._line_align(rows.buffer) if wide else self.shape.itemsize
-        base = self.arrangement.room[rows] if wide else self.memory(rows.buffer)
+        base = self.arrangement.transposed[rows] if wide else self.memory(rows.buffer)
         value = f"{self.shape.float} {self.operand(i, wide)}"
         self.write.do(f"store {value}, ptr {self._of_row(base, column)}, align {align}")
 
     def _stage(self, rows: Rows, s: Store) -> bool:
         """Put a value where it waits for the other columns of its rows; whether that can be."""
-        column, room = self.arrangement.column(s.index), self.arrangement.room.get(rows)
-        if room is not None:
-            self.write.store(self.operand(s.value, True), room, column * self.lanes, True)
+        column, memory = self.arrangement.column(s.index), self.arrangement.transposed.get(rows)
+        if memory is not None:
+            self.write.store(self.operand(s.value, True), memory, column * self.lanes, True)
             return True
         if self.mask is not None or self.arrangement.is_cut(s):
             return False

@@ -51,7 +51,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
             found = Arrangement(kernel, block)
-            fits = found.operations <= most and found.rooms.size <= NEAR_BYTES
+            fits = found.operations <= most and found.workspace.size <= NEAR_BYTES
             if fits and not found.in_memory:
                 return block
     return vector
@@ -104,7 +104,7 @@ class _Module:
         a = self.arrangement
         lines = [*self._parts(), *(self._batch() if self.shape.lanes > 1 else self._point())]
         text = [*self._constants(), *self._definitions(), *lines]
-        return module(text, self._parameters, a.rooms.size, self._effort, self._hot)
+        return module(text, self._parameters, a.workspace.size, self._effort, self._hot)
 
     @property
     def _effort(self) -> int:
@@ -168,7 +168,7 @@ class _Module:
         return [
             f"define void @run({', '.join(self._parameters)}) #0 {{",
             "entry:",
-            *self.arrangement.rooms.addresses(),
+            *self.arrangement.workspace.addresses(),
         ]
 
     # functions -----------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class _Module:
     def _finish(self, flow: ControlFlow) -> None:
         """Store the rows of results."""
         a = self.arrangement
-        for rows in a.room:
+        for rows in a.transposed:
             if rows in a.written:
                 flow.turned(rows, False)
         rows = [r for r in self.arrangement.rows if r in flow.results]

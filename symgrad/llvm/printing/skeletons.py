@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import count
 
 from symgrad.llvm.printing.instruction import NAMES, Shape
-from symgrad.llvm.printing.workspace import LINE
+from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
 
 COLUMNS_PICKED = 5
 """Columns up to which lanes are picked one vector after the other, rather than in squares."""
@@ -24,7 +24,7 @@ class Lines:
     def __init__(self, shape: Shape, names: Iterator[str] | None = None) -> None:
         self.shape = shape
         self.scalar = NAMES[shape.dtype]
-        self._one, self._whole = shape.itemsize, min(LINE, shape.itemsize * shape.lanes)
+        self._one, self._whole = shape.itemsize, min(CACHE_LINE_BYTES, shape.itemsize * shape.lanes)
         self.lines: list[str] = []
         self._names = names or (f"%v{k}" for k in count(1))
 
@@ -235,7 +235,7 @@ def store_square(write: Lines, source: str, columns: int, start: str, base: str)
 
 
 def turn_in_memory(
-    write: Lines, name: str, base: str, columns: int, room: str, loading: bool
+    write: Lines, name: str, base: str, columns: int, memory: str, loading: bool
 ) -> None:
     """Turn a block of rows into vectors in memory, or back: in squares, the last one overlapping.
 
@@ -245,9 +245,9 @@ def turn_in_memory(
     if columns < lanes:
         if loading:
             for k, column in enumerate(load_columns(write, base, columns)):
-                write.store(column, room, k * lanes, True)
+                write.store(column, memory, k * lanes, True)
         else:
-            vectors = rows_of(write, [write.load(room, k * lanes, True) for k in range(columns)])
+            vectors = rows_of(write, [write.load(memory, k * lanes, True) for k in range(columns)])
             for k, vector in enumerate(vectors):
                 write.store(vector, base, k * lanes, False)
         return
@@ -260,9 +260,9 @@ def turn_in_memory(
     write.do(f"%{name}.over = icmp sgt i64 %{name}.c, {columns - lanes}")
     write.do(f"%{name}.start = select i1 %{name}.over, i64 {columns - lanes}, i64 %{name}.c")
     if loading:
-        load_square(write, base, columns, f"%{name}.start", room)
+        load_square(write, base, columns, f"%{name}.start", memory)
     else:
-        store_square(write, room, columns, f"%{name}.start", base)
+        store_square(write, memory, columns, f"%{name}.start", base)
     write.do(f"%{name}.next = add i64 %{name}.c, {lanes}")
     write.do(f"%{name}.more = icmp slt i64 %{name}.next, {columns}")
     write.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")

@@ -23,7 +23,7 @@ from symgrad.llvm.printing.instruction import Shape, Writer, called, constant
 from symgrad.llvm.printing.packs import LEAST_CALLS, is_packed
 from symgrad.llvm.printing.rows import Rows
 from symgrad.llvm.printing.skeletons import Lines
-from symgrad.llvm.printing.workspace import LINE
+from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
 from symgrad.mathlib.define import Function
 
 _SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
@@ -219,7 +219,7 @@ class Values:
         """How a value of a type is aligned in its slot."""
         found = self._aligned.get(kind)
         if found is None:
-            whole = min(LINE, self.arrangement.slot)
+            whole = min(CACHE_LINE_BYTES, self.arrangement.slot)
             found = self._aligned[kind] = 1 if kind.endswith(("i1", "i1>")) else whole
         return found
 

@@ -1,36 +1,35 @@
-"""The memory that compiled code works in, cut into rooms that begin at whole lines of the cache."""
+"""The memory that compiled code works in, in arrays that begin at whole cache lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-LINE: Final = 64
-"""Bytes of a line of the cache."""
+CACHE_LINE_BYTES: Final = 64
 
 
 class Workspace:
-    """Rooms one behind the other, each of which instructions know by its name."""
+    """Arrays one behind the other, each of which instructions know by its name."""
 
-    def __init__(self, rooms: Mapping[str, int] | None = None) -> None:
-        """Makes rooms of so many bytes."""
+    def __init__(self, arrays: Mapping[str, int] | None = None) -> None:
+        """Reserves arrays of so many bytes."""
         self.size = 0
         self._starts: dict[str, int] = {}
-        for name, nbytes in (rooms or {}).items():
-            self.room(name, nbytes)
+        for name, nbytes in (arrays or {}).items():
+            self.reserve(name, nbytes)
 
-    def room(self, name: str, nbytes: int) -> None:
-        """Make one more room."""
+    def reserve(self, name: str, nbytes: int) -> None:
+        """Reserve one more array."""
         self._starts[name] = self.size
-        self.size += -(-nbytes // LINE) * LINE
+        self.size += -(-nbytes // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
 
     @property
     def names(self) -> list[str]:
-        """The names of the rooms' addresses."""
+        """The names of the arrays' addresses."""
         return [f"%{name}" for name in self._starts]
 
     def addresses(self) -> list[str]:
-        """The instructions after which ``%NAME`` is the address of each room."""
+        """The instructions after which ``%NAME`` is the address of each array."""
         return [
             f"  %{name} = getelementptr i8, ptr %workspace, i64 {start}"
             for name, start in self._starts.items()

@@ -283,8 +283,8 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
     start = 0
     for p in parts:
         if p.size:
-            room = result.view.part(along, start, start + p.shape[along])
-            gpu.tool(Arithmetic).compute(None, [p.view], room)
+            place = result.view.part(along, start, start + p.shape[along])
+            gpu.tool(Arithmetic).compute(None, [p.view], place)
         start += p.shape[along]
     return result
 

@@ -305,7 +305,7 @@ class Arithmetic:
 
     @property
     def _most(self) -> int:
-        """Elements that a binding has room for, wherever in its first bytes they begin."""
+        """The most elements of a binding, wherever in its first bytes they begin."""
         return (self._gpu.max_binding - ALIGNMENT) // BYTES
 
     def _plan(
@@ -390,8 +390,8 @@ class Arithmetic:
             self.reduce(ufunc, halves[0], axes, y.part(place, 0, middle))
             self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
             return
-        rooms = [self._gpu.storage(BYTES * math.prod(y.shape)) for _ in halves]
-        views = [View(room.buffer, 0, y.shape, c_strides(y.shape)) for room in rooms]
+        partial = [self._gpu.storage(BYTES * math.prod(y.shape)) for _ in halves]
+        views = [View(p.buffer, 0, y.shape, c_strides(y.shape)) for p in partial]
         for half, view in zip(halves, views, strict=True):
             self.reduce(ufunc, half, axes, view)
         self.compute(Call(ufunc), views, y)

@@ -67,7 +67,7 @@ class _Slot:
 
     table: Range | None
     array: int
-    """Its number among the arrays of a call: inputs, outputs, scratch and rooms."""
+    """Its number among the arrays of a call: inputs, outputs, scratch and temporary ones."""
     nbytes: int
 
 
@@ -100,8 +100,8 @@ class Launched:
         self._kinds = {a.name: a.dtype(FLOAT) for a in launch.arrays}
         self._sizes = [NUMBER * a.size for a in (*launch.outputs, *launch.scratch)]
         self._places = {a.name: n for n, a in enumerate(launch.arrays)}
-        self._rooms = list[int]()
-        """The bytes of what dispatches need beside arrays: room of their own, or for none."""
+        self._temporaries = list[int]()
+        """Bytes of the temporary arrays of dispatches: scratch memory, or what stands for none."""
         self._plan = [self._planned(d, style) for d in launch.dispatches if d.number_of_groups]
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
@@ -123,7 +123,7 @@ class Launched:
         slots = [self._slot(compiled, b, names, sizes) for b in compiled.buffers]
         if compiled.printed.slots:
             slots.append(
-                self._room(NUMBER * compiled.printed.slots * across * down * d.target.width)
+                self._temporary(NUMBER * compiled.printed.slots * across * down * d.target.width)
             )
         return _Planned(compiled, slots, (d.count, *d.words), across, down)
 
@@ -135,14 +135,14 @@ class Launched:
             return _Slot(_whole(compiled.tables[b]), 0, 0)
         name = names[b.name]
         if not sizes[name]:
-            return self._room(QUAD)
+            return self._temporary(QUAD)
         vectors = -(-sizes[name] // b.vector)
         return _Slot(None, self._places[name], NUMBER * b.vector * vectors)
 
-    def _room(self, nbytes: int) -> _Slot:
-        """Room that every call takes anew."""
-        self._rooms.append(nbytes)
-        return _Slot(None, len(self._places) + len(self._rooms) - 1, nbytes)
+    def _temporary(self, nbytes: int) -> _Slot:
+        """Memory that every call takes anew."""
+        self._temporaries.append(nbytes)
+        return _Slot(None, len(self._places) + len(self._temporaries) - 1, nbytes)
 
     def run(self, *inputs: Any) -> list[Any]:
         """The outputs, before they are computed: arrays on the device; NumPy's if all inputs are.
@@ -153,8 +153,8 @@ class Launched:
         gpu.check()
         with gpu.guard:
             arrays = [*self._sent(inputs), *self._made()]
-            rooms = [gpu.storage(n) for n in self._rooms]  # until it is submitted
-            gpu.submit_unwaited(self._steps(arrays, rooms))
+            temporaries = [gpu.storage(n) for n in self._temporaries]  # until it is submitted
+            gpu.submit_unwaited(self._steps(arrays, temporaries))
             results = arrays[len(inputs) : len(inputs) + len(self.launch.outputs)]
             if any(isinstance(x, DeviceArray) for x in inputs):
                 return results
@@ -196,9 +196,9 @@ class Launched:
             down.get(*(r.into(x) for r, x in zip(results, found, strict=True) if r.size))
         return found
 
-    def _steps(self, arrays: Sequence[DeviceArray], rooms: Sequence[Storage]) -> list[Step]:
-        """The dispatches, with these arrays and rooms bound."""
-        places = [*(a.place for a in arrays), *((room.buffer, 0) for room in rooms)]
+    def _steps(self, arrays: Sequence[DeviceArray], temporaries: Sequence[Storage]) -> list[Step]:
+        """The dispatches, with these arrays bound."""
+        places = [*(a.place for a in arrays), *((t.buffer, 0) for t in temporaries)]
         key = self._key, *[(id(buffer), start) for buffer, start in places]
         groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in self._plan])
         return [

@@ -109,7 +109,7 @@ class Loop:
         self._constants: dict[Form, list[Storage]] = {}
         self._lock = threading.Lock()
         self._progress = gpu.storage(4 * PROGRESS_WORDS)
-        self._room: Storage | None = None
+        self._scratch_memory: Storage | None = None
         self._staging = gpu.staging()
         self._speed = FIRST_OPERATIONS / SECONDS_PER_DISPATCH
         self.source(Form(False))
@@ -334,9 +334,9 @@ class Loop:
             return []
         width = STEP_INVOCATIONS
         nbytes = 4 * slots * -(-count // width) * width * (width // form.lanes)
-        if self._room is None or self._room.nbytes < nbytes:
-            self._room = self.gpu.storage(nbytes)
-        return [(self._room.buffer, 0, nbytes)]
+        if self._scratch_memory is None or self._scratch_memory.nbytes < nbytes:
+            self._scratch_memory = self.gpu.storage(nbytes)
+        return [(self._scratch_memory.buffer, 0, nbytes)]
 
     def _dispatch(
         self, states: Range, steps: int, data: Bound, chunk: Chunk

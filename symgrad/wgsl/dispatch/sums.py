@@ -102,7 +102,7 @@ class Sums:
         return self.gpu.pipeline(module.source, writable, module.readable)
 
     def most_groups(self, module: Summation) -> int:
-        """The workgroups that a dispatch may have: no more than their scratch memory has room."""
+        """The workgroups that a dispatch may have: as many as there is scratch memory for."""
         if not module.slots:
             return MAX_WORKGROUPS
         return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // module.scratch(1)))
@@ -158,13 +158,13 @@ class Sums:
         if count and (indices is None or indices.shape != (len(rows), count)):
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
         if isinstance(rows, DeviceArray):
-            return self._room(len(rows), indices, rows)
+            return self._allocated(len(rows), indices, rows)
         if indices is not None:
             rows, indices = in_order(self.reduction, rows, indices)
-        return self._room(len(rows), indices).replaced(rows)
+        return self._allocated(len(rows), indices).replaced(rows)
 
-    def _room(self, count: int, indices: np.ndarray | None, *rows: DeviceArray) -> BoundSums:
-        """Room for rows; if there is too little, slopes of fewer of them are kept at a time."""
+    def _allocated(self, count: int, indices: np.ndarray | None, *rows: DeviceArray) -> BoundSums:
+        """Memory for rows; if there is too little, slopes of fewer of them are kept at a time."""
         while True:
             try:
                 return BoundSums(self, count, indices, *rows)
@@ -194,7 +194,7 @@ class Sums:
             raise InputError(f"parameters of shape {parameters.shape}: expected ({n},)")
 
     def _stream(self, count: int) -> BoundSums:
-        """Room for this many rows on the device, the last two sizes kept."""
+        """Memory for this many rows on the device, the last two sizes kept."""
         found = self._streams.pop(count, None)
         if found is None:
             while len(self._streams) > 1:
@@ -224,15 +224,15 @@ class BoundSums:
         indices: np.ndarray | None = None,
         rows: DeviceArray | None = None,
     ) -> None:
-        """Makes room for ``count`` rows, which `replaced` fills, unless they are there."""
+        """Takes memory for ``count`` rows, which `replaced` fills, unless they are there."""
         self.sums, self.count = sums, count
         gpu, width = sums.gpu, _row_bytes(sums.reduction)
         gpu.check()
         self._lock = threading.Lock()
         self._there = rows if rows is not None and rows.size else None
         counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
-        rooms = counts if self._there is None else []
-        self._storages = [gpu.storage(_padded(n * width)) for n in rooms]
+        copied = counts if self._there is None else []
+        self._storages = [gpu.storage(_padded(n * width)) for n in copied]
         self._blocks = list(zip(counts, self._places(counts), strict=True))
         self._parameters = gpu.storage(self._parameter_bytes)
         self._padded = np.zeros(self._parameter_bytes // 4, np.float32)
@@ -292,7 +292,7 @@ class BoundSums:
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """The same, after rows (count, columns) have been copied to the device."""
-        assert len(rows) == self.count, "there is room for another number of rows"
+        assert len(rows) == self.count, "there is memory for another number of rows"
         start = 0
         for (count, _), storage in zip(self._blocks, self._storages, strict=True):
             self.sums.gpu.upload(storage, rows[start : start + count])

@@ -269,8 +269,8 @@ class Upload(_Transfer):
         for part in whole.divided(size):
             slot = self._slot()
             self._mapper.finish(slot.started)
-            room = self._mapper.view(slot.buffer, part.nbytes, write=True).view(part.dtype)
-            self._copy(slot, [(room.reshape(part.array.shape), part.array)], whole.nbytes <= size)
+            mapped = self._mapper.view(slot.buffer, part.nbytes, write=True).view(part.dtype)
+            self._copy(slot, [(mapped.reshape(part.array.shape), part.array)], whole.nbytes <= size)
             self._moves.append(Copy(slot.buffer, 0, buffer, part.start, part.nbytes))
         for _ in self._copying:
             time.sleep(0)  # threads need Python's lock to begin, which the caller may keep

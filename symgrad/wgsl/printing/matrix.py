@@ -15,8 +15,8 @@ from symgrad.kernel.programs.products import (
     ROWS_PER_TILE,
     ROWS_UNROLLED,
     blocks,
-    room,
     shares,
+    tile_numbers,
 )
 from symgrad.kernel.programs.solve import ACROSS, half
 from symgrad.kernel.target import InGroups
@@ -64,7 +64,7 @@ def _head(it: Iteration, style: Style) -> list[str]:
 
 def fits(n: int) -> bool:
     """Whether a workgroup can work on a matrix of so many variables."""
-    nbytes = 4 * (room(n) + half(n + 1) + half(n)) + 8
+    nbytes = 4 * (tile_numbers(n) + half(n + 1) + half(n)) + 8
     return nbytes <= GROUP_BYTES and blocks(n) <= MATRIX_INVOCATIONS[-1]
 
 
