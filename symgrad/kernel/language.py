@@ -75,7 +75,7 @@ class Target(Protocol):
 
     @property
     def by_columns(self) -> bool:
-        """Whether the host has turned arrays: the numbers of neighbouring points are neighbours."""
+        """Whether the host's arrays are transposed: a number of all points is contiguous."""
         ...
 
     @property

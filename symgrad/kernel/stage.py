@@ -117,15 +117,15 @@ def _with_reciprocals(reduction: Reduction) -> tuple[Graph, Ids, set[int]]:
     varying = _varying(old, order, reduction.parameters)
 
     quotients = (i for i in order if old.nodes[i][0] is ops.div)
-    turned = [i for i in quotients if [a in varying for a in old.args(i)] == [True, False]]
-    start = turned[0] if turned else len(old)
+    divided = [i for i in quotients if [a in varying for a in old.args(i)] == [True, False]]
+    start = divided[0] if divided else len(old)
     copy, later = continued(old, start), order[bisect_left(order, start) :]
     graph = copy.graph
 
     def product(_: Op, a: int, b: int) -> int:
         return graph.add(ops.mul, a, graph.add(ops.reciprocal, b))
 
-    rebuild(old, later, copy, changed=dict.fromkeys(turned, product))
+    rebuild(old, later, copy, changed=dict.fromkeys(divided, product))
     return graph, copy.ids, set(range(len(graph))) - {copy.ids[i] for i in varying}
 
 

@@ -14,7 +14,7 @@ from symgrad.expr.graph.node import CONST, Graph, Op, bits_float, float_bits
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
-TURNED: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
+CIRCULAR: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
 """What each is of the angle and the quarter turns of its argument."""
 
 OF_TURNS: Final = {ops.sin: ops.sin_turns, ops.cos: ops.cos_turns}
@@ -77,10 +77,10 @@ def _turns(bits: int) -> float:
 def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which the sine, cosine and tangent of one argument have one reduction."""
     nodes = graph.nodes
-    order = reachable(graph, roots) if _has(graph, TURNED) else []
-    turned = [i for i in order if nodes[i][0] in TURNED]
-    times = Counter([nodes[i][1] for i in turned])
-    several = [i for i in turned if times[nodes[i][1]] > 1]
+    order = reachable(graph, roots) if _has(graph, CIRCULAR) else []
+    found = [i for i in order if nodes[i][0] in CIRCULAR]
+    times = Counter([nodes[i][1] for i in found])
+    several = [i for i in found if times[nodes[i][1]] > 1]
     if not several:
         return graph, list(roots)
     copy = outline(graph)
@@ -88,7 +88,7 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
 
     def reduced(op: Op, x: int) -> int:
         quarters = intern((ops.quarters, x))
-        return intern((TURNED[op], intern((ops.angle, x, quarters)), quarters))
+        return intern((CIRCULAR[op], intern((ops.angle, x, quarters)), quarters))
 
     return rebuild(graph, order, copy, changed=dict.fromkeys(several, reduced)).of(roots)
 

@@ -198,8 +198,8 @@ def _named(formulas: Mapping[Op, Formula], math: str) -> Functions:
 @cache
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
-    turned = (ops.sin, ops.cos, ops.tan)
-    return Functions(DOUBLE, lambda f: replace(f, bound=TRIG_BOUND) if f.op in turned else f)
+    circular = (ops.sin, ops.cos, ops.tan)
+    return Functions(DOUBLE, lambda f: replace(f, bound=TRIG_BOUND) if f.op in circular else f)
 
 
 def name_of(op: Op) -> str:

@@ -30,7 +30,7 @@ class Fits:
         harmonic: (log x - 1/(2x) - digamma(x)) x**2 in 1/x**2, x >= 3.
         shift: the terms of a polygamma function that are added up one by one.
         even: the coefficients B_2j/(2j)! of what is left.
-        turned: sin(pi x) and cos(pi x), but for a sign that both have.
+        circular: sin(pi x) and cos(pi x), but for a sign that both have.
     """
 
     about_1: Coefficients
@@ -41,7 +41,7 @@ class Fits:
     harmonic: Coefficients
     shift: int
     even: Coefficients
-    turned: Callable[[Expr], tuple[Expr, Expr]]
+    circular: Callable[[Expr], tuple[Expr, Expr]]
 
 
 LOG_GAMMA_1: Final = coefficients("""
@@ -72,7 +72,7 @@ ROOT: Final = (1.4616321325302124, 1.243815e-08)
 """The root of digamma, in two pieces."""
 
 
-def _turned(x: Expr) -> tuple[Expr, Expr]:
+def _circles(x: Expr) -> tuple[Expr, Expr]:
     """sin(pi x) and cos(pi x)."""
     return ops.sin_turns(0.5 * x), ops.cos_turns(0.5 * x)
 
@@ -80,7 +80,7 @@ def _turned(x: Expr) -> tuple[Expr, Expr]:
 EVEN: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 """B_2j/(2j)!"""
 
-SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, _turned)
+SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, _circles)
 
 
 def log_gamma(x: Expr, fits: Fits) -> Expr:
@@ -100,7 +100,7 @@ def log_gamma(x: Expr, fits: Fits) -> Expr:
     rest = (0.5 * math.log(2.0 * math.pi) - 0.5) + w * polynomial(w * w, fits.stirling)
     tail = (p - 0.5) * (logarithm - 1.0) + rest
     value = ops.where(third, near + ops.where(small, -logarithm, logarithm), tail)
-    sine, _ = fits.turned(p)
+    sine, _ = fits.circular(p)
     mirrored = ops.log(math.pi / (p * ops.abs(sine))) - value
     whole = (sine == 0.0) | (p > 2.0**53)
     return keep_nan(ops.where(left, ops.where(whole, math.inf, mirrored), value), x)
@@ -123,7 +123,7 @@ def psi(x: Expr, fits: Fits) -> Expr:
     tail = ops.log(q) - (0.5 * w + square * polynomial(square, fits.harmonic))
     value = ops.where(near, value, tail)
     value = ops.where(small, value - 1.0 / ops.where(small, p, 1.0), value)
-    sine, cosine = fits.turned(ops.where(left, x - ops.round(x), 0.25))
+    sine, cosine = fits.circular(ops.where(left, x - ops.round(x), 0.25))
     mirrored = ops.where(sine == 0.0, math.nan, value - math.pi * (cosine / sine))
     return keep_nan(ops.where(left, mirrored, value), x)
 
@@ -133,16 +133,16 @@ def polygamma(n: int, x: Expr, fits: Fits) -> Expr:
     left = x < 0.0
     total = zeta_sum(ops.where(left, 1.0 - x, x), n + 1, fits.shift, fits.even)
     value = (-1.0) ** (n + 1) * math.factorial(n) * total
-    sine, cosine = fits.turned(ops.where(left, x - ops.round(x), 0.25))
+    sine, cosine = fits.circular(ops.where(left, x - ops.round(x), 0.25))
     t = math.pi / sine
     square = t * t
     if n == 1:
-        turned = square
+        reflected = square
     elif n == 2:
-        turned = ops.where(sine == 0.0, math.nan, -2.0 * (square * t) * cosine)
+        reflected = ops.where(sine == 0.0, math.nan, -2.0 * (square * t) * cosine)
     else:
-        turned = 2.0 * (square * square) * (1.0 + 2.0 * (cosine * cosine))
-    return keep_nan(ops.where(left, (-1.0) ** n * value + turned, value), x)
+        reflected = 2.0 * (square * square) * (1.0 + 2.0 * (cosine * cosine))
+    return keep_nan(ops.where(left, (-1.0) ** n * value + reflected, value), x)
 
 
 def gammaln(x: Expr) -> Expr:

@@ -170,10 +170,10 @@ def sine_and_cosine(x: Pair) -> tuple[Pair, Pair]:
     signs = [-c if n % 4 > 1 else c for n, c in enumerate(FACTORIALS)]
     sine = times(r, _series(square, signs[1:9:2], signs[9:16:2]))
     cosine = _series(square, signs[0:10:2], signs[10:16:2])
-    odd, turned = k - 2.0 * ops.floor(0.5 * k) > 0.5, k - 4.0 * ops.floor(0.25 * k) > 1.5
-    behind = (k + 1.0) - 4.0 * ops.floor(0.25 * (k + 1.0)) > 1.5
+    odd, below = k - 2.0 * ops.floor(0.5 * k) > 0.5, k - 4.0 * ops.floor(0.25 * k) > 1.5
+    left = (k + 1.0) - 4.0 * ops.floor(0.25 * (k + 1.0)) > 1.5
     both: list[Pair] = []
-    for a, b, negative, op in ((sine, cosine, turned, ops.sin), (cosine, sine, behind, ops.cos)):
+    for a, b, negative, op in ((sine, cosine, below, ops.sin), (cosine, sine, left, ops.cos)):
         high, low = _select(odd, b, a)
         sign = ops.where(negative, -1.0, 1.0)
         both.append((ops.where(inside, sign * high, op(x[0])), ops.where(inside, sign * low, 0.0)))
@@ -240,7 +240,7 @@ def whole(op: Op) -> Callable[[Pair], Pair]:
 
 
 def _trunc(a: Pair) -> Pair:
-    """What is left without the digits behind the point."""
+    """What is left without the digits left the point."""
     return _select(a[0] < 0.0, whole(ops.ceil)(a), whole(ops.floor)(a))
 
 

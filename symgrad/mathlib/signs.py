@@ -25,11 +25,11 @@ def place_signs(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     if ops.neg not in heads(graph):
         return graph, list(roots)
     order = reachable(graph, roots)
-    turned = _Turning(graph, roots, order).turned()
-    return _with_turned(graph, roots, order, turned) if turned else (graph, list(roots))
+    negated = _Negating(graph, roots, order).negated()
+    return _with_negated(graph, roots, order, negated) if negated else (graph, list(roots))
 
 
-class _Turning:
+class _Negating:
     """Which nodes are to be computed with the other sign."""
 
     def __init__(self, graph: Graph, roots: Sequence[int], order: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class _Turning:
                 for a in dict.fromkeys(graph.args(i)):
                     self.users.setdefault(a, []).append(i)
 
-    def turned(self) -> set[int]:
+    def negated(self) -> set[int]:
         """The nodes."""
         found: set[int] = set()
         for i in self.order:
@@ -108,8 +108,8 @@ class _Turning:
         return op in PRODUCTS or (op is ops.sub and args[0] == i != args[1])
 
 
-def _with_turned(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], turned: set[int]
+def _with_negated(
+    graph: Graph, roots: Sequence[int], order: Sequence[int], negated: set[int]
 ) -> tuple[Graph, list[int]]:
     """The graph with some nodes of the other sign, and what uses them written accordingly."""
     negative, copy = set[int](), outline(graph)
@@ -121,8 +121,8 @@ def _with_turned(
             return arguments[0]
         if op in PRODUCTS:
             sign = signs[0] != signs[1]
-            if sign != (i in turned):
-                arguments, sign = _with_constant_turned(target, arguments, sign)
+            if sign != (i in negated):
+                arguments, sign = _with_constant_negated(target, arguments, sign)
         elif op in (ops.add, ops.sub) and any(signs):
             op, arguments, sign = _sum(op, arguments, signs)
         else:
@@ -131,11 +131,11 @@ def _with_turned(
                 target.add(ops.neg, a) if s else a for a, s in zip(arguments, signs, strict=True)
             )
         made = target.add(op, *arguments)
-        if sign and i in turned:
+        if sign and i in negated:
             negative.add(i)
-        return target.add(ops.neg, made) if sign and i not in turned else made
+        return target.add(ops.neg, made) if sign and i not in negated else made
 
-    concerned = (i for i in order if i in turned or not turned.isdisjoint(graph.args(i)))
+    concerned = (i for i in order if i in negated or not negated.isdisjoint(graph.args(i)))
     changed = {i: partial(build, i) for i in concerned}
     made, ends = rebuild(graph, order, copy, changed=changed).of(roots)
     for k, i in enumerate(roots):
@@ -144,7 +144,7 @@ def _with_turned(
     return made, ends
 
 
-def _with_constant_turned(
+def _with_constant_negated(
     target: Graph, arguments: tuple[int, ...], sign: bool
 ) -> tuple[tuple[int, ...], bool]:
     """The factors, a constant among them of the other sign, and what sign that gives."""

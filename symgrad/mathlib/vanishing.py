@@ -34,7 +34,7 @@ _ZERO_AT_ZERO: Final = frozenset({ops.neg, ops.abs, ops.sqrt})
 _STEPS: Final = frozenset({ops.floor, ops.ceil, ops.round, ops.trunc, ops.sign})
 """Constant over ranges of their argument."""
 
-_TURNED: Final = frozenset({ops.angle, ops.sine, ops.cosine, ops.tangent})
+_CIRCULAR: Final = frozenset({ops.angle, ops.sine, ops.cosine, ops.tangent})
 """Functions of an angle whose quarter turns are their second argument."""
 
 
@@ -93,7 +93,7 @@ class Vanishing:
             return op is ops.opaque or (op is INPUT and self._variable)
         if op in _PRODUCTS and any(self._vanishes(a, depth + 1) for a in args):
             return False
-        if op in _TURNED:
+        if op in _CIRCULAR:
             return self._varies(args[0], depth + 1)
         known = op in _SUMS or op in _PRODUCTS or (op.signature == "f->f" and op not in _STEPS)
         return known and self._apart(args, depth + 1)

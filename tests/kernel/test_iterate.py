@@ -43,7 +43,7 @@ def run(
         "shared": np.zeros(1) if data.shared is None else data.shared,
     }  # fmt: skip
     if any(not b.size and b.space == "own" for b in kernel.buffers):
-        arrays["turned"] = np.zeros(rows * iteration.own * groups * target.width)
+        arrays["local"] = np.zeros(rows * iteration.own * groups * target.width)
     execute(kernel, arrays, count, groups, arguments={"steps": steps, "rows": rows})
     return states.T if target.by_columns else states, arrays["progress"]
 

@@ -48,7 +48,7 @@ def at_the_end_of_memory(shape: tuple[int, int]) -> np.ndarray:
 
 @pytest.mark.parametrize("inputs", [1, 2, 5, 7, 16, 33, UNROLLED_COLUMNS + 1])
 @pytest.mark.parametrize("columns", [1, 3, 18, UNROLLED_COLUMNS + 3])
-def test_every_width_is_turned(inputs: int, columns: int) -> None:
+def test_every_width_is_transposed(inputs: int, columns: int) -> None:
     made, order = shuffled(inputs, columns)
     lanes, wide = [1, 4, WIDEST], inputs + columns + 1 > UNROLLED_COLUMNS
     shapes: list[tuple[Shape, Shape | None]] = [(Shape("float32", n, True), None) for n in lanes]

@@ -1,4 +1,4 @@
-"""Blocks of rows turned to vectors and back: every width, on vectors of every size."""
+"""Blocks of rows transposed to vectors and back: every width, on vectors of every size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def expected(points: np.ndarray, order: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("inputs", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33])
 @pytest.mark.parametrize("columns", [1, 2, 5, 16, 18])
-def test_every_width_is_turned(lanes: int, inputs: int, columns: int) -> None:
+def test_every_width_is_transposed(lanes: int, inputs: int, columns: int) -> None:
     made, order = shuffled(inputs, columns)
     points = np.random.default_rng(1).random((3 * lanes, inputs), dtype=np.float32)
     first, rest = run(made, Shape("float32", lanes, True), points)

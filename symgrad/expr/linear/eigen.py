@@ -59,7 +59,7 @@ def _found(a: Array, n: int) -> Array:
 
 
 def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Array, Array, Any]:
-    """Rows and columns p and q turned so that element (p, q) vanishes; the largest tangent."""
+    """Rows and columns p and q rotated so that element (p, q) vanishes; the largest tangent."""
     apart, there = a[q * (n + 1)] - a[p * (n + 1)], a[p * n + q]
     ratio = apart / (2.0 * there)
     tangent = ops.copysign(1.0, ratio) / (abs(ratio) + ops.sqrt(ratio * ratio + 1.0))
@@ -67,7 +67,7 @@ def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Arr
     cosine = 1.0 / ops.sqrt(tangent * tangent + 1.0)
     sine = tangent * cosine
 
-    def turned(a: Array, place: Callable[[Any, Any], Any]) -> Array:
+    def rotated(a: Array, place: Callable[[Any, Any], Any]) -> Array:
         def pair(k: Any, a: Array) -> Array:
             i, j = place(k, p), place(k, q)
             x, y = a[i], a[j]
@@ -77,9 +77,9 @@ def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Arr
 
     columns = lambda k, p: k * n + p  # noqa: E731
     rows = lambda k, p: p * n + k  # noqa: E731
-    a = turned(turned(a, columns), rows)
+    a = rotated(rotated(a, columns), rows)
     a = a.put(p * n + q, 0.0).put(q * n + p, 0.0)
-    return a, turned(v, columns), ops.maximum(most, abs(tangent))
+    return a, rotated(v, columns), ops.maximum(most, abs(tangent))
 
 
 def _smallest_first(pairs: Array, n: int, k: Any) -> Array:

@@ -69,7 +69,7 @@ def _at(a: Array, columns: int) -> Entry:
     return lambda i, j: a[i * columns + j]
 
 
-def _turned(a: Entry) -> Entry:
+def _transposed(a: Entry) -> Entry:
     return lambda i, j: a(j, i)
 
 
@@ -86,8 +86,8 @@ def _pulled(g: Array, x: Array, _: Array, r: Array, a: Array, b: Array) -> Any:
     of_a, of_x, z = _at(a, n), _at(x, p), _normal(r, a, g)
     fit = _sum(graph, m, p, None, (of_a, _at(z, p), n))
     left = _sum(graph, m, p, _at(b, p), (_less(of_a), of_x, n))
-    by_left = _at(left, p), _turned(_at(z, p)), p
-    by_fit = _less(_at(fit, p)), _turned(of_x), p
+    by_left = _at(left, p), _transposed(_at(z, p)), p
+    by_fit = _less(_at(fit, p)), _transposed(of_x), p
     return None, None, _sum(graph, m, n, None, by_left, by_fit), fit
 
 
@@ -97,10 +97,10 @@ def _pushed(x: Array, _: Array, r: Array, a: Array, b: Array, *changes: Array | 
     moved = None if db is None else _at(db, p)
     if da is not None:
         left = _sum(graph, m, p, _at(b, p), (_less(of_a), of_x, n))
-        terms.append((_turned(_at(da, n)), _at(left, p), m))
+        terms.append((_transposed(_at(da, n)), _at(left, p), m))
         moved = _at(_sum(graph, m, p, moved, (_less(_at(da, n)), of_x, n)), p)
     assert moved is not None, "something changes"
-    return _normal(r, a, _sum(graph, n, p, None, *terms, (_turned(of_a), moved, m)))
+    return _normal(r, a, _sum(graph, n, p, None, *terms, (_transposed(of_a), moved, m)))
 
 
 def _pulled_normal(h: Array, z: Array, _: Array, r: Array, a: Array, __: Array) -> Any:
@@ -108,8 +108,8 @@ def _pulled_normal(h: Array, z: Array, _: Array, r: Array, a: Array, __: Array) 
     (n, m, p), graph, pulled = _sizes(r, a, z), a.graph, _normal(r, a, h)
     of_z = _at(z, p)
     fits = [_sum(graph, m, p, None, (_less(_at(a, n)), of, n)) for of in (of_z, _at(pulled, p))]
-    first = _at(fits[0], p), _turned(_at(pulled, p)), p
-    second = _at(fits[1], p), _turned(of_z), p
+    first = _at(fits[0], p), _transposed(_at(pulled, p)), p
+    second = _at(fits[1], p), _transposed(of_z), p
     return None, None, _sum(graph, m, n, None, first, second), pulled
 
 
@@ -121,8 +121,8 @@ def _pushed_normal(
     if da is not None:
         fit = _sum(graph, m, p, None, (of_a, of_z, n))
         moved = _sum(graph, m, p, None, (_at(da, n), of_z, n))
-        terms.append((_less(_turned(_at(da, n))), _at(fit, p), m))
-        terms.append((_less(_turned(of_a)), _at(moved, p), m))
+        terms.append((_less(_transposed(_at(da, n))), _at(fit, p), m))
+        terms.append((_less(_transposed(of_a)), _at(moved, p), m))
     return _normal(r, a, _sum(graph, n, p, None if dg is None else _at(dg, p), *terms))
 
 
@@ -140,7 +140,7 @@ def _pulled_squares(g: Array, y: Array, _: Array, x: Array, a: Array, b: Array) 
     p, graph = len(y), a.graph
     m, n, left = len(b) // p, len(x) // p, _twice_left(x, a, b, p)
     by_b = _sum(graph, m, p, lambda i, j: g[j] * left[i * p + j])
-    term = _less(_at(by_b, p)), _turned(_at(x, p)), p
+    term = _less(_at(by_b, p)), _transposed(_at(x, p)), p
     return None, None, _sum(graph, m, n, None, term), by_b
 
 

@@ -251,7 +251,7 @@ def quarters(x: Array) -> Array:
     return np.where(np.isfinite(wide), k, NO_TURN).astype(x.dtype)
 
 
-def _turned(x: Array, q: Array, ways: Callable[[Array, Array], tuple[Array, ...]]) -> Array:
+def _by_quadrant(x: Array, q: Array, ways: Callable[[Array, Array], tuple[Array, ...]]) -> Array:
     """One of four values made of sin(x) and cos(x) in double, by the quarter turns."""
     x = np.asarray(x)
     wide = x.astype(np.float64)
@@ -263,7 +263,7 @@ def _turned(x: Array, q: Array, ways: Callable[[Array, Array], tuple[Array, ...]
 
 def angle(x: Array, q: Array) -> Array:
     """x less k quarter turns, k given modulo 4 by q = 12582912 + k."""
-    return _turned(
+    return _by_quadrant(
         x,
         q,
         lambda s, c: (np.arctan2(s, c), np.arctan2(-c, s), np.arctan2(-s, -c), np.arctan2(c, -s)),
@@ -296,17 +296,17 @@ def _quarter_turns(x: Array) -> tuple[Array, Array]:
 
 def sine(a: Array, q: Array) -> Array:
     """sin(a + k pi/2), q = 12582912 + k."""
-    return _turned(a, q, lambda s, c: (s, c, -s, -c))
+    return _by_quadrant(a, q, lambda s, c: (s, c, -s, -c))
 
 
 def cosine(a: Array, q: Array) -> Array:
     """cos(a + k pi/2), q = 12582912 + k."""
-    return _turned(a, q, lambda s, c: (c, -s, -c, s))
+    return _by_quadrant(a, q, lambda s, c: (c, -s, -c, s))
 
 
 def tangent(a: Array, q: Array) -> Array:
     """tan(a + k pi/2), q = 12582912 + k."""
-    return _turned(a, q, lambda s, c: (s / c, -c / s, s / c, -c / s))
+    return _by_quadrant(a, q, lambda s, c: (s / c, -c / s, s / c, -c / s))
 
 
 def where(c: Array, a: Array, b: Array) -> Array:

@@ -162,8 +162,8 @@ def _polygamma(n: int, x: Array) -> Array:
     value = (-1) ** s * math.factorial(n) * total
     sine, cosine = _cotangent(x)
     t = np.pi / sine
-    turned = {1: t**2, 2: -2 * t**3 * cosine, 3: 2 * t**4 * (1 + 2 * cosine**2)}[n]
-    mirrored = np.where((sine == 0) & (n == 2), np.nan, (-1) ** n * value + turned)
+    reflected = {1: t**2, 2: -2 * t**3 * cosine, 3: 2 * t**4 * (1 + 2 * cosine**2)}[n]
+    mirrored = np.where((sine == 0) & (n == 2), np.nan, (-1) ** n * value + reflected)
     return np.where(x == -np.inf, np.nan, np.where(left, mirrored, value))
 
 

@@ -192,7 +192,7 @@ class Links:
                 known = hits.any(axis=1)
                 if 2 * np.count_nonzero(known | (at < back)) > len(at):
                     self._swap(args, ~hits[:, 0] & hits[:, 1])
-                    self._swap(args, ~known & self._are_turned(args, at, ~known))
+                    self._swap(args, ~known & self._are_swapped(args, at, ~known))
                     return
         self._swap(args, self._ranks(args[:, 0]) > self._ranks(args[:, 1]))
         for value in args[middle].tolist():
@@ -205,7 +205,7 @@ class Links:
     def _swap(args: Ints, where: Truths) -> None:
         args[where] = args[where][:, ::-1]
 
-    def _are_turned(self, args: Ints, at: Ints, unknown: Truths) -> Truths:
+    def _are_swapped(self, args: Ints, at: Ints, unknown: Truths) -> Truths:
         """Whether the first arguments of these events are what others take as the second."""
         known = np.flatnonzero(~unknown)
         back, _ = self._link(args[known, 1], at[known])

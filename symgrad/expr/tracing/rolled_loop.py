@@ -167,8 +167,8 @@ class _RolledLoop:
         one, other = column.slots
         if one.back != 1 or other.back != 1 or self._knows(one) + self._knows(other) == 2:
             return column.slots
-        turned = [Slot(other.values, one.column, 1), Slot(one.values, other.column, 1)]
-        return turned if any(map(self._knows, turned)) else column.slots
+        swapped = [Slot(other.values, one.column, 1), Slot(one.values, other.column, 1)]
+        return swapped if any(map(self._knows, swapped)) else column.slots
 
     def _knows(self, slot: Slot) -> bool:
         assert slot.column is not None, "what is past is of a column"

@@ -271,14 +271,14 @@ class _Program:
         start = k.add(ops.word_mul, self.problem, size)
         if not self.team.alone:
             return lambda i: k.load(self.own, k.add(ops.word_add, start, i))
-        turned = k.buffer("turned", "own", open_ended=True)
+        local = k.buffer("local", "own", open_ended=True)
 
         def copy(i: int, _: Sequence[int]) -> Sequence[int]:
-            k.store(turned, i, k.load(self.own, k.add(ops.word_add, start, i)))
+            k.store(local, i, k.load(self.own, k.add(ops.word_add, start, i)))
             return ()
 
         k.loop(k.word(0), size, (), copy)
-        return lambda i: k.load(turned, i)
+        return lambda i: k.load(local, i)
 
 
 def _count(k: Kernel, into: Buffer, found: Sequence[int]) -> None:

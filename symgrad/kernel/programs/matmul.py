@@ -1,8 +1,8 @@
 """Products of matrices: a group computes a tile of the result, and what comes after it.
 
-Tiles of both operands pass through the group's memory, turned so that the reduction's index is the
-first; the next ones are loaded while these are multiplied. Operands are read as they stand, plain
-or transposed, in fours where their rows allow it.
+Tiles of both operands pass through the group's memory, transposed so that the reduction's index is
+the first; the next ones are loaded while these are multiplied. Operands are read as they stand,
+plain or transposed, in fours where their rows allow it.
 """
 
 from __future__ import annotations

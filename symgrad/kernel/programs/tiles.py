@@ -100,8 +100,8 @@ class _Block(NamedTuple):
 class Loads:
     """Moves tiles of both operands of a product to the group's memory, steps of it behind steps.
 
-    A block of four rows and four steps goes through registers, and is turned there if neighbours
-    are along the reduction.
+    A block of four rows and four steps goes through registers, and is transposed there if
+    neighbours are along the reduction.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from symgrad.llvm.printing.source import FUNCTION, FUNCTIONS_JOINED, LONG_BATCH,
 from symgrad.llvm.printing.workspace import Workspace
 
 UNROLLED_COLUMNS: Final = 192
-"""Columns of inputs, and of outputs, up to which a block is turned without loops."""
+"""Columns of inputs, and of outputs, up to which a block is transposed without loops."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Outlined:
     number: int
     items: Sequence[Item]
     masked: bool
-    turned: bool
+    looped: bool
     """Whether it is the turn, or some of it, of a loop that carries nothing."""
 
 
@@ -227,7 +227,7 @@ class Arrangement(Rowwise):
 
         A copy of its own keeps the compiler from having a vector of it in a register for long.
         """
-        turns = (part for part in self.parts if part.turned and self.shape.lanes > 1)
+        turns = (part for part in self.parts if part.looped and self.shape.lanes > 1)
         return {
             use: k
             for k, use in enumerate(

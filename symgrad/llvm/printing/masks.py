@@ -43,7 +43,7 @@ class ControlFlow(Blocks):
     def scope(self, scope: Scope, after: bool = False) -> None:
         """Write the items of a scope: of a loop's, those before its test or those ``after`` it."""
         if not after and self.mask is None:
-            self.turn_rows(scope)
+            self.transpose_rows(scope)
         self.items(self.arrangement.order(scope, after))
 
     def items(self, items: Sequence[Item | Outlined]) -> None:

@@ -11,7 +11,7 @@ from symgrad.llvm.printing.arrangement import Arrangement
 from symgrad.llvm.printing.indices import LINEAR
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.rows import Rows
-from symgrad.llvm.printing.skeletons import Lines, load_columns, rows_of, turn_in_memory
+from symgrad.llvm.printing.skeletons import Lines, load_columns, rows_of, transpose_in_memory
 from symgrad.llvm.printing.values import Calls, Values
 
 FILLED = 8
@@ -142,21 +142,21 @@ class Memory(Values):
             kind, align = self.shape.float, self._line_align(rows.buffer)
             at = self._of_row(memory, column)
             return self.write.value(f"load {kind}, ptr {at}, align {align}")
-        self._columns[rows] = self._turned(rows)
+        self._columns[rows] = self._in_columns(rows)
         self._passing.append((self._columns, rows))
         return self._columns[rows][column]
 
-    def turn_rows(self, scope: Scope) -> None:
-        """Turn the rows that a scope reads to columns in memory, if that is where they are."""
+    def transpose_rows(self, scope: Scope) -> None:
+        """Transpose the rows that a scope reads to columns in memory, if that is where they are."""
         for rows in self.arrangement.transposed:
             if rows.scope is scope and rows in self.arrangement.read:
-                self.turned(rows, True)
+                self.transpose(rows, True)
 
-    def turned(self, rows: Rows, loading: bool) -> None:
-        """Turn rows to columns in memory, or back."""
+    def transpose(self, rows: Rows, loading: bool) -> None:
+        """Transpose rows to columns in memory, or back."""
         name = self.label("columns")
         memory, before = self.arrangement.transposed[rows], len(self.write.lines)
-        turn_in_memory(self.write, name, self.base(rows), rows.stride, memory, loading)
+        transpose_in_memory(self.write, name, self.base(rows), rows.stride, memory, loading)
         if any(line == f"{name}.end:" for line in self.write.lines[before:]):
             self.block = f"{name}.end"
 
@@ -169,7 +169,7 @@ class Memory(Values):
             self.memory(rows.buffer), self.write.value(f"mul i64 {first}, {rows.stride}")
         )
 
-    def _turned(self, rows: Rows) -> Sequence[str]:
+    def _in_columns(self, rows: Rows) -> Sequence[str]:
         """The columns of rows, a register's lanes at a time."""
         base, write = self.base(rows), self.write.of(self.vector)
         pieces = [

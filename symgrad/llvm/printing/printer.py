@@ -226,7 +226,7 @@ class _Module:
         a = self.arrangement
         for rows in a.transposed:
             if rows in a.written:
-                flow.turned(rows, False)
+                flow.transpose(rows, False)
         rows = [r for r in self.arrangement.rows if r in flow.results]
         if not rows:
             flow.write.do("br label %next")

@@ -1,4 +1,4 @@
-"""Rows of the host's buffers that lanes read or write side by side, to be turned to columns."""
+"""Rows of the host's buffers that lanes read or write side by side, to be transposed to columns."""
 
 from __future__ import annotations
 
@@ -159,5 +159,5 @@ class Rowwise(Needs):
 
 
 def _is_staged(s: Store) -> bool:
-    """Whether a store may wait for others: of floats, which registers turn from rows to columns."""
+    """Whether a store may wait for others: of floats, which registers transpose."""
     return s.buffer.space == "write" and s.buffer.kind == "f" and not s.add

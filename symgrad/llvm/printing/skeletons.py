@@ -1,8 +1,8 @@
-"""The loops around a kernel's arithmetic: blocks of points, turned between rows and columns.
+"""The loops around a kernel's arithmetic: blocks of points, transposed from rows to columns.
 
 A batch is an array (B, n), but a vector holds one variable of many points. So a block of as many
-points as a vector has lanes is read as rows, turned by shuffles, computed, turned back into rows
-and written. Whole lines of the cache are streamed past it where the batch is larger than it.
+points as a vector has lanes is read as rows, transposed by shuffles, computed, transposed back into
+rows and written. Whole lines of the cache are streamed past it where the batch is larger than it.
 """
 
 from __future__ import annotations
@@ -120,15 +120,15 @@ def transpose(write: Lines, rows: Sequence[str]) -> list[str]:
         low = [k % (2 * half) < half for k in range(lanes)]
         first = [k if low[k] else lanes + k - half for k in range(lanes)]
         second = [k + half if low[k] else lanes + k for k in range(lanes)]
-        turned = list(rows)
+        found = list(rows)
         for r in range(lanes):
             if not r & half:
                 a, b = rows[r], rows[r + half]
                 if a == b == "poison":
                     continue
-                turned[r] = write.shuffle(a, b, first)
-                turned[r + half] = write.shuffle(a, b, second)
-        rows = turned
+                found[r] = write.shuffle(a, b, first)
+                found[r + half] = write.shuffle(a, b, second)
+        rows = found
         half *= 2
     return rows
 
@@ -234,12 +234,12 @@ def store_square(write: Lines, source: str, columns: int, start: str, base: str)
         write.store(row, here, r * columns, False)
 
 
-def turn_in_memory(
+def transpose_in_memory(
     write: Lines, name: str, base: str, columns: int, memory: str, loading: bool
 ) -> None:
-    """Turn a block of rows into vectors in memory, or back: in squares, the last one overlapping.
+    """Transpose a block of rows into vectors in memory, or back: in squares that may overlap.
 
-    Fewer columns than a square has are turned in registers.
+    Fewer columns than a square has are transposed in registers.
     """
     lanes = write.shape.lanes
     if columns < lanes:

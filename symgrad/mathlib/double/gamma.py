@@ -61,7 +61,7 @@ ROOT: Final = (1.4616321449683622, 9.549995429965697e-17)
 """The root of digamma, in two pieces."""
 
 
-def _turned(x: Expr) -> tuple[Expr, Expr]:
+def _circles(x: Expr) -> tuple[Expr, Expr]:
     """sin(pi x) and cos(pi x), but for a sign that both have."""
     r = math.pi * (x - ops.round(x))
     return ops.sin(r), ops.cos(r)
@@ -74,7 +74,7 @@ EVEN: Final = coefficients("""
 """)
 """B_2j/(2j)!"""
 
-DOUBLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 7, EVEN, _turned)
+DOUBLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 7, EVEN, _circles)
 
 
 def gammaln(x: Expr) -> Expr:

@@ -62,10 +62,10 @@ FEW_PROBLEMS: Final = 8_192
 """Problems up to which it is: beyond, an invocation for each keeps the device busy."""
 
 PROBLEMS_TRANSPOSED: Final = 1 << 20
-"""Problems of an invocation each whose arrays are turned in one dispatch, at most."""
+"""Problems of an invocation each whose arrays are transposed in one dispatch, at most."""
 
 TRANSPOSE_INVOCATIONS: Final = 256
-"""Invocations of a workgroup that turns a tile."""
+"""Invocations of a workgroup that transposes a tile."""
 
 
 @dataclass(frozen=True)
@@ -197,12 +197,12 @@ class Loop:
         """A chunk whose data are on the device as rows of problems."""
         if not form.by_columns:
             return Chunk(start, count, own, None)
-        turned = self.gpu.storage(own[2])
-        self._turn(own, (turned.buffer, 0, own[2]), count)
-        return Chunk(start, count, (turned.buffer, 0, own[2]), turned)
+        transposed = self.gpu.storage(own[2])
+        self._transpose(own, (transposed.buffer, 0, own[2]), count)
+        return Chunk(start, count, (transposed.buffer, 0, own[2]), transposed)
 
-    def _turn(self, source: Range, target: Range, count: int) -> None:
-        """Write the columns of an array of so many rows one after another, as rows."""
+    def _transpose(self, source: Range, target: Range, count: int) -> None:
+        """Write the transpose of an array of so many rows."""
         columns = source[2] // 4 // count
         bindings = self.gpu.bind(count, [source, target], 1, (columns,))
         grid = grid_of(-(-count // TILE_SIDE) * -(-columns // TILE_SIDE))
@@ -240,7 +240,7 @@ class Loop:
         with self.gpu.guard:
             for source, target, count in _ranges(rows, result, data):
                 if data.form.by_columns:
-                    self._turn(source, target, count)
+                    self._transpose(source, target, count)
                 else:
                     self.gpu.submit([], [Copy(*source[:2], *target)])
         return result
@@ -252,7 +252,7 @@ class Loop:
         result = DeviceArray.empty(self.gpu, states.shape)
         with self.gpu.guard:
             for source, target, _ in _ranges(states, result, data):
-                self._turn(source, target, self.iteration.state)
+                self._transpose(source, target, self.iteration.state)
         return result
 
     def advance(self, state: DeviceArray, steps: int, data: Bound) -> None:
