@@ -129,14 +129,14 @@ def step(
         found = dense.step(at.row, scales, damping, at.p)
         if box.around(found[0]):
             return found
-    p = box.clip(at.p + _held_step(at, box, scales, damping))
+    p = box.clip(at.p + _step_to_bounds(at, box, scales, damping))
     h = p - at.p
     left = np.dot(at.T, h) + at.z
     promised = float(np.dot(at.z, at.z) - np.dot(left, left))
     return p, promised, float(np.max(np.abs(h) / np.maximum(np.abs(at.p), TINY), initial=0.0))
 
 
-def _held_step(at: Point, box: Box, scales: np.ndarray, damping: float) -> np.ndarray:
+def _step_to_bounds(at: Point, box: Box, scales: np.ndarray, damping: float) -> np.ndarray:
     free, h = box.free(at), np.zeros(len(at.p))
     while free.any():
         part = Frame.of(at.T[:, free], scales[free])

@@ -27,7 +27,7 @@ class Writers:
 
     def __init__(self) -> None:
         self._kept: dict[int, dict[int, int]] = {}
-        self._held: list[Choice] = []
+        self._alive: list[Choice] = []
 
     def overwritten(self, graph: Graph, i: int) -> Sequence[int]:
         """The arguments of node i that it overwrites, but for those that are made for it alone."""
@@ -46,7 +46,7 @@ class Writers:
         """The results of a choice that both sides make of one parameter, and its number."""
         known = self._kept.get(id(op))
         if known is None:
-            self._held.append(op)  # so that no other has its id
+            self._alive.append(op)  # so that no other has its id
             known = self._kept[id(op)] = dict(self._alike(op))
         return known
 

@@ -47,7 +47,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Inputs of a row that stand in a table, in the line that one of the row's indices names."""
+    """Inputs of a row that stand in a table, in the entry that one of the row's indices names."""
 
     index: int
     width: int
@@ -60,7 +60,7 @@ class Reduction(Computation):
     Invariants:
       1. The inputs are the parameters, which are the same for all rows, a row's columns, and then
          those of each lookup.
-      2. The last outputs belong to the lookups, one each, as wide: they are added up in the lines
+      2. The last outputs belong to the lookups, one each, as wide: they are added up in the entries
          of a table that the same indices name. The others are summed over all rows.
       3. ``factors`` are nodes of the parameters alone, one for each of the results that are summed
          over all rows, by which the sums are multiplied.

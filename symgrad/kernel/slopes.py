@@ -1,4 +1,4 @@
-"""The slopes of rows that look lines of tables up: what each row adds to such lines, in quads."""
+"""The slopes of rows that look up entries of tables: what each row adds to these, in quads."""
 
 from __future__ import annotations
 

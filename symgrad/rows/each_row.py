@@ -1,8 +1,8 @@
 """Kernels of what a function of rows is at each of them: predictions, residuals, their Jacobian.
 
-Every row is a point of a map kernel: the parameters that all rows read, its numbers, and the lines
-that its indices name, put side by side block by block. Second derivatives for parameters that rows
-look up are made so too, and added up in a sparse matrix.
+Every row is a point of a map kernel: the parameters that all rows read, its numbers, and the
+entries that its indices name, put side by side block by block. Second derivatives for parameters
+that rows look up are made so too, and added up in a sparse matrix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from symgrad.rows.table import Table
 from symgrad.values.results import scipy_sparse
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.dispatch.joined import Line, Pattern, Rows
+from symgrad.wgsl.dispatch.joined import Entry, Pattern, Rows
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES
 from symgrad.wgsl.printing.names import unique
 
@@ -160,7 +160,7 @@ class RowsKernel(PartsKernel):
         computed = [r for r in results if r.shape[1]]
         if there is not None:
             used = points.flat[list(self._traced.read)]
-            parameters = np.concatenate([used, points.flat]) if self._pattern.lines else used
+            parameters = np.concatenate([used, points.flat]) if self._pattern.entries else used
             there.compute(self._sums, parameters, computed, rows.start)
             return results
         own = threading.local()
@@ -179,11 +179,11 @@ class RowsKernel(PartsKernel):
         """What a point is put together from on a GPU."""
         traced, columns = self._traced, self._traced.columns
         start = len(traced.read)
-        lines = tuple(
-            Line(columns.indices.index(g.column), start + g.block.start, g.block.width)
+        entries = tuple(
+            Entry(columns.indices.index(g.column), start + g.block.start, g.block.width)
             for g in traced.gathers
         )
-        return Pattern(start, len(columns.numbers), len(columns.indices), lines)
+        return Pattern(start, len(columns.numbers), len(columns.indices), entries)
 
     def _where(self, indices: np.ndarray) -> np.ndarray:
         """The places of the variables at each row, or once if they are the same for all."""

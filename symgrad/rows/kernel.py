@@ -52,18 +52,18 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was summed up, in float64: results, lines of tables, and the weights of rows."""
+    """What was summed up, in float64: results, entries of tables, and the weights of rows."""
 
     sums: np.ndarray
-    lines: tuple[np.ndarray, ...]
+    entries: tuple[np.ndarray, ...]
     weight: float
     jtj: Any = None
     """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
 
     def __add__(self, other: Totals) -> Totals:
         jtj = None if self.jtj is None else self.jtj + other.jtj
-        lines = tuple(a + b for a, b in zip(self.lines, other.lines, strict=True))
-        return Totals(self.sums + other.sums, lines, self.weight + other.weight, jtj)
+        entries = tuple(a + b for a, b in zip(self.entries, other.entries, strict=True))
+        return Totals(self.sums + other.sums, entries, self.weight + other.weight, jtj)
 
 
 class DataKernel(ExportedRows):
@@ -141,16 +141,16 @@ class DataKernel(ExportedRows):
         if exhausted is not None:
             require_choice(exhausted)
         keep = partial(BlocksOfRows, kernel=self) if in_blocks(rows) else self.keep
-        held = keep(rows, counting=exhausted is not None)
+        bound = keep(rows, counting=exhausted is not None)
 
         def run(*params: Any) -> Any:
             flat = self._flat(*params)
-            total = held.totals(flat)
+            total = bound.totals(flat)
             if exhausted:
-                report_rows(held.unended(flat), held.count, exhausted)
+                report_rows(bound.unended(flat), bound.count, exhausted)
             return self._finished(total, flat)
 
-        return BoundKernel(self, held.count, run)
+        return BoundKernel(self, bound.count, run)
 
     def keep(self, rows: Any, counting: bool) -> KeptRows:
         """A copy of a table where it is needed, also for ``counting`` loops without an end."""
@@ -303,14 +303,15 @@ class DataKernel(ExportedRows):
         uniform, tables = self._split(flat)
         if bound is None and isinstance(table.numbers, DeviceArray):
             bound = self._resident(table)
-        lines: list[np.ndarray] = []
+        entries: list[np.ndarray] = []
         if tables and bound:
-            sums, lines = bound.run_with_tables(uniform, tables)
+            sums, entries = bound.run_with_tables(uniform, tables)
         elif tables:
-            sums, lines = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+            found = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+            sums, entries = found
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
-        return Totals(sums, tuple(lines), table.weight)
+        return Totals(sums, tuple(entries), table.weight)
 
     def _flagging_for(self, exhausted: WhenExhausted | None) -> DataKernel | None:
         """What counts rows whose loops have not ended, if that is asked for and can be."""
@@ -374,9 +375,9 @@ class DataKernel(ExportedRows):
         gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
         gradient.fill(0.0)
         gradient[self._traced.places[1]] = total.sums[1:]
-        for gather, lines in zip(self._traced.gathers, total.lines, strict=True):
+        for gather, entries in zip(self._traced.gathers, total.entries, strict=True):
             b = gather.block
-            gradient[b.start : b.start + b.size] += lines.ravel()
+            gradient[b.start : b.start + b.size] += entries.ravel()
         return gradient
 
 

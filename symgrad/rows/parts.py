@@ -1,7 +1,7 @@
 """What kernels over data want of a row: its values, and their first and second derivatives.
 
 Derivatives are those for the variables of a row: the parameters that it reads as all rows do, and
-then the lines of blocks that its indices name. What is structurally 0 is left out.
+then the entries of blocks that its indices name. What is structurally 0 is left out.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Variables:
         kind = np.int32 if self.total < 2**31 else np.int64
         parts = [np.broadcast_to(np.array(self.places, kind), (len(indices), len(self.places)))]
         for gather in self.gathers:
-            lines = indices[:, numbered.index(gather.column)].astype(kind)
+            entries = indices[:, numbered.index(gather.column)].astype(kind)
             block = gather.block
             parts.append(
-                block.start + block.width * lines[:, None] + np.arange(block.width, dtype=kind)
+                block.start + block.width * entries[:, None] + np.arange(block.width, dtype=kind)
             )
         return np.concatenate(parts, axis=1)
 

@@ -48,8 +48,8 @@ class RowPoints:
         for gather in self.traced.gathers:
             block, start = gather.block, end
             end = start + block.width
-            lines = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
-            _items(found[:, start:end])[...] = _items(lines)[indices[:, self._position(gather)]]
+            entries = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
+            _items(found[:, start:end])[...] = _items(entries)[indices[:, self._position(gather)]]
         return found
 
     def table(self) -> np.ndarray:
@@ -72,8 +72,8 @@ class RowPoints:
         for gather in self.traced.gathers:
             block, end = gather.block, count + gather.block.width
             index = self.indices[:, self._position(gather)]
-            lines = found[block.start : block.start + block.size].reshape(-1, block.width)
-            np.add.at(lines, index, slopes[:, count:end].astype(kind))
+            entries = found[block.start : block.start + block.size].reshape(-1, block.width)
+            np.add.at(entries, index, slopes[:, count:end].astype(kind))
             count = end
         return found
 

@@ -1,7 +1,8 @@
 """Residuals of one row and the products of their derivatives, for parameters that rows look up.
 
-A row depends on few parameters: those that are the same for all rows, and the lines of blocks that
-its indices name. JᵀJ is a sum of small matrices of these, which one kernel computes for each row.
+A row depends on few parameters: those that are the same for all rows, and the entries of blocks
+that its indices name. JᵀJ is a sum of small matrices of these, which one kernel computes for each
+row.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from symgrad.rows.loss import Request, contributions, row_jacobian, scale_of, tr
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Parameters that rows take line by line: places (lines, width) among all parameters.
+    """Parameters that rows take entry by entry: places (entries, width) among all parameters.
 
-    ``column`` is the only column of a row that takes lines of it and of no parameter outside,
+    ``column`` is the only column of a row that takes entries of it and of no parameter outside,
     None where there are several or where rows read such a parameter without an index as well.
     """
 
@@ -38,13 +39,13 @@ class Family:
 
     @property
     def width(self) -> int:
-        """The parameters of a line."""
+        """The parameters of an entry."""
         return self.places.shape[1]
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A line of a family that each row takes: that of an index, or the only one."""
+    """An entry of a family that each row takes: that of an index, or the only one."""
 
     family: int
     column: int | None
@@ -113,7 +114,7 @@ def row_products(request: Request, loss: str = "linear", scale: float = 1.0) -> 
 def _slots(made: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
     """The families of parameters, and what a row takes of them.
 
-    Blocks of as many lines that the same columns look up are one family.
+    Blocks of as many entries that the same columns look up are one family.
     """
     read = np.array(list(made.parameters), np.intp)
     found = [_family(gathers, read) for gathers in _together(made.gathers, read)]
@@ -132,7 +133,7 @@ def _slots(made: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
 def _family(
     gathers: Sequence[Gather], read: np.ndarray
 ) -> tuple[Family, dict[int | None, tuple[int, ...]]]:
-    """A family, and the inputs that are its line at each of the columns that look it up."""
+    """A family, and the inputs that are its entry at each of the columns that look it up."""
     columns = list(dict.fromkeys(g.column for g in gathers))
     blocks = [g.block for g in gathers if g.column == columns[0]]
     each = [b.start + np.arange(b.size).reshape(b.shape[0], b.width) for b in blocks]

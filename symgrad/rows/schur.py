@@ -1,9 +1,9 @@
 """Damped normal equations in blocks, solved by the Schur complement of a block-diagonal part.
 
-Where no row couples two lines of a family, its part of JᵀJ is block-diagonal: it is eliminated, and
-what is left of the others is solved by Cholesky's method, or, where there are many, by conjugate
-gradients that never form it (Triggs et al., 2000, "Bundle adjustment: a modern synthesis";
-Agarwal et al., 2010, "Bundle adjustment in the large").
+Where no row couples two entries of a family, its part of JᵀJ is block-diagonal: it is eliminated,
+and what is left of the others is solved by Cholesky's method, or, where there are many, by
+conjugate gradients that never form it (Triggs et al., 2000, "Bundle adjustment: a modern
+synthesis"; Agarwal et al., 2010, "Bundle adjustment in the large").
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS_AT_A_TIME: Final = 2**20
 
 
 PARTS: Final = 2
-"""Parts of the complement's lines, each of which has no more columns than its last line needs."""
+"""Parts of the complement's entries; each has no more columns than its last entry needs."""
 
 
 def linalg() -> Any:
@@ -100,17 +100,17 @@ def conjugate_gradients(system: System, right: np.ndarray) -> np.ndarray:
     return x
 
 
-def times(blocks: np.ndarray, lines: np.ndarray) -> np.ndarray:
-    """Matrices (lines, w, w) times vectors (lines, w)."""
-    return (blocks @ lines[:, :, None])[:, :, 0]
+def times(blocks: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Matrices (entries, w, w) times vectors (entries, w)."""
+    return (blocks @ entries[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)
 class System:
     """What is left of a damped system when the first family is eliminated, where it can be.
 
-    ``rest`` is the system without that family. ``inverse`` (lines, w, w) are the inverses L⁻¹ of
-    the Cholesky factors of its diagonal blocks, and ``links`` the couplings of its lines with
+    ``rest`` is the system without that family. ``inverse`` (entries, w, w) are the inverses L⁻¹ of
+    the Cholesky factors of its diagonal blocks, and ``links`` the couplings of its entries with
     others, multiplied by L⁻¹: the complement is ``rest - Σ linksᵀ links``.
     """
 
@@ -185,7 +185,7 @@ class System:
         return found
 
     def _linked(self, x: np.ndarray) -> np.ndarray:
-        """The links times x, for each eliminated line."""
+        """The links times x, for each eliminated entry."""
         found = np.zeros(self.inverse.shape[:2])
         for link in self.links:
             product = link.matrix @ x[self.rest.places(link)[1]]
@@ -193,7 +193,7 @@ class System:
         return found
 
     def _subtract(self, values: np.ndarray, found: np.ndarray) -> None:
-        """Subtract what the links make of values of the eliminated lines."""
+        """Subtract what the links make of values of the eliminated entries."""
         for link in self.links:
             first, second = self.rest.places(link)
             found[second] -= link.transposed @ values.reshape(-1)[: len(first)]
@@ -204,7 +204,7 @@ class System:
         """The lower half of the complement as a matrix of the parameters that are left."""
         size, place = len(self.kept), self.place
         found = np.zeros((size, size))
-        for rows, columns, values in self.rest.entries(self.others):
+        for rows, columns, values in self.rest.triplets(self.others):
             found[place[rows], place[columns]] += values
         found[range(size), range(size)] += self.added[self.kept]
         for k, link in enumerate(self.links):
@@ -238,7 +238,7 @@ class System:
 
 
 def _linked(coupling: Coupling, inverse: np.ndarray) -> Coupling:
-    """A coupling whose first lines are multiplied by matrices (lines, w, w)."""
+    """A coupling whose first entries are multiplied by matrices (entries, w, w)."""
     blocks = np.empty_like(coupling.blocks)
 
     def multiply(a: int, b: int) -> None:
@@ -249,21 +249,21 @@ def _linked(coupling: Coupling, inverse: np.ndarray) -> Coupling:
 
 
 def _subtract_squares(blocks: np.ndarray, link: Coupling) -> None:
-    """Subtract the products of a link's blocks with themselves from blocks of its second lines."""
+    """Subtract the squares of a link's blocks from the blocks of its second entries."""
     order = link.pattern.transposed
     squares = np.einsum("nev,new->nvw", link.blocks, link.blocks)[order]
-    lines, starts = np.unique(link.pattern.second[order], return_index=True)
-    blocks[lines] -= np.add.reduceat(squares, starts, axis=0)
+    entries, starts = np.unique(link.pattern.second[order], return_index=True)
+    blocks[entries] -= np.add.reduceat(squares, starts, axis=0)
 
 
 def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
-    """Subtract ``linkᵀ link`` from the lower half of a matrix at ``start``, lines on each core."""
+    """Subtract ``linkᵀ link`` from the lower half of a matrix at ``start``, some on each core."""
     left, width = link.transposed, link.blocks.shape[2]
-    lines = left.shape[0] // width
-    end = start + lines * width
-    blocks = found[start:end, start:end].reshape(lines, width, lines, width).swapaxes(1, 2)
-    size = max(1, NUMBERS_AT_A_TIME // (width * width * lines))
-    for first, last in pairwise(sorted({lines * k // PARTS for k in range(PARTS + 1)})):
+    entries = left.shape[0] // width
+    end = start + entries * width
+    blocks = found[start:end, start:end].reshape(entries, width, entries, width).swapaxes(1, 2)
+    size = max(1, NUMBERS_AT_A_TIME // (width * width * entries))
+    for first, last in pairwise(sorted({entries * k // PARTS for k in range(PARTS + 1)})):
         right = _before(link, last)
 
         def strip(a: int, b: int, right: Any = right) -> None:
@@ -279,18 +279,18 @@ def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
 
 
 def _before(link: Coupling, last: int) -> Any:
-    """A link's matrix without what is coupled with second lines from ``last`` on."""
-    pattern, lines = link.pattern, len(link.pattern.starts[0]) - 1
+    """A link's matrix without what is coupled with second entries from ``last`` on."""
+    pattern, entries = link.pattern, len(link.pattern.starts[0]) - 1
     if last == len(pattern.starts[1]) - 1:
         return link.matrix
     kept = np.flatnonzero(pattern.second < last)
     starts = np.searchsorted(kept, pattern.starts[0])
     blocks = np.take(link.blocks, kept, axis=0)
-    return block_matrix(blocks, pattern.second[kept], starts, (lines, last))
+    return block_matrix(blocks, pattern.second[kept], starts, (entries, last))
 
 
 def rows_of(matrix: Any, first: int, end: int) -> Any:
-    """Some lines of a matrix in blocks."""
+    """Some entries of a matrix in blocks."""
     mine = slice(matrix.indptr[first], matrix.indptr[end])
     starts = matrix.indptr[first : end + 1] - matrix.indptr[first]
     counts = end - first, matrix.shape[1] // matrix.blocksize[1]

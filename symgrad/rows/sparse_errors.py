@@ -14,7 +14,7 @@ LEAST_INDEPENDENT_PART: Final = 1e-12
 """The square of a column's part that is independent of others, below which it is rounding."""
 
 NUMBERS_AT_A_TIME: Final = 2**22
-"""Numbers of the eliminated lines' couplings that are solved for at a time."""
+"""Numbers of the eliminated entries' couplings that are solved for at a time."""
 
 
 def variances(normal: Normal) -> np.ndarray | None:
@@ -51,16 +51,16 @@ def _is_singular(normal: Normal, system: System, factor: np.ndarray) -> bool:
     squares = np.where(normal.squares > 0.0, normal.squares, 1.0)
     pivots = np.diagonal(factor) ** 2 / squares[system.kept]
     if system.family is not None:
-        lines = np.einsum("lww->lw", system.inverse) ** -2 / squares[system.family.places]
-        pivots = np.concatenate([pivots, lines.ravel()])
+        entries = np.einsum("lww->lw", system.inverse) ** -2 / squares[system.family.places]
+        pivots = np.concatenate([pivots, entries.ravel()])
     return bool((pivots < LEAST_INDEPENDENT_PART).any())
 
 
 def _eliminated(system: System, factor: np.ndarray) -> np.ndarray:
-    """The variances (lines, w) of the eliminated family: L⁻ᵀ (1 + T S⁻¹ Tᵀ) L⁻¹, with links T."""
-    lines, w, _ = system.inverse.shape
-    found, size = np.empty((lines, w)), max(1, NUMBERS_AT_A_TIME // (w * max(1, len(factor))))
-    for a in range(0, lines, size):
+    """The variances (entries, w) of the eliminated family: L⁻ᵀ (1 + T S⁻¹ Tᵀ) L⁻¹, with links T."""
+    entries, w, _ = system.inverse.shape
+    found, size = np.empty((entries, w)), max(1, NUMBERS_AT_A_TIME // (w * max(1, len(factor))))
+    for a in range(0, entries, size):
         inverse = system.inverse[a : a + size]
         count = len(inverse)
         links = np.zeros((count * w, len(factor)))

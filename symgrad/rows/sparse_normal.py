@@ -1,4 +1,4 @@
-"""JᵀJ of parameters that rows look up, in blocks: what couples which lines, and its products."""
+"""JᵀJ of parameters that rows look up, in blocks: what couples which entries, and its products."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from symgrad.values.results import scipy_sparse
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Which lines of two slots meet in some row: ``first`` and ``second`` (count,), each pair once.
+    """Which entries of two slots meet in some row: ``first`` and ``second`` (count,), pairs once.
 
-    Pairs are sorted by the first line, then by the second.
+    Pairs are sorted by the first entry, then by the second.
     """
 
     families: tuple[int, int]
@@ -28,17 +28,17 @@ class Pattern:
 
     @cached_property
     def transposed(self) -> np.ndarray:
-        """The order of the pairs by the second line."""
+        """The order of the pairs by the second entry."""
         return np.argsort(self.second, kind="stable")
 
     @cached_property
     def starts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each first line begins, up to the last that is met; and each second one."""
+        """Where each first entry begins, up to the last that is met; and each second one."""
         return _starts(self.first), _starts(self.second)
 
 
-def _starts(lines: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.bincount(lines))]).astype(np.int32)
+def _starts(entries: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.bincount(entries))]).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,12 @@ class Coupling:
 
     @cached_property
     def matrix(self) -> Any:
-        """Lines of the first family by those of the second, as far as they are met."""
+        """Entries of the first family by those of the second, as far as they are met."""
         return block_matrix(self.blocks, self.pattern.second, self.pattern.starts[0], self._counts)
 
     @cached_property
     def transposed(self) -> Any:
-        """Lines of the second family by those of the first."""
+        """Entries of the second family by those of the first."""
         order, (count, m, n) = self.pattern.transposed, self.blocks.shape
         blocks = np.empty((count, n, m))
 
@@ -92,8 +92,8 @@ def block_matrix(
 class Normal:
     """Half the loss of residuals, its gradient Jᵀr (n,), and JᵀJ in blocks.
 
-    ``diagonal`` has for each family matrices (lines, width, width), and ``couplings`` are between
-    slots: also between two lines of one family, where two indices look up the same block.
+    ``diagonal`` has for each family matrices (entries, width, width), and ``couplings`` are between
+    slots: also between two entries of one family, where two indices look up the same block.
     """
 
     cost: float
@@ -134,8 +134,8 @@ class Normal:
         """The square of the length of J h."""
         found = 0.0
         for family, blocks in zip(self.families, self.diagonal, strict=True):
-            lines = h[family.places]
-            found += float(np.einsum("lv,lvw,lw->", lines, blocks, lines, optimize=True))
+            entries = h[family.places]
+            found += float(np.einsum("lv,lvw,lw->", entries, blocks, entries, optimize=True))
         for coupling in self.couplings:
             first, second = self.places(coupling)
             found += 2.0 * float(h[first] @ (coupling.matrix @ h[second]))
@@ -155,7 +155,7 @@ class Normal:
             blocks * keep[f.places][:, :, None] * keep[f.places][:, None, :]
             for f, blocks in zip(self.families, self.diagonal, strict=True)
         ]
-        couplings = [self._held(c, keep) for c in self.couplings]
+        couplings = [self._fixed_coupling(c, keep) for c in self.couplings]
         return replace(
             self,
             gradient=self.gradient * keep,
@@ -163,13 +163,13 @@ class Normal:
             couplings=tuple(couplings),
         )
 
-    def _held(self, coupling: Coupling, keep: np.ndarray) -> Coupling:
+    def _fixed_coupling(self, coupling: Coupling, keep: np.ndarray) -> Coupling:
         a, b = (self.families[f] for f in coupling.pattern.families)
         first = keep[a.places[coupling.pattern.first]][:, :, None]
         second = keep[b.places[coupling.pattern.second]][:, None, :]
         return replace(coupling, blocks=coupling.blocks * first * second)
 
-    def entries(
+    def triplets(
         self, families: Sequence[int]
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Rows, columns and values of JᵀJ, in arrays of one shape; what comes twice adds up.
@@ -220,8 +220,8 @@ class Assembly:
 
 
 def _every(normal: Normal) -> list[np.ndarray]:
-    """Rows, columns and values of all entries of JᵀJ."""
-    parts = [[p.ravel() for p in entry] for entry in normal.entries(range(len(normal.families)))]
+    """Rows, columns and values of all numbers of JᵀJ."""
+    parts = [[p.ravel() for p in entry] for entry in normal.triplets(range(len(normal.families)))]
     return [np.concatenate(p) for p in zip(*parts, strict=True)]
 
 

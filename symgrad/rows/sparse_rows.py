@@ -1,7 +1,7 @@
-"""The normal equations of a table whose rows look up parameters: computed by rows, summed by lines.
+"""Normal equations of tables whose rows look up parameters: computed by rows, added by entries.
 
-One kernel computes the products of each row's derivatives; what is added to which line, or to which
-pair of lines that meet in a row, is found once from the indices.
+One kernel computes the products of each row's derivatives; what is added to which entry, or to
+which pair of entries that meet in a row, is found once from the indices.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ Run = Callable[[np.ndarray], Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Segments:
-    """The rows of a chunk by the ``lines`` they belong to: the rows of ``matrix``.
+    """The rows of a chunk by the ``entries`` they belong to: the rows of ``matrix``.
 
-    It is None where each row in turn is the only one of the next line.
+    It is None where each row in turn is the only one of the next entry.
     """
 
-    lines: np.ndarray | slice
+    entries: np.ndarray | slice
     matrix: Any
 
     @classmethod
     def of(cls, ids: np.ndarray) -> Segments:
-        """The segments of rows that belong to these lines (B,)."""
+        """The segments of rows that belong to these entries (B,)."""
         order = np.argsort(ids, kind="stable")
         ends = np.flatnonzero(np.diff(ids[order])) + 1
         starts = np.concatenate([[0], ends, [len(ids)]])
         shape = len(starts) - 1, len(ids)
-        lines: Any = ids[order[starts[:-1]]]
-        if lines[-1] - lines[0] == len(lines) - 1:
-            lines = slice(int(lines[0]), int(lines[-1]) + 1)
+        entries: Any = ids[order[starts[:-1]]]
+        if entries[-1] - entries[0] == len(entries) - 1:
+            entries = slice(int(entries[0]), int(entries[-1]) + 1)
         if shape[0] == shape[1] and (order[1:] > order[:-1]).all():
-            return cls(lines, None)
-        return cls(lines, scipy_sparse().csr_array((np.ones(len(ids)), order, starts), shape=shape))
+            return cls(entries, None)
+        ones = np.ones(len(ids))
+        return cls(entries, scipy_sparse().csr_array((ones, order, starts), shape=shape))
 
     def add(self, values: np.ndarray, sums: np.ndarray) -> None:
-        """Add the values (B, k) of rows to the sums (lines, k) of lines."""
-        sums[self.lines] += values if self.matrix is None else self.matrix @ values
+        """Add the values (B, k) of rows to the sums (entries, k) of entries."""
+        sums[self.entries] += values if self.matrix is None else self.matrix @ values
 
 
 class RowSystem:
@@ -69,10 +70,10 @@ class RowSystem:
         self.products, self._run, self._n = products, run, n
         self._order = self._sorted(indices)
         self._numbers = numbers[self._order]
-        self._lines = [self._lines_of(slot.column, indices) for slot in products.slots]
+        self._entries = [self._entries_of(slot.column, indices) for slot in products.slots]
         met = [self._pairs(s, t) for s, t in products.pairs]
         self._patterns = [pattern for pattern, _ in met]
-        belong = [*self._lines, *(ids for _, ids in met)]
+        belong = [*self._entries, *(ids for _, ids in met)]
         self._assembly: Assembly | None = None
         self._chunks = [(rows, [Segments.of(ids[rows]) for ids in belong]) for rows in self._cut()]
 
@@ -81,23 +82,23 @@ class RowSystem:
         """The number of residuals."""
         return self.products.residuals * len(self._numbers)
 
-    # which lines ---------------------------------------------------------------------------------
+    # which entries -------------------------------------------------------------------------------
 
     def _sorted(self, indices: dict[int, np.ndarray]) -> Any:
-        """Rows by the lines of the largest family that one column looks up: these come together."""
+        """Rows by the entries of the largest family that one column looks up, which follow."""
         column = self.products.families[0].column
         return slice(None) if column is None else np.argsort(indices[column], kind="stable")
 
-    def _lines_of(self, column: int | None, indices: dict[int, np.ndarray]) -> np.ndarray:
+    def _entries_of(self, column: int | None, indices: dict[int, np.ndarray]) -> np.ndarray:
         if column is None:
             return np.zeros(len(self._numbers), np.int32)
         return indices[column][self._order].astype(np.int32)
 
     def _pairs(self, s: int, t: int) -> tuple[Pattern, np.ndarray]:
-        """The lines of two slots that meet, and which pair of them each row belongs to."""
+        """The entries of two slots that meet, and which pair of them each row belongs to."""
         slots = self.products.slots
         wide = len(self.products.families[slots[t].family].places)
-        code = self._lines[s].astype(np.int64) * wide + self._lines[t]
+        code = self._entries[s].astype(np.int64) * wide + self._entries[t]
         found, pair = np.unique(code, return_inverse=True)
         families = slots[s].family, slots[t].family
         return Pattern(families, found // wide, found % wide), pair.astype(np.int32)
@@ -115,9 +116,9 @@ class RowSystem:
         counts = [len(self.products.families[s.family].places) for s in self.products.slots]
         counts += [len(p.first) for p in self._patterns]
         sums = [np.zeros((c, p.stop - p.start)) for c, p in zip(counts, parts, strict=True)]
-        loss, lines = 0.0, self._gathered(x)
+        loss, entries = 0.0, self._gathered(x)
         for rows, segments in self._chunks:
-            found = self._results(lines, rows)
+            found = self._results(entries, rows)
             loss += float(found[:, total].sum(dtype=np.float64))
             for segment, part, into in zip(segments, parts, sums, strict=True):
                 segment.add(found[:, part], into)
@@ -133,33 +134,33 @@ class RowSystem:
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """The residuals (N, m) in the order of the table."""
         first, *_ = self.products.parts
-        lines, found = self._gathered(x), np.empty((len(self._numbers), first.stop))
+        entries, found = self._gathered(x), np.empty((len(self._numbers), first.stop))
         for rows, _ in self._chunks:
-            found[rows] = self._results(lines, rows)[:, first]
+            found[rows] = self._results(entries, rows)[:, first]
         ordered = np.empty_like(found)
         ordered[self._order] = found
         return ordered
 
     def _gathered(self, x: np.ndarray) -> list[np.ndarray]:
-        """The parameters of each family in lines."""
+        """The parameters of each family in entries."""
         dtype = self._numbers.dtype
         with np.errstate(over="ignore"):
             return [x[f.places].astype(dtype) for f in self.products.families]
 
-    def _results(self, lines: list[np.ndarray], rows: slice) -> np.ndarray:
+    def _results(self, entries: list[np.ndarray], rows: slice) -> np.ndarray:
         """What the kernel computes at some rows."""
         numbers = self._numbers[rows]
         inputs = len(self.products.computation.graph.names)
         points, start = np.empty((len(numbers), inputs), numbers.dtype), 0
-        for slot, index in zip(self.products.slots, self._lines, strict=True):
-            taken = lines[slot.family][index[rows]]
+        for slot, index in zip(self.products.slots, self._entries, strict=True):
+            taken = entries[slot.family][index[rows]]
             points[:, start : start + taken.shape[1]] = taken
             start += taken.shape[1]
         points[:, start:] = numbers
         return self._run(points)[0]
 
     def _normal(self, cost: float, sums: Sequence[np.ndarray]) -> Normal:
-        """The normal equations of sums by lines, for each slot and each pair of slots."""
+        """The normal equations of sums by entries, for each slot and each pair of slots."""
         families, slots = self.products.families, self.products.slots
         gradient = np.zeros(self._n)
         diagonal = [np.zeros((*f.places.shape, f.width)) for f in families]
@@ -175,7 +176,7 @@ class RowSystem:
 
 
 def _symmetric(upper: np.ndarray, n: int) -> np.ndarray:
-    """Matrices (lines, n, n) of their upper triangles, row by row (lines, n (n + 1) / 2)."""
+    """Matrices (entries, n, n) of their upper triangles, row by row (entries, n (n + 1) / 2)."""
     places = np.zeros((n, n), np.intp)
     places[np.triu_indices(n)] = np.arange(upper.shape[1])
     places = np.maximum(places, places.T)

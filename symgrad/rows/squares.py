@@ -65,10 +65,10 @@ class LeastSquaresKernel(DataKernel):
         """Fit the parameters to data, of which there may be very many that rows look up.
 
         Levenberg and Marquardt's method with scales of the Jacobian, on JᵀJ in blocks, as the
-        columns of indices say: the largest family of parameters of which each row takes one line,
+        columns of indices say: the largest family of parameters of which each row takes one entry,
         such as the points of a bundle adjustment or the levels of groups, is eliminated, and what
         is left is solved by Cholesky's method, or by conjugate gradients if it is more than 8000
-        parameters. Directions that no row determines are left as they are, and so are lines of
+        parameters. Directions that no row determines are left as they are, and so are entries of
         parameters that no row looks up. A prior, such as that of random effects, is more rows: a
         column says which residual is meant. The kernel's own device and dtype do not matter here.
 

@@ -29,15 +29,15 @@ LEAST_ORDER_PER_ROW = 2
 class Summed:
     """Where the sums over rows belong: for each part the places of its sums, and their numbers.
 
-    ``lines`` says of each lookup to which part, and from which of its numbers on, its lines belong;
-    None for one that adds nothing.
+    ``entries`` says of each lookup to which part, and from which of its numbers on, its entries
+    belong; None for one that adds nothing.
     """
 
     traced: Traced
     parts: tuple[Part, ...]
     places: tuple[np.ndarray, ...]
     sources: tuple[np.ndarray, ...]
-    lines: tuple[tuple[int, int] | None, ...]
+    entries: tuple[tuple[int, int] | None, ...]
 
 
 class PartsKernel(DataKernel):
@@ -135,13 +135,13 @@ class SumsKernel(PartsKernel):
             whole[places] = total.sums[start:][sources]
             start += int(sources.max(initial=-1)) + 1
             found.append(whole)
-        for gather, place, lines in zip(
-            self._traced.gathers, summed.lines, total.lines, strict=True
+        for gather, place, entries in zip(
+            self._traced.gathers, summed.entries, total.entries, strict=True
         ):
             if place is not None:
                 part, first = place
                 begin = first + gather.block.start % n
-                found[part][begin : begin + lines.size] += lines.ravel()
+                found[part][begin : begin + entries.size] += entries.ravel()
         return self._returned([whole * scale for whole in found])
 
     def _returned(self, found: Sequence[Any]) -> Any:
@@ -175,7 +175,7 @@ def sums_kernel_of(
 
 
 def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
-    """What a row contributes to the sums, and to the lines of tables that it looks up."""
+    """What a row contributes to the sums, and to the entries of tables that it looks up."""
     made, count = wants.made, len(wants.variables.places)
     sums: dict[str, list[int]] = {}
     places: list[np.ndarray] = []
@@ -190,10 +190,10 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
         order = {i: k for k, i in enumerate(sums[part.name])}
         places.append(np.array([place_of(part, key, wants.variables) for key in mine], np.intp))
         sources.append(np.array([order[i] for i in mine.values()], np.intp))
-    gathers, added, lines = _lines(wants)
+    gathers, added, entries = _entries(wants)
     made = replace(made, gathers=gathers)
     traced = ready(request, made, (), sums, added, wants.nodes, clock, wants.mode)
-    return Summed(traced, wants.parts, tuple(places), tuple(sources), lines)
+    return Summed(traced, wants.parts, tuple(places), tuple(sources), entries)
 
 
 def place_of(part: Part, key: tuple[int, ...], variables: Variables) -> int:
@@ -204,10 +204,10 @@ def place_of(part: Part, key: tuple[int, ...], variables: Variables) -> int:
     return first * variables.total + variables.places[key[1]]
 
 
-def _lines(
+def _entries(
     wants: Wants,
 ) -> tuple[tuple[Gather, ...], list[int], tuple[tuple[int, int] | None, ...]]:
-    """The lookups, what a row adds to their lines, and where these belong.
+    """The lookups, what a row adds to their entries, and where these belong.
 
     Each lookup takes the derivatives of one value; for more there are more of the same lookups.
     """
@@ -216,19 +216,19 @@ def _lines(
     spare = list(made.gathers)
     gathers: list[Gather] = []
     added: list[int] = []
-    lines: list[tuple[int, int] | None] = []
+    entries: list[tuple[int, int] | None] = []
     for k, part in enumerate(wants.parts):
-        entries = dict(zip(part.keys, wants.nodes[k], strict=True))
+        derivatives = dict(zip(part.keys, wants.nodes[k], strict=True))
         for value in range(part.values if part.order == 1 else 0):
             start = len(variables.places)
             for gather in variables.gathers:
                 gathers.append(spare.pop(0) if spare else again(made, gather))
                 width = len(gather.inputs)
-                added += [entries.get((value, start + c), zero) for c in range(width)]
-                lines.append((k, value * n))
+                added += [derivatives.get((value, start + c), zero) for c in range(width)]
+                entries.append((k, value * n))
                 start += width
     for gather in spare:  # what only the values read
         gathers.append(gather)
         added += [zero] * len(gather.inputs)
-        lines.append(None)
-    return tuple(gathers), added, tuple(lines)
+        entries.append(None)
+    return tuple(gathers), added, tuple(entries)

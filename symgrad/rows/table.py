@@ -60,18 +60,18 @@ def weight_of(numbers: np.ndarray | DeviceArray, traced: Traced) -> float:
 def _in_range(indices: np.ndarray, blocks: Sequence[Block], column: str) -> np.ndarray:
     """The indices, negative ones counted from the end as in NumPy; an error beyond a block."""
     smallest = min(blocks, key=lambda b: b.shape[0])
-    lines = smallest.shape[0]
-    wrong = (indices < -lines) | (indices >= lines)
+    entries = smallest.shape[0]
+    wrong = (indices < -entries) | (indices >= entries)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InputError(
-            f"{column} is {indices[row]} at row {row}: {smallest.name} has {lines} lines"
+            f"{column} is {indices[row]} at row {row}: {smallest.name} has {entries} entries"
         )
     negative = indices < 0
     if negative.any() and len({b.shape[0] for b in blocks}) > 1:
         names = ", ".join(b.name for b in blocks)
         raise InputError(
             f"{column} is {indices[negative][0]} at row {int(np.argmax(negative))}, and {names} "
-            "have different numbers of lines: count from the start"
+            "have different numbers of entries: count from the start"
         )
-    return np.where(negative, indices + lines, indices)
+    return np.where(negative, indices + entries, indices)

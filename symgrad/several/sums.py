@@ -54,7 +54,7 @@ class Sums:
         indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
     ) -> Found:
-        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        """The sums, and for each lookup what was added to its table's entries, all in float64."""
         return self.bind(rows, indices).run_with_tables(parameters, tables)
 
     def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
@@ -82,7 +82,7 @@ class BoundSums:
         return self.run_with_tables(parameters, ())[0]
 
     def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Found:
-        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        """The sums, and for each lookup what was added to its table's entries, all in float64."""
         with self._lock:
             if self.team.shares([m for m, _, _ in self._shares]) is None:
                 self._measure(parameters, tables)
@@ -174,8 +174,8 @@ def _begun(
 
 def _added(found: Sequence[Found]) -> Found:
     """The sums of all shares, in their order."""
-    sums, lines = found[0]
+    sums, entries = found[0]
     for more, others in found[1:]:
         sums = sums + more
-        lines = [a + b for a, b in zip(lines, others, strict=True)]
-    return sums, lines
+        entries = [a + b for a, b in zip(entries, others, strict=True)]
+    return sums, entries

@@ -106,10 +106,10 @@ def load_arrays(path: str | os.PathLike[str], like: Any, about: str = "") -> Any
         {'W': array([[1., 2.]], dtype=float32), 'step': 3}
     """
     leaves, names = _named(like)
-    held = _require_own(Path(path), about)
-    if missing := sorted({*names} ^ held.keys()):
+    stored = _require_own(Path(path), about)
+    if missing := sorted({*names} ^ stored.keys()):
         raise InputError(f"{path} and what is to be loaded differ in {', '.join(missing)}")
-    found = [_fitting(held[n], leaf, n, path) for n, leaf in zip(names, leaves, strict=True)]
+    found = [_fitting(stored[n], leaf, n, path) for n, leaf in zip(names, leaves, strict=True)]
     return flatten(like)[1].nest(iter(found), None)
 
 

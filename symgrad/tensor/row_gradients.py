@@ -34,10 +34,10 @@ class RowGradients:
 
     def _pull(self, node: int, cotangent: int) -> None:
         """What a node with a cotangent gives."""
-        shares = self.each if self.reductions.varies(node) else self.once
+        parts = self.each if self.reductions.varies(node) else self.once
         for i, found in zip(self.wrt, vjp(self.graph, {node: cotangent}, self.wrt), strict=True):
             if found is not None:
-                shares[i].append(found)
+                parts[i].append(found)
 
     def _through(self, reduction: Reduction) -> None:
         """What the elements of a reduction get of what the reduction has got."""
@@ -53,7 +53,7 @@ class RowGradients:
         self._pull(reduction.node, cotangent)
 
     def _shared(self, reduction: Reduction, cotangent: int) -> int:
-        """The cotangent of an extreme: elements that are equal to it have the same share."""
+        """The cotangent of an extreme: elements that are equal to it have the same part of it."""
         element, extreme, given = (
             Expr(self.graph, i) for i in (reduction.node, reduction.symbol, cotangent)
         )

@@ -120,8 +120,10 @@ def program_of(rowwise: Rowwise, n: int, traits: Target) -> tuple[RowwiseProgram
     wanted = 1 << max(-(-units // UNITS_PER_INVOCATION) - 1, 0).bit_length()
     width = min(MOST_ROW_INVOCATIONS, max(LEAST_ROW_INVOCATIONS, wanted))
     turns = -(-units // width)
-    held = turns if turns * (units and n // units) <= NUMBERS_IN_REGISTERS else 0
-    return RowwiseProgram(rowwise, quads, held, turns * width != units), InGroups(width, grid=True)
+    registers = turns if turns * (units and n // units) <= NUMBERS_IN_REGISTERS else 0
+    return RowwiseProgram(rowwise, quads, registers, turns * width != units), InGroups(
+        width, grid=True
+    )
 
 
 def rowwise(

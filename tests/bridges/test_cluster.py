@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
     looked = sg.fused_forward_backward(
         {"t": (4,)}, lambda p, r: p["t"][r.k] * r.y, columns=["k", "y"], device="cpu"
     )
-    with pytest.raises(sg.InputError, match="has 4 lines"):
+    with pytest.raises(sg.InputError, match="has 4 entries"):
         looked.bind({"k": da.arange(5, chunks=2), "y": da.ones(5, chunks=2)})
 
 

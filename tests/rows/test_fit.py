@@ -431,7 +431,7 @@ def test_what_is_refused() -> None:
         model.fit(NOTHING, rows | {"w": np.where(np.arange(200) == 3, -1.0, 1.0)})
     with pytest.raises(InputError, match="no rows"):
         model.fit(NOTHING, {name: v[:0] for name, v in rows.items()})
-    with pytest.raises(InputError, match=r"'field' is 7 at row 0: level has 7 lines"):
+    with pytest.raises(InputError, match=r"'field' is 7 at row 0: level has 7 entries"):
         model.fit(NOTHING, {name: v[:1] for name, v in rows.items()} | {"field": [7]})
     with pytest.raises(InputError, match=r"not minimised here: use fit\(start, data\)"):
         model.minimize(np.zeros(20), sg.LevenbergMarquardt(), data=rows)

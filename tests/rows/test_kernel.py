@@ -316,7 +316,7 @@ def test_one_block_is_indexed_as_a_matrix(device: Any) -> None:
 def test_a_wrong_index_is_refused() -> None:
     kernel = sg.fused_forward_backward((5, 1), lambda p, r: p[r[0], 0] * r[1], row=2, device="cpu")
     for wrong in (5, -6):
-        with pytest.raises(InputError, match=f"column 0 is {wrong} at row 1: p has 5 lines"):
+        with pytest.raises(InputError, match=f"column 0 is {wrong} at row 1: p has 5 entries"):
             kernel.run(np.zeros((5, 1)), [[0, 0.0], [wrong, 0.0]])
     with pytest.raises(InputError, match="column 0 is an index: whole numbers"):
         kernel.run(np.zeros((5, 1)), [[0.5, 0.0]])
@@ -326,7 +326,7 @@ def test_an_index_is_not_cut_to_32_bits() -> None:
     kernel = sg.fused_forward_backward(
         (5, 1), lambda p, r: p[r.k, 0] * r.w, columns=["k", "w"], device="cpu"
     )
-    with pytest.raises(InputError, match="'k' is 4294967297 at row 0: p has 5 lines"):
+    with pytest.raises(InputError, match="'k' is 4294967297 at row 0: p has 5 entries"):
         kernel.run(np.zeros((5, 1)), {"k": np.array([2**32 + 1]), "w": [1.0]})
     with pytest.raises(InputError, match="'k' is an index, and NaN at row 0"):
         kernel.run(np.zeros((5, 1)), {"k": [np.nan], "w": [1.0]})
@@ -338,7 +338,7 @@ def test_negative_indices_need_one_number_of_lines() -> None:
     )
     p = {"a": np.arange(3.0), "b": np.arange(5.0)}
     assert kernel.run(p, [[2]])[0] == 4.0
-    with pytest.raises(InputError, match="a, b have different numbers of lines"):
+    with pytest.raises(InputError, match="a, b have different numbers of entries"):
         kernel.run(p, [[-1]])
 
 

@@ -58,10 +58,10 @@ def rows_of(made: Any) -> list[int]:
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 1000, 5000])
 def test_all_rows_are_summed(count: int) -> None:
     made = bound("abc", [Slow(0.0), Slow(0.0), Slow(0.0)], count)
-    sums, lines = made.run_with_tables(NO_PARAMETERS, [np.zeros((2, 1))])
+    sums, entries = made.run_with_tables(NO_PARAMETERS, [np.zeros((2, 1))])
     assert sums == count * (count - 1) / 2
     assert sum(rows_of(made)) == count
-    assert (lines[0] == count).all()
+    assert (entries[0] == count).all()
 
 
 def test_devices_of_one_name_have_equal_shares() -> None:

@@ -13,7 +13,7 @@ import symgrad as sg
 from symgrad.rows import each_row
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import joined
-from symgrad.wgsl.dispatch.joined import Line, Pattern, Rows, emit_joined
+from symgrad.wgsl.dispatch.joined import Entry, Pattern, Rows, emit_joined
 from symgrad.wgsl.memory.transfer import Upload
 
 N = 1003
@@ -107,7 +107,7 @@ def test_bound_rows_go_up_once(stays: pytest.MonkeyPatch) -> None:
 
 def test_bits_are_kept(gpu: Gpu) -> None:
     numbers = RNG.integers(0, 2**32, (500, 2), np.uint32).view(np.float32)
-    pattern = Pattern(1, 2, 1, (Line(0, 1, 2),))
+    pattern = Pattern(1, 2, 1, (Entry(0, 1, 2),))
     rows = Rows(gpu, pattern, numbers, RNG.integers(0, 3, (500, 1)).astype(np.int32))
     parameters = sg.device_array(np.zeros(7), gpu.info.index)
     points = rows._points(parameters, 0, 500).numpy()
@@ -116,6 +116,6 @@ def test_bits_are_kept(gpu: Gpu) -> None:
 
 @needs_tint
 def test_tint_takes_it() -> None:
-    lines = Line(1, 4, 2), Line(0, 90, 7)
+    lines = Entry(1, 4, 2), Entry(0, 90, 7)
     patterns = Pattern(4, 3, 2, lines), Pattern(0, 1, 0, ()), Pattern(0, 0, 2, lines)
     assert check_with_tint([emit_joined(p) for p in patterns]) == [None] * 3

@@ -1,4 +1,4 @@
-"""Parameters that rows look up, on a GPU: slopes added to lines are those of NumPy and the CPU."""
+"""Parameters that rows look up, on a GPU: what is added to entries is as NumPy and the CPU say."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ Case = tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]
 
 
 def looking(*lookups: tuple[int, int], columns: int = 2, absent: bool = False) -> Reduction:
-    """A sum and slopes of many kinds: of rows, lines and parameters, and constant ones."""
+    """A sum and slopes of many kinds: of rows, entries and parameters, and constant ones."""
     graph = Graph()
     graph.tracing = False
     p = [Expr(graph, graph.input(f"p{k}")) for k in range(2)]
     r = [Expr(graph, graph.input(f"r{k}")) for k in range(columns)]
-    lines = [[Expr(graph, graph.input(f"t{k}_{c}")) for c in range(width)]
+    entries = [[Expr(graph, graph.input(f"t{k}_{c}")) for c in range(width)]
              for k, (_, width) in enumerate(lookups)]  # fmt: skip
-    terms = [(v * v + v) / len(line) for line in lines for v in line] + [x * p[0] for x in r]
+    terms = [(v * v + v) / len(entry) for entry in entries for v in entry] + [x * p[0] for x in r]
     total = functools.reduce(operator.add, terms)
     outputs = [Output("loss", (total.id,))]
-    for k, line in enumerate(lines):
-        found = [_slope(graph, p, total, v, 3 * k + c) for c, v in enumerate(line)]
+    for k, entry in enumerate(entries):
+        found = [_slope(graph, p, total, v, 3 * k + c) for c, v in enumerate(entry)]
         nodes = [graph.constant(0.0) if absent and c % 2 == 0 else n for c, n in enumerate(found)]
         outputs.append(Output(f"grad_{k}", tuple(nodes)))
     kinds = tuple(Lookup(*lookup) for lookup in lookups)
@@ -68,12 +68,12 @@ def _slope(graph: Graph, p: Sequence[Expr], total: Expr, value: Expr, kind: int)
     return graph.constant(0.25 * kind) if kind % 7 == 4 else (p[1] * total * value + kind).id
 
 
-def case(made: Reduction, count: int, lines: Sequence[int], seed: int = 0) -> Case:
-    """Parameters, rows, indices, and tables of so many lines."""
+def case(made: Reduction, count: int, entries: Sequence[int], seed: int = 0) -> Case:
+    """Parameters, rows, indices, and tables of so many entries."""
     draw = np.random.default_rng(seed)
-    of_index = {k.index: n for k, n in zip(made.lookups, lines, strict=True)}
+    of_index = {k.index: n for k, n in zip(made.lookups, entries, strict=True)}
     indices = [draw.integers(0, of_index[k], count) for k in range(len(of_index))]
-    tables = [draw.uniform(-1, 1, (n, k.width)) for k, n in zip(made.lookups, lines, strict=True)]
+    tables = [draw.uniform(-1, 1, (n, k.width)) for k, n in zip(made.lookups, entries, strict=True)]
     return (
         draw.uniform(0.5, 1.5, made.parameters).astype(np.float32),
         draw.uniform(-1, 1, (count, made.columns)).astype(np.float32),
@@ -91,9 +91,9 @@ def truth(made: Reduction, given: Case) -> tuple[float, list[np.ndarray], list[n
     found = [np.zeros(t.shape) for t in tables]
     sizes = [np.zeros(t.shape) for t in tables]
     start = 1
-    for lookup, line, size in zip(made.lookups, found, sizes, strict=True):
+    for lookup, entry, size in zip(made.lookups, found, sizes, strict=True):
         mine = results[:, start : start + lookup.width]
-        np.add.at(line, indices[:, lookup.index], mine)
+        np.add.at(entry, indices[:, lookup.index], mine)
         np.add.at(size, indices[:, lookup.index], np.abs(mine) + 1.0)
         start += lookup.width
     return float(results[:, 0].sum()), found, sizes
@@ -115,25 +115,25 @@ def among_nan(bound: BoundSums, rows: np.ndarray) -> BoundSums:
 def agree(sums: Sums, given: Case) -> None:
     p, rows, indices, tables = given
     made = sums.reduction
-    found, lines = among_nan(sums.bind(rows, indices), rows).run_with_tables(p, tables)
-    want, want_lines, sizes = truth(made, given)
+    found, entries = among_nan(sums.bind(rows, indices), rows).run_with_tables(p, tables)
+    want, want_entries, sizes = truth(made, given)
     assert found.shape == (1,) and found.dtype == np.float64
     np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
-    near, near_lines = llvm.Sums(made, "accurate", "float32").run_with_tables(
+    near, near_entries = llvm.Sums(made, "accurate", "float32").run_with_tables(
         p, rows, indices, tables
     )
     np.testing.assert_allclose(found, near, rtol=0, atol=2e-6 * (len(rows) + 1))
-    for line, true, close, size in zip(lines, want_lines, near_lines, sizes, strict=True):
-        assert line.dtype == np.float64 and line.shape == true.shape
-        np.testing.assert_array_less(np.abs(line - true), 2e-6 * size + 1e-30)
-        np.testing.assert_array_less(np.abs(line - close), 2e-6 * size + 1e-30)
+    for entry, true, close, size in zip(entries, want_entries, near_entries, sizes, strict=True):
+        assert entry.dtype == np.float64 and entry.shape == true.shape
+        np.testing.assert_array_less(np.abs(entry - true), 2e-6 * size + 1e-30)
+        np.testing.assert_array_less(np.abs(entry - close), 2e-6 * size + 1e-30)
 
 
 CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
     "one column": (looking((0, 1)), (40,)),
     "points": (looking((0, 3)), (1000,)),
     "cameras and points": (looking((0, 9), (1, 3)), (5, 300)),
-    "a wide line": (looking((0, 20)), (7,)),
+    "a wide entry": (looking((0, 20)), (7,)),
     "several of one index": (looking((0, 3), (0, 5), (1, 1), (0, 2)), (20, 20, 9, 20)),
     "a hundred columns": (looking((0, 100)), (11,)),
     "most slopes are 0": (looking((0, 9), (1, 20), absent=True), (30, 4)),
@@ -177,37 +177,37 @@ def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (3, 3))
     for name in ("a hundred columns", "several of one index"):
-        made, lines = CASES[name]
+        made, entries = CASES[name]
         modules = emitted(name)
         assert len(modules) > 1 and not modules[-1].results
         assert [k for m in modules for k in m.slopes] == list(range(len(quads(made))))
-        agree(compiled(gpu, made), case(made, 1000, lines))
+        agree(compiled(gpu, made), case(made, 1000, entries))
 
 
 def test_names_of_the_user(gpu: Gpu) -> None:
-    made, lines = looking((0, 3), (1, 1)), (5, 6)
+    made, entries = looking((0, 3), (1, 1)), (5, 6)
     made.graph.names[:] = ["indices", "line0", "line0_0", "slopes", "row", "padded", "tables", "x"]
-    agree(compiled(gpu, made), case(made, 100, lines))
+    agree(compiled(gpu, made), case(made, 100, entries))
 
 
 # the order of rows --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lines", [1, 300, 65_536, 65_537, 3_000_000])
-def test_rows_are_sorted_by_line(lines: int) -> None:
-    indices = np.random.default_rng(lines).integers(0, lines, 5000).astype(np.int32)
+@pytest.mark.parametrize("entries", [1, 300, 65_536, 65_537, 3_000_000])
+def test_rows_are_sorted_by_entry(entries: int) -> None:
+    indices = np.random.default_rng(entries).integers(0, entries, 5000).astype(np.int32)
     np.testing.assert_array_equal(sorted_order(indices), np.argsort(indices, kind="stable"))
 
 
 @pytest.mark.parametrize("enough", [0, 4096])
-@pytest.mark.parametrize("lines", [1, 2, 40, 5000])
+@pytest.mark.parametrize("entries", [1, 2, 40, 5000])
 @pytest.mark.parametrize("count", [1, 16, 17, 1000, 20_000])
 def test_segments_hold_every_row_once(
-    count: int, lines: int, enough: int, monkeypatch: pytest.MonkeyPatch
+    count: int, entries: int, enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup_dispatch, "ENOUGH", enough)
     draw = np.random.default_rng(count)
-    indices = draw.integers(0, lines, count).astype(np.int32)
+    indices = draw.integers(0, entries, count).astype(np.int32)
     values = draw.integers(0, 100, count)
     found, part = segments(indices), values
     for level in found.levels:
@@ -216,27 +216,27 @@ def test_segments_hold_every_row_once(
         assert len(level.order) == len(part)
         ends = np.concatenate([[0], np.cumsum(part[level.order])])
         part = np.diff(ends[level.starts])
-    sums = np.zeros(lines)
-    sums[found.lines] = np.add.reduceat(part, found.firsts)
-    np.testing.assert_array_equal(sums, np.bincount(indices, values, minlength=lines))
-    assert len(found.lines) <= 2 * len(np.unique(indices))
+    sums = np.zeros(entries)
+    sums[found.entries] = np.add.reduceat(part, found.firsts)
+    np.testing.assert_array_equal(sums, np.bincount(indices, values, minlength=entries))
+    assert len(found.entries) <= 2 * len(np.unique(indices))
 
 
-# the lines ----------------------------------------------------------------------------------------
+# the entries -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("count", [0, 1, 63, 1000, 100_003])
-def test_slopes_are_added_to_lines(name: str, count: int, gpu: Gpu) -> None:
-    made, lines = CASES[name]
-    agree(compiled(gpu, made), case(made, count, lines))
+def test_slopes_are_added_to_entries(name: str, count: int, gpu: Gpu) -> None:
+    made, entries = CASES[name]
+    agree(compiled(gpu, made), case(made, count, entries))
 
 
-@pytest.mark.parametrize("lines", [(1, 1), (2, 70_000), (100_000, 3)])
-def test_few_lines_and_many(lines: tuple[int, int], gpu: Gpu) -> None:
-    """Among them lines without rows, and one with all rows."""
+@pytest.mark.parametrize("entries", [(1, 1), (2, 70_000), (100_000, 3)])
+def test_few_entries_and_many(entries: tuple[int, int], gpu: Gpu) -> None:
+    """Among them entries without rows, and one with all rows."""
     made = CASES["cameras and points"][0]
-    agree(compiled(gpu, made), case(made, 100_000, lines))
+    agree(compiled(gpu, made), case(made, 100_000, entries))
 
 
 def test_one_line_has_all_rows_and_the_others_none(gpu: Gpu) -> None:
@@ -254,16 +254,16 @@ def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
                      (graph.constant(1.0),), (Lookup(0, 1),))  # fmt: skip
     rows = np.full((2_000_000, 1), 0.1, np.float32)
     nothing, table = np.zeros(0, np.float32), np.ones((1, 1), np.float32)
-    _, (line,) = compiled(gpu, made).run_with_tables(
+    _, (entry,) = compiled(gpu, made).run_with_tables(
         nothing, rows, np.zeros((len(rows), 1), np.int32), [table]
     )
     want = rows.sum(dtype=np.float64)
-    assert abs(line[0, 0] - want) < 3e-7 * want
+    assert abs(entry[0, 0] - want) < 3e-7 * want
 
 
 def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
-    made, lines = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 50_000, lines)
+    made, entries = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 50_000, entries)
     sums = compiled(gpu, made)
     bound = sums.bind(rows, indices)
     want = bound.run_with_tables(p, tables)
@@ -283,20 +283,20 @@ def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
     bound = sums.bind(rows, indices)
     for more in (0, 5, 100, 0):
         longer = [np.concatenate([t, np.ones((more, t.shape[1]), t.dtype)]) for t in tables]
-        found, lines = bound.run_with_tables(p, longer)
-        want, want_lines = sums.run_with_tables(p, rows, indices, tables)
+        found, entries = bound.run_with_tables(p, longer)
+        want, want_entries = sums.run_with_tables(p, rows, indices, tables)
         np.testing.assert_array_equal(found, want)
-        for line, wanted in zip(lines, want_lines, strict=True):
-            np.testing.assert_array_equal(line[: len(wanted)], wanted)
-            assert not line[len(wanted) :].any()
+        for entry, wanted in zip(entries, want_entries, strict=True):
+            np.testing.assert_array_equal(entry[: len(wanted)], wanted)
+            assert not entry[len(wanted) :].any()
 
 
 @pytest.mark.parametrize("block", [64, 128, 960])
 def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
-    made, lines = CASES["several of one index"]
+    made, entries = CASES["several of one index"]
     sums = compiled(gpu, made)
     sums.block = block
-    given = case(made, 1000, lines)
+    given = case(made, 1000, entries)
     assert len(sums.bind(given[1], given[2])._blocks) == -(-1000 // block)
     agree(sums, given)
 
@@ -305,29 +305,29 @@ def test_a_row_of_nan_spoils_its_lines_and_no_other(gpu: Gpu) -> None:
     made = looking((0, 2), (1, 1))
     p, rows, indices, tables = case(made, 1001, (5, 100))
     rows[700, 0] = np.nan
-    _, lines = compiled(gpu, made).run_with_tables(p, rows, indices, tables)
-    for line, k in zip(lines, indices[700], strict=True):
-        assert np.isnan(line[k]).all() and np.isnan(line).sum() == line.shape[1]
+    _, entries = compiled(gpu, made).run_with_tables(p, rows, indices, tables)
+    for entry, k in zip(entries, indices[700], strict=True):
+        assert np.isnan(entry[k]).all() and np.isnan(entry).sum() == entry.shape[1]
 
 
 # what is refused ----------------------------------------------------------------------------------
 
 
 def test_wrong_shapes(gpu: Gpu) -> None:
-    made, lines = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 10, lines)
+    made, entries = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 10, entries)
     sums = compiled(gpu, made)
     with pytest.raises(InputError, match=r"indices for 10 rows: expected \(10, 2\)"):
         sums.bind(rows, indices[:, :1])
     with pytest.raises(InputError, match=r"expected \(10, 2\)"):
         sums.bind(rows)
-    with pytest.raises(InputError, match=r"expected \(lines, width\) of widths \[9, 3\]"):
+    with pytest.raises(InputError, match=r"expected \(entries, width\) of widths \[9, 3\]"):
         sums.bind(rows, indices).run_with_tables(p, tables[::-1])
 
 
 def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, lines = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 10, lines)
+    made, entries = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 10, entries)
     bound = compiled(gpu, made).bind(rows, indices)
     monkeypatch.setattr(gpu, "max_binding", 1 << 11)
     with pytest.raises(DeviceError, match="parameters that are looked up have"):
@@ -341,15 +341,15 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
 
 def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_dispatch, "MAX_WORKGROUPS", 3)
-    made, lines = CASES["points"]
-    agree(compiled(gpu, made), case(made, 5000, lines))
+    made, entries = CASES["points"]
+    agree(compiled(gpu, made), case(made, 5000, entries))
 
 
 def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, lines = CASES["a hundred columns"]
-    sums, given = compiled(gpu, made), case(made, 20_000, lines)
+    made, entries = CASES["a hundred columns"]
+    sums, given = compiled(gpu, made), case(made, 20_000, entries)
     gpu.free()
     monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 4_000_000)  # all slopes have 8,000,000
     bound = sums.bind(given[1], given[2])
@@ -363,8 +363,8 @@ def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
 
 
 def test_rows_are_put_in_the_order_of_most_slopes() -> None:
-    made, lines = CASES["cameras and points"]
-    _, rows, indices, _ = case(made, 1000, lines)
+    made, entries = CASES["cameras and points"]
+    _, rows, indices, _ = case(made, 1000, entries)
     found, named = in_order(made, rows, indices)
     order = np.argsort(indices[:, 0], kind="stable")
     np.testing.assert_array_equal(found, rows[order])

@@ -97,11 +97,11 @@ def selected(graph: Graph, part: Contribution) -> int:
     return g if mask is None else graph.add(ops.where, mask, g, graph.constant(0.0))
 
 
-def masked(graph: Graph, mask: int | None, share: Any) -> Contribution:
-    """The share of an argument, 0 wherever its user's cotangent is."""
-    if not isinstance(share, Masked):
-        return mask, share
-    return _both(graph, mask, share.condition.id), lift(graph, share.value).id
+def masked(graph: Graph, mask: int | None, g: Any) -> Contribution:
+    """The contribution to an argument, 0 wherever its user's cotangent is."""
+    if not isinstance(g, Masked):
+        return mask, g
+    return _both(graph, mask, g.condition.id), lift(graph, g.value).id
 
 
 def product(graph: Graph, a: Contribution, b: Contribution) -> Contribution:
@@ -179,12 +179,16 @@ def pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int,
             for a, p in zip(arguments, partials, strict=True)
             if p is not None and a in active
         ]
-        return _shares(graph, g, chosen)
+        return _contributions(graph, g, chosen)
     if op.vjp is None or op.result in STRUCTURES:
         return []  # a condition is piecewise constant, and arrays are the sweeps' affair
-    shares = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
-    pairs = [(a, _share(graph, s)) for a, s in zip(arguments, shares, strict=True) if a in active]
-    return [(a, share) for a, share in pairs if share is not None]
+    cotangents = op.vjp(Expr(graph, g), Expr(graph, i), *handles)
+    pairs = [
+        (a, _contribution(graph, s))
+        for a, s in zip(arguments, cotangents, strict=True)
+        if a in active
+    ]
+    return [(a, g) for a, g in pairs if g is not None]
 
 
 def _require_no_parameter(graph: Graph, i: int, active: set[int]) -> None:
@@ -221,8 +225,8 @@ def _passes_on(graph: Graph, a: int, active: set[int]) -> bool:
     return False
 
 
-def _shares(graph: Graph, g: int, partials: list[tuple[int, Any]]) -> list[tuple[int, int]]:
-    """g times each partial; of one that is a multiple of another, that multiple of its share.
+def _contributions(graph: Graph, g: int, partials: list[tuple[int, Any]]) -> list[tuple[int, int]]:
+    """g times each partial; of one that is a multiple of another, that multiple of what this gives.
 
     So the two of a quotient a/b = y, r and -(y*r) with r = 1/b, are g*r and -(y*(g*r)).
     """
@@ -230,10 +234,10 @@ def _shares(graph: Graph, g: int, partials: list[tuple[int, Any]]) -> list[tuple
         (a, p), (b, q) = partials
         factor = _cofactor(graph, q, p)
         if factor is not None:
-            share = scaled(graph, g, p)
+            first = scaled(graph, g, p)
             sign, other = factor
-            multiple = graph.add(ops.mul, other, share)
-            return [(a, share), (b, graph.add(ops.neg, multiple) if sign else multiple)]
+            multiple = graph.add(ops.mul, other, first)
+            return [(a, first), (b, graph.add(ops.neg, multiple) if sign else multiple)]
     return [(a, scaled(graph, g, p)) for a, p in partials]
 
 
@@ -253,7 +257,7 @@ def _cofactor(graph: Graph, product: Any, factor: Any) -> tuple[bool, int] | Non
     return negative, node[1] + node[2] - factor.id
 
 
-def _share(graph: Graph, value: Any) -> Any:
+def _contribution(graph: Graph, value: Any) -> Any:
     """What a row's ``vjp`` gave, as a node id or `Masked`; None for a zero."""
     if value is None or isinstance(value, Masked):
         return value

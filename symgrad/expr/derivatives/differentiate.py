@@ -62,8 +62,8 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
         for i in order:
             graph.place = graph.places[i]
             parts: dict[int, list[Contribution]] = {}
-            for a, share in pull_back(graph, i, one, active):
-                parts.setdefault(a, []).append(masked(graph, None, share))
+            for a, g in pull_back(graph, i, one, active):
+                parts.setdefault(a, []).append(masked(graph, None, g))
             weights[i] = {a: collected(graph, found) for a, found in parts.items()}
     return weights
 
@@ -91,14 +91,14 @@ def _structures(
     found = Structures(graph, _pushed_within)
     tangents = found.tangents
     with differentiating(graph):
-        for i, shares in weights.items():
+        for i, partials in weights.items():
             graph.place = graph.places[i]
             if i not in seeds and is_structure(graph, i):
                 moved = found.visit(i)
                 tangents[i] = {c: t for c, t in moved.items() if keep(i, c)}
                 continue
             parts: dict[int, list[Contribution]] = {c: [t] for c, t in seeds.get(i, {}).items()}
-            for a, weight in shares.items():
+            for a, weight in partials.items():
                 for c, t in tangents[a].items():
                     if keep(i, c):
                         parts.setdefault(c, []).append(product(graph, weight, t))

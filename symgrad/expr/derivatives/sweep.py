@@ -106,8 +106,8 @@ class Sweep:
             if self.is_moved(node[1]):
                 self._reads.setdefault(node[1], []).append((node[2], selected(graph, (mask, g))))
         else:
-            for argument, share in pull_back(graph, i, g, self.active):
-                self.parts.setdefault(argument, []).append(masked(graph, mask, share))
+            for argument, part in pull_back(graph, i, g, self.active):
+                self.parts.setdefault(argument, []).append(masked(graph, mask, part))
 
     def _visit_structure(self, i: int) -> None:
         op: Op = self.graph.nodes[i][0]
@@ -137,10 +137,10 @@ class Sweep:
             self._tuples.setdefault(node[1], {})[op.index] = (None, bar)
         elif op.vjp is not None:
             handles = [WRAP[graph.type(a)](graph, a) for a in node[1:]]
-            shares = op.vjp(WRAP["F"](graph, bar), WRAP["F"](graph, i), *handles)
-            for a, share in zip(node[1:], shares, strict=True):
-                if share is not None and self.is_moved(a):
-                    self.give(a, (None, share.id))
+            cotangents = op.vjp(WRAP["F"](graph, bar), WRAP["F"](graph, i), *handles)
+            for a, part in zip(node[1:], cotangents, strict=True):
+                if part is not None and self.is_moved(a):
+                    self.give(a, (None, part.id))
         elif op is PUT or op is ADD_AT:
             _, array, at, value = node
             if self.is_moved(value):

@@ -81,11 +81,11 @@ class _Turn(Restoring):
             carry = self.carries[j]
             self.results[kind, j] = found[carry] if carry in found else zero_like(graph, carry)
         for q, total in self.sums.items():
-            share = found.get(self.captures[q])
-            if share is not None and share != total:
+            more = found.get(self.captures[q])
+            if more is not None and more != total:
                 number = graph.type(total) == "f"
                 self.starts["sum", q] = total
-                self.results["sum", q] = graph.add(ops.add, total, share) if number else share
+                self.results["sum", q] = graph.add(ops.add, total, more) if number else more
         for j, old in self.olds.items():
             self.starts["old", j] = old
             self.results["old", j] = self.restored[self.carries[j]]

@@ -104,17 +104,17 @@ class ArrayRule(ArrayOp):
         return self.find, ()
 
 
-def _held() -> ArrayRule:
-    return HELD
+def _detached() -> ArrayRule:
+    return DETACHED
 
 
-HELD: Final = ArrayRule(
-    name="held",
+DETACHED: Final = ArrayRule(
+    name="detached",
     signature="F->F",
     reference=np.array,
     transparent=True,
     push=None,
-    find=_held,
+    find=_detached,
     meaning="the array, whose derivative is 0",
 )
 

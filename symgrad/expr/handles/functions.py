@@ -313,10 +313,12 @@ def _custom_row(name: str, count: int, vjp: Callable[..., Any]) -> Op:
     """The operation that is its first argument, and whose derivative is the user's."""
 
     def checked(g: Any, y: Any, _: Any, *arguments: Any) -> tuple[Any, ...]:
-        shares = vjp(g, y, *arguments)
-        if not isinstance(shares, (tuple, list)) or len(shares) != count:
-            raise TraceError(f"the vjp of {name} must return {count} cotangents, not {shares!r}")
-        return (None, *shares)
+        cotangents = vjp(g, y, *arguments)
+        if not isinstance(cotangents, (tuple, list)) or len(cotangents) != count:
+            raise TraceError(
+                f"the vjp of {name} must return {count} cotangents, not {cotangents!r}"
+            )
+        return (None, *cotangents)
 
     return Op(
         name=f"custom_{name}",

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import HELD, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.handles.versions import Array, zeros
 from symgrad.expr.linear.dense import Entry, exchanged, turns
 from symgrad.expr.loops.control import while_loop
@@ -30,8 +30,8 @@ def eigenpairs(a: Array, n: int) -> Array:
 
     Column k of this belongs to eigenvalue k. They are NaN where a has NaN or infinite elements.
     """
-    held = HELD(a)
-    return EIGENPAIRS(_found(held, n), a)
+    detached = DETACHED(a)
+    return EIGENPAIRS(_found(detached, n), a)
 
 
 # --- Jacobi's method ------------------------------------------------------------------------------

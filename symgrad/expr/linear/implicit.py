@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import EMPTY, HELD, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, EMPTY, ArrayRule
 from symgrad.expr.handles.versions import Array, WordArray, zeros
 from symgrad.expr.linear.dense import Entry, eliminated, substituted, turns
 
@@ -30,14 +30,14 @@ class Factors(NamedTuple):
 
 def solution(a: Array, b: Array) -> Array:
     """x of ``a @ x == b``."""
-    both, order, _ = eliminated(HELD(a), math.isqrt(len(a)))
+    both, order, _ = eliminated(DETACHED(a), math.isqrt(len(a)))
     return _solved(False, Factors(both, order), a, b)
 
 
 def sign_and_logarithm(a: Array) -> tuple[Any, Any]:
     """The sign of the determinant, and the logarithm of its magnitude."""
     n = math.isqrt(len(a))
-    both, order, sign = eliminated(HELD(a), n)
+    both, order, sign = eliminated(DETACHED(a), n)
 
     def diagonal(k: Any, carry: Any) -> Any:
         sign, total = carry
@@ -51,7 +51,7 @@ def sign_and_logarithm(a: Array) -> tuple[Any, Any]:
 def _solved(transposed: bool, factors: Factors, a: Array, b: Array) -> Array:
     """x of ``a @ x == b``, or of ``a.T @ x == b``, by what a was factored into."""
     find, rule = (_by_transposed, TRANSPOSED) if transposed else (_by_factors, SOLUTION)
-    return rule(find(factors, HELD(b), *_sizes(a, b)), *factors, a, b)
+    return rule(find(factors, DETACHED(b), *_sizes(a, b)), *factors, a, b)
 
 
 def _by_factors(factors: Factors, b: Array, n: int, m: int) -> Array:

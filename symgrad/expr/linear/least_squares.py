@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.graph.arrays import HELD, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.versions import Array, zeros
 from symgrad.expr.linear.dense import Entry, orthogonalized, substituted, turns
@@ -27,7 +27,7 @@ def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Ar
 
     a has n columns of m rows.
     """
-    r, c, left = orthogonalized(HELD(a), HELD(b), m, n, p)
+    r, c, left = orthogonalized(DETACHED(a), DETACHED(b), m, n, p)
     x = LEAST(substituted(lambda i, j: r[i * n + j], c, n, p, down=True), r, a, b)
     squares = turns(0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p))
     return x, SQUARES(squares, x, a, b)
@@ -36,7 +36,7 @@ def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Ar
 def _normal(r: Array, a: Array, g: Array) -> Array:
     """z of ``a.T @ a @ z == g``."""
     n, _, p = _sizes(r, a, g)
-    z = substituted(lambda i, j: r[j * n + i], HELD(g), n, p, down=False)
+    z = substituted(lambda i, j: r[j * n + i], DETACHED(g), n, p, down=False)
     z = substituted(lambda i, j: r[i * n + j], z, n, p, down=True)
     return NORMAL(z, r, a, g)
 

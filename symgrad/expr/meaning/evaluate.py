@@ -128,9 +128,9 @@ class _Run:
     def _loop(self, op: Loop, args: Sequence[Array], mask: Mask, free: Sequence[bool]) -> Any:
         """The carries after the last turn, and how many turns there were."""
         (lo, hi), (carries, captures) = args[:2], op.split(args[2:])
-        held = zip(carries, free[2:], strict=False)
+        owned = zip(carries, free[2:], strict=False)
         carries = [
-            x if x.ndim < 2 or (mine and self._is_whole(x)) else self._whole(x) for x, mine in held
+            x if x.ndim < 2 or (mine and self._is_whole(x)) else self._whole(x) for x, mine in owned
         ]
         turns, taken, going = np.clip(np.int64(hi) - lo, 0, op.most), np.uint32(0), mask
         for t in range(np.max(turns)):

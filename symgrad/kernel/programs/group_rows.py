@@ -6,7 +6,7 @@ give the same bits.
 
 Rounding errors stay those of short sums: an invocation has few rows. Where there are few results it
 adds them in blocks of `ROWS_PER_BLOCK`, and then the sums of the blocks; where there are many, one
-by one. What a row adds to lines of tables, its slopes, is written as it is.
+by one. What a row adds to entries of tables, its slopes, is written as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.group_sums import add_up, branches_of
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.lower import Value, inline, inlined
-from symgrad.kernel.programs.lookup import GroupLines
+from symgrad.kernel.programs.lookup import GroupEntries
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import InGroups
@@ -35,7 +35,7 @@ def group_rows(tile: Tile, width: int, most: int) -> Kernel:
     """The kernel in which groups of so many invocations sum the results of a tile.
 
     An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters``,
-    those of `GroupLines`, and ``constants``, if there are tables of them; ``partials`` takes the
+    those of `GroupEntries`, and ``constants``, if there are tables of them; ``partials`` takes the
     factors of the results, and then the values of those that no row changes, and for each of the
     others the sums of all groups.
     """
@@ -56,11 +56,11 @@ class Rows:
             array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
         }
         """What does not change from row to row, but for parameters if they are too many."""
-        self.lines = GroupLines(k, whole)
+        self.entries = GroupEntries(k, whole)
         (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
         self.known |= tables
         self.partials = k.buffer("partials", "write")
-        self.lines.write_to()
+        self.entries.write_to()
         self.head = 2 * len(tile.results) - len(tile.summed)
         """Where the sums of groups begin."""
         self.known |= self._fixed()
@@ -93,7 +93,7 @@ class Rows:
         if not self._is_of_row(i):
             return self.parameter(i, here=True)
         if number >= columns:
-            return self._named(i, self.lines.value(at, number - columns))
+            return self._named(i, self.entries.value(at, number - columns))
         vectors = columns // width if self.tile.rows == 1 else 1
         vector, place = divmod(part * columns + number, width)
         place = k.offset(k.offset(at, vectors, vector), width, place)
@@ -252,7 +252,7 @@ class _Sums(Rows):
             partial(self.column, at, part), [s.node for quad in written.values() for s in quad]
         )
         for number, quad in written.items():
-            self.lines.write(at, number, [next(slopes) for _ in quad])
+            self.entries.write(at, number, [next(slopes) for _ in quad])
 
     def _sum(self, column: Callable[[int], int], more: Sequence[int] = ()) -> Iterator[int]:
         """Add a row, of which ``column`` gives the inputs, to the sums; the values of ``more``."""

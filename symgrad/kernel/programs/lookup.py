@@ -1,7 +1,7 @@
-"""Lines of tables that rows look up, and what rows add to such lines: at once, or in runs of rows.
+"""Entries of tables that rows look up, and what rows add to them: at once, or in runs of rows.
 
-Rows in the order of their lines are cut into runs. A group adds up neighbouring runs: it reads the
-quads of some rows into a tile, neighbours what neighbouring rows of the order have, and each
+Rows in the order of their entries are cut into runs. A group adds up neighbouring runs: it reads
+the quads of some rows into a tile, neighbours what neighbouring rows of the order have, and each
 invocation adds up some quads of its runs.
 """
 
@@ -35,7 +35,7 @@ QUAD: Final = 4
 
 @dataclass(frozen=True)
 class Place:
-    """Where the sums of a run go last: a line of ``width`` numbers, ``count`` from ``first`` on."""
+    """Where the sums of a run go: an entry of ``width`` numbers, ``count`` from ``first`` on."""
 
     first: int
     count: int
@@ -54,7 +54,7 @@ def runs_program(columns: int, place: Place | None, target: Target) -> Kernel:
     Its buffers are ``starts``, the place at which each run starts in the order, and the end of the
     last; ``order``, the rows in their order, padded; ``quads``, as many columns of them as rows are
     padded to; and ``sums``, as many columns for the runs, padded likewise, or else, at a place,
-    lines of numbers.
+    entries of numbers.
     """
     return _Runs(columns, place, target).k
 
@@ -175,7 +175,7 @@ class _Mine:
             for n, value in enumerate(sums):
                 k.store(self.runs.sums, k.offset(at, QUAD, n), value)
 
-        def line(place: Place) -> None:
+        def entry(place: Place) -> None:
             first = k.offset(self.run, place.width, place.first)
             at = k.add(ops.word_add, first, k.add(ops.word_mul, self.quad, k.word(QUAD)))
             for n, value in enumerate(sums):
@@ -184,14 +184,14 @@ class _Mine:
                 k.when(inside, lambda a=here, v=value: k.store(self.runs.sums, a, v))
 
         exists = k.add(ops.word_lt, self.run, self.runs.last)
-        k.when(exists, (lambda: line(place)) if place else column)
+        k.when(exists, (lambda: entry(place)) if place else column)
 
 
-class Lines:
-    """The lines that rows name, and what they add to them, where invocations run in step.
+class Entries:
+    """The entries that rows name, and what they add to them, where invocations run in step.
 
-    Buffers are ``index`` (count, indices), the words by which rows name lines, and for each lookup
-    a table (lines, width), and, where rows add anything, a table of float64 for that.
+    Buffers are ``index`` (count, indices), the words by which rows name entries, and for each
+    lookup a table (entries, width), and, where rows add anything, a table of float64 for that.
     """
 
     def __init__(self, k: Kernel, reduction: Reduction) -> None:
@@ -208,15 +208,15 @@ class Lines:
             {c: i for c, i in enumerate(o.nodes) if reduction.graph.value(i) != 0.0}
             for o in outputs
         ]
-        """The nodes that a row adds to the columns of its lines; what is always 0 is left out."""
+        """The nodes that a row adds to the columns of its entries; what is always 0 is left out."""
         self._inputs = {n[1]: i for i, n in enumerate(reduction.graph.nodes) if n[0] is INPUT}
 
     @property
     def nodes(self) -> list[int]:
-        """All that a row adds to lines."""
+        """All that a row adds to entries."""
         return [i for slopes in self.slopes for i in slopes.values()]
 
-    def _line(self, row: int, n: int) -> int:
+    def _entry(self, row: int, n: int) -> int:
         assert self.index, "there are lookups"
         place = self.k.offset(row, self.count, self.reduction.lookups[n].index)
         return self.k.load(self.index, place)
@@ -228,27 +228,27 @@ class Lines:
         for n, lookup in enumerate(self.reduction.lookups):
             for c in range(lookup.width):
                 if number + c in self._inputs:
-                    place = k.offset(self._line(row, n), lookup.width, c)
+                    place = k.offset(self._entry(row, n), lookup.width, c)
                     found[self._inputs[number + c]] = k.load(self.tables[n], place)
             number += lookup.width
         return found
 
     def add(self, row: int, values: Sequence[int]) -> None:
-        """Add the values of `nodes` to the lines of a row."""
+        """Add the values of `nodes` to the entries of a row."""
         k, rest = self.k, iter(values)
         for n, slopes in enumerate(self.slopes):
             width = self.reduction.lookups[n].width
             for c in slopes:
-                place = k.offset(self._line(row, n), width, c)
+                place = k.offset(self._entry(row, n), width, c)
                 k.store(self.added[n], place, k.add(widen, next(rest)), add=True)
 
 
-class GroupLines:
-    """The lines that rows name, and the slopes that they write, where invocations share no lines.
+class GroupEntries:
+    """The entries that rows name, and the slopes that they write, where invocations share none.
 
-    Buffers are ``indices``, the words by which rows name lines, column by column, padded; and
+    Buffers are ``indices``, the words by which rows name entries, column by column, padded; and
     ``tables``, words, which are the places where the tables begin and then their numbers: small
-    words are no normal floats. Slopes are added to lines afterwards: see `runs_program`.
+    words are no normal floats. Slopes are added to entries afterwards: see `runs_program`.
     """
 
     def __init__(self, k: Kernel, reduction: Reduction) -> None:
@@ -274,9 +274,9 @@ class GroupLines:
         lookup = self.reduction.lookups[n]
         index = k.load(self.indices, self._place(lookup.index, row))
         first = k.add(ops.word_mul, index, k.word(lookup.width))
-        line = k.add(ops.word_add, k.load(self.tables, k.word(n)), first)
-        k.names[line] = f"line{n}"
-        return k.add(ops.bits_float, k.load(self.tables, k.shifted(line, column)))
+        entry = k.add(ops.word_add, k.load(self.tables, k.word(n)), first)
+        k.names[entry] = f"entry{n}"
+        return k.add(ops.bits_float, k.load(self.tables, k.shifted(entry, column)))
 
     def write(self, row: int, column: int, values: Sequence[int]) -> None:
         """Write a quad of slopes of a row, which may be fewer numbers."""

@@ -16,7 +16,7 @@ from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.lower import Value, inline
 from symgrad.kernel.plan import Call, Iteration, Output
 from symgrad.kernel.programs.products import SIDE, Row, products_of, tile_numbers
-from symgrad.kernel.programs.solve import HELD, RIGHT, System, half, multiply
+from symgrad.kernel.programs.solve import FIXED, RIGHT, System, half, multiply
 from symgrad.kernel.team import Team
 from symgrad.kernel.views import constants
 
@@ -237,7 +237,7 @@ class _Program:
             multiply(team, self.n, self.kept, self.tile)
         else:
             system = System(team, self.n, self.kept, self.tile, self.work)
-            system.solve(held=len(arguments) > HELD * self.n)
+            system.solve(fixed=len(arguments) > FIXED * self.n)
         team.wait()
         place_ = 1 if call.kind == "product" else RIGHT
         return {i: k.load(self.tile, k.word(SIDE * v + place_)) for v, i in enumerate(call.results)}

@@ -15,7 +15,7 @@ from symgrad.kernel.plan import Reduction
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
 from symgrad.kernel.programs.added import Added, added_to
 from symgrad.kernel.programs.chosen import Case, cases
-from symgrad.kernel.programs.lookup import Lines
+from symgrad.kernel.programs.lookup import Entries
 from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.summing import SummingTarget
@@ -31,7 +31,7 @@ def rows_program(reduction: Reduction, target: SummingTarget) -> Kernel:
     """The kernel in which each group sums what its share of ``count`` rows contributes.
 
     Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
-    (groups, results), of float64. Where rows look lines up, those of `Lines` follow.
+    (groups, results), of float64. Where rows look entries up, those of `Entries` follow.
     """
     return _Sums(reduction, target).kernel()
 
@@ -55,7 +55,7 @@ class _Sums:
         self.roots = [i for o in reduction.summed for i in o.nodes]
         self.count = len(self.roots)
         self.stride, self.turns = target.stride(k), target.turns(k)
-        self.lines = Lines(k, reduction)
+        self.entries = Entries(k, reduction)
         self.columns, self.views = self._inputs()
         each = at_each_row(reduction)
         if few and len(each) <= self.summing.together:
@@ -139,7 +139,7 @@ class _Sums:
     def contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
         """Whether there is a row for a turn, and the values of some nodes at it.
 
-        What the row adds to lines of tables is added to them.
+        What the row adds to entries of tables is added to them.
         """
         k, graph = self.k, self.graph
         row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
@@ -149,11 +149,11 @@ class _Sums:
             known[i] = x = k.load(self.rows, k.offset(row, self.reduction.columns, c))
             k.names[x] = graph.names[graph.nodes[i][1]]
         inside = k.add(ops.word_lt, row, k.count)
-        known |= self.lines.values(row)
+        known |= self.entries.values(row)
         adding = Adding(self.arrays, self._adder(inside, known))
-        roots = [*nodes, *self.lines.nodes, *self.ends]
+        roots = [*nodes, *self.entries.nodes, *self.ends]
         found = numbers(written(k, graph, roots, known, self._parameter, adding))
-        self.lines.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
+        self.entries.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
         return inside, found[: len(nodes)]
 
     def _adder(self, inside: int, known: Mapping[int, Value]) -> Callable[[Buffer, int], int]:

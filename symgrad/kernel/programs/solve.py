@@ -16,7 +16,7 @@ from symgrad.kernel.team import Team
 ACROSS: Final = 8
 """Invocations that work on a row of the factor: others work on the next ones."""
 
-RIGHT, DIAGONAL, FLOOR, HELD = range(4)
+RIGHT, DIAGONAL, FLOOR, FIXED = range(4)
 """What a quad of ``given`` has of a variable; the solution comes to stand where RIGHT is."""
 
 
@@ -52,8 +52,8 @@ def multiply(team: Team, n: int, matrix: Buffer, given: Buffer) -> None:
 class System:
     """The system A x = right of n variables, which a team solves.
 
-    A is ``matrix``, but for what is ``given`` in a quad of each variable: the diagonal, and who is
-    held, whose rows and columns are else 0. A pivot that is below its floor becomes the floor.
+    A is ``matrix``, but for what is ``given`` in a quad of each variable: the diagonal, and which
+    are fixed, whose rows and columns are else 0. A pivot that is below its floor becomes the floor.
     ``work`` takes the factor, the lower half of one variable more.
     """
 
@@ -68,10 +68,10 @@ class System:
             self.row = self.k.add(ops.word_div, team.member, self.k.word(self.across))
             self.column = self.k.add(ops.word_and, team.member, self.k.word(self.across - 1))
 
-    def solve(self, held: bool) -> None:
+    def solve(self, fixed: bool) -> None:
         """Find the solution, to stand in place of the right side."""
         k, n = self.k, self.k.word(self.n)
-        self._begin(held)
+        self._begin(fixed)
         self.team.wait()
         k.loop(k.word(0), n, (), self._eliminate)
         k.loop(k.word(1), n, (), self._substitute, down=True)
@@ -82,7 +82,7 @@ class System:
 
         self.team.share(n, finish)
 
-    def _begin(self, held: bool) -> None:
+    def _begin(self, fixed: bool) -> None:
         """The lower half of A, and the right side below it."""
         k, n = self.k, self.k.word(self.n)
 
@@ -90,8 +90,8 @@ class System:
             def element(j: int) -> None:
                 at = place(k, i, j)
                 value = k.load(self.matrix, at)
-                if held:
-                    some = [k.add(ops.eq, self._of(v, HELD), k.constant(0.0)) for v in (i, j)]
+                if fixed:
+                    some = [k.add(ops.eq, self._of(v, FIXED), k.constant(0.0)) for v in (i, j)]
                     free = k.add(ops.logical_and, *some)
                     value = k.add(ops.where, free, value, k.constant(0.0))
                 aside = k.add(ops.word_lt, j, i)

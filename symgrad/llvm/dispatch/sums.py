@@ -48,7 +48,7 @@ LONG_ROW_OPERATIONS: Final = 3_000
 compiled quickly."""
 
 TABLE_COPIES: Final = 8
-"""Tables that results are added to side by side, if they go to the lines of tables."""
+"""Tables that results are added to side by side, if they go to the entries of tables."""
 
 
 def target_of(shape: Shape, thorough: bool = False) -> InStep:
@@ -102,9 +102,9 @@ class Sums:
         indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The sums (results,) in float64, and for each lookup what was added to its table's lines.
+        """The sums (results,) in float64, and for each lookup what was added to its entries.
 
-        parameters (n,), rows (N, columns), indices (N, count) int32 and tables (lines, width) are
+        parameters (n,), rows (N, columns), indices (N, count) int32 and tables (entries, width) are
         C-contiguous, all but the indices of the kernel's dtype.
         """
         job = _Pass(self, parameters, rows, indices, tables)
@@ -114,10 +114,10 @@ class Sums:
         elif job.pieces:
             share_out(job.sum_up, job.pieces, 1, threads)
         job.sum_rest()
-        lines = [
+        entries = [
             a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in zip(job.added, tables, strict=True)
         ]
-        return job.total(), lines
+        return job.total(), entries
 
     def threads(self, rows: int) -> int:
         """How many threads so many rows are worth."""
@@ -125,10 +125,10 @@ class Sums:
 
 
 class _Pass:
-    """One pass over the rows: pieces of them, whose sums are lines of ``partial``.
+    """One pass over the rows: pieces of them, whose sums are rows of ``partial``.
 
     With tables, each of the ``slots`` has arrays of its own to which the results are ``added`` that
-    go to lines of tables: for a share of the pieces, the same whoever does it.
+    go to entries of tables: for a share of the pieces, the same whoever does it.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class _Pass:
         """The sums over all rows."""
         if len(self.partial) == 2:
             return self.partial[0] + self.partial[1]
-        pieces = self.partial.T.copy()  # NumPy adds whole lines in turn, within a line in halves
+        pieces = self.partial.T.copy()  # NumPy adds whole rows in turn, within a row in halves
         return pieces.sum(axis=1)
 
     def sum_up(self, first: int, end: int, slot: int = 0) -> None:
@@ -198,7 +198,7 @@ class _Pass:
     def _caller(
         self, slot: int, rows: np.ndarray, indices: np.ndarray | None = None
     ) -> Callable[[int, int, int], Callable[[], None]]:
-        """What makes a call that sums up some of these rows, in a line of ``partial``."""
+        """What makes a call that sums up some of these rows, in a row of ``partial``."""
         function, lanes, sums = self.sums.function, self.sums.lanes, self.partial
         workspace, run = function.own_workspace(), function.call
         p, x, to = address(self.parameters), address(rows), address(sums)
@@ -206,9 +206,9 @@ class _Pass:
         more = [address(a) for a in (*self.tables, *(a[slot] for a in self.added))]
         at = None if indices is None else (address(indices), indices.strides[0])
 
-        def call(line: int, first: int, end: int) -> Callable[[], None]:
+        def call(row: int, first: int, end: int) -> Callable[[], None]:
             index = [] if at is None else [at[0] + first * at[1]]
-            arrays = x + first * width, p, to + line * size, *index, *more, workspace
+            arrays = x + first * width, p, to + row * size, *index, *more, workspace
             return partial(run, *arrays, 0, lanes, False, end - first, 1)
 
         return call
@@ -225,7 +225,7 @@ class BoundSums:
     def run_with_tables(
         self, parameters: np.ndarray, tables: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        """The sums, and for each lookup what was added to its table's entries, all in float64."""
         return self.sums.run_with_tables(parameters, self.rows, self.indices, tables)
 
     def run(self, parameters: np.ndarray) -> np.ndarray:

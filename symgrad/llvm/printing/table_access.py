@@ -1,4 +1,4 @@
-"""Lines of tables that each lane names: read whole, and added to one lane after the other."""
+"""Entries of tables that each lane names: read whole, and added to one lane after the other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from symgrad.llvm.printing.skeletons import tiles, transpose
 
 
 @dataclass(frozen=True)
-class Line:
-    """The lines of a table, so many numbers long, that the lanes are at."""
+class Entry:
+    """The entries of a table, so many numbers long, that the lanes are at."""
 
     buffer: Buffer
     number: int
@@ -25,21 +25,22 @@ class Line:
 
 
 class Tables(Memory):
-    """Reads of lines, and adds to them.
+    """Reads of entries, and adds to them.
 
-    Of a line that is read all columns are read: a vector of it at a time, also beyond its end. What
-    is added to several columns of a line goes there at once. Two lanes may name the same line.
+    Of an entry that is read all columns are read: a vector of it at a time, also beyond its end.
+    What is added to several columns of an entry goes there at once. Two lanes may name the same
+    entry.
     """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._lines: dict[Line, Sequence[str]] = {}
+        self._entries: dict[Entry, Sequence[str]] = {}
         self._together: dict[Store, tuple[Store, ...]] = {}
         if self.lanes > 1 and any(b.atomic for b in self.kernel.buffers):
             self._join(self.kernel.main)
 
-    def _line_at(self, buffer: Buffer, index: int) -> tuple[Line, int] | None:
-        """The line in which an index stands, and its column, if lanes are at lines anywhere."""
+    def _entry_at(self, buffer: Buffer, index: int) -> tuple[Entry, int] | None:
+        """The entry in which an index stands, and its column, if lanes are at entries anywhere."""
         steps = self.arrangement.indices
         if not buffer.padded or not self.varies(index) or steps.step(index) is not None:
             return None
@@ -48,8 +49,8 @@ class Tables(Memory):
         for number, width in (args, args[::-1]) if op is ops.word_mul else ():
             kind, *size = self.graph.nodes[width]
             if kind is WORD and steps.step(number) is None:
-                return Line(buffer, number, size[0]), column
-        return Line(buffer, first, 1), column
+                return Entry(buffer, number, size[0]), column
+        return Entry(buffer, first, 1), column
 
     # reads ---------------------------------------------------------------------------------------
 
@@ -57,33 +58,33 @@ class Tables(Memory):
         """The number, or the numbers, that a node reads."""
         op, *args = self.graph.nodes[i]
         anywhere = isinstance(op, Read) and self.lanes > 1 and not self.mask
-        found = self._line_at(op.buffer, args[0]) if anywhere else None
+        found = self._entry_at(op.buffer, args[0]) if anywhere else None
         if found is None:
             return super().read(i)
-        line, column = found
-        if line not in self._lines:
-            self._lines[line] = self._columns_of(line)
-            self._passing.append((self._lines, line))
-        return self._lines[line][column]
+        entry, column = found
+        if entry not in self._entries:
+            self._entries[entry] = self._columns_of(entry)
+            self._passing.append((self._entries, entry))
+        return self._entries[entry][column]
 
-    def _columns_of(self, line: Line) -> Sequence[str]:
-        """A vector for each column of the lanes' lines."""
+    def _columns_of(self, entry: Entry) -> Sequence[str]:
+        """A vector for each column of the lanes' entries."""
         write, lanes, found = self.write, self.lanes, list[str]()
-        table, starts = self.memory(line.buffer), self._offsets(line)
-        for start, new in tiles(line.width, lanes):
+        table, starts = self.memory(entry.buffer), self._offsets(entry)
+        for start, new in tiles(entry.width, lanes):
             rows = [write.load(write.element(table, at), start, False) for at in starts]
             columns = transpose(write, rows)
-            found += columns[new - start : min(lanes, line.width - start)]
+            found += columns[new - start : min(lanes, entry.width - start)]
         return found
 
-    def _offsets(self, line: Line) -> Sequence[str]:
-        """Where the line of each lane begins, counted in numbers.
+    def _offsets(self, entry: Entry) -> Sequence[str]:
+        """Where the entry of each lane begins, counted in numbers.
 
         To find that anew is quicker than to keep it.
         """
         write = self.write
-        numbers = [write.value(f"zext i32 {n} to i64") for n in self._words_of(line.number)]
-        return [write.value(f"mul i64 {n}, {line.width}") for n in numbers]
+        numbers = [write.value(f"zext i32 {n} to i64") for n in self._words_of(entry.number)]
+        return [write.value(f"mul i64 {n}, {entry.width}") for n in numbers]
 
     def _words_of(self, i: int) -> Iterator[str]:
         """The word of each lane."""
@@ -102,7 +103,7 @@ class Tables(Memory):
     # adds ----------------------------------------------------------------------------------------
 
     def _join(self, scope: Scope) -> None:
-        """Find what is added to one line, by statements that follow each other."""
+        """Find what is added to one entry, by statements that follow each other."""
         run: list[Store] = []
         for item in scope.items:
             if isinstance(item, int):
@@ -119,8 +120,8 @@ class Tables(Memory):
             self._together[run[-1]] = tuple(run)
 
     def _goes_with(self, a: Store, b: Any) -> bool:
-        lines = [self._line_at(s.buffer, s.index) for s in (a, b)]
-        first, second = lines
+        entries = [self._entry_at(s.buffer, s.index) for s in (a, b)]
+        first, second = entries
         same = first is not None and second is not None and first[0] == second[0]
         return same and self.arrangement.part_of(a) == self.arrangement.part_of(b)
 
@@ -132,16 +133,16 @@ class Tables(Memory):
             self._add(self._together[s])
 
     def _add(self, stores: Sequence[Store]) -> None:
-        """Add to the columns of one line, by runs of columns that follow each other."""
-        found = [self._line_at(s.buffer, s.index) for s in stores]
+        """Add to the columns of one entry, by runs of columns that follow each other."""
+        found = [self._entry_at(s.buffer, s.index) for s in stores]
         places = [place for place in found if place is not None]
         assert len(places) == len(stores), "what several lanes add to is a table"
-        line, values = places[0][0], [self._added(s.value) for s in stores]
+        entry, values = places[0][0], [self._added(s.value) for s in stores]
         columns = [column for _, column in places]
         start = 0
         for k in range(1, len(columns) + 1):
             if k == len(columns) or columns[k] != columns[k - 1] + 1:
-                self._add_columns(line, columns[start], values[start:k])
+                self._add_columns(entry, columns[start], values[start:k])
                 start = k
 
     def _added(self, i: int) -> str:
@@ -153,9 +154,9 @@ class Tables(Memory):
             return value
         return self.chosen(self.mask, self.shape.float, value, self.shape.number(0.0))
 
-    def _add_columns(self, line: Line, first: int, values: Sequence[str]) -> None:
+    def _add_columns(self, entry: Entry, first: int, values: Sequence[str]) -> None:
         """Add to neighbouring columns, in vectors that may reach beyond: they add zeros there."""
-        write, lanes, starts = self.write, self.lanes, self._offsets(line)
+        write, lanes, starts = self.write, self.lanes, self._offsets(entry)
         for k in range(0, len(values), lanes):
             part = list(values[k : k + lanes])
             sizes = _sizes(len(part), self.shape)
@@ -163,7 +164,7 @@ class Tables(Memory):
             rows = transpose(write, part + ["poison"] * (lanes - len(part)))
             for start, row in zip(starts, rows, strict=True):
                 at = write.value(f"add i64 {start}, {first + k}")
-                self._add_row(self.memory(line.buffer), at, row, sizes)
+                self._add_row(self.memory(entry.buffer), at, row, sizes)
 
     def _add_row(self, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
         """Add the numbers of a vector to those of a table, in pieces."""

@@ -1,4 +1,4 @@
-"""Points of kernels over rows, put together on a GPU: parameters, columns, and lines of tables.
+"""Points of kernels over rows, put together on a GPU: parameters, columns, and entries of tables.
 
 So rows that stay there are not copied again, and those that do not go up as they are.
 """
@@ -36,8 +36,8 @@ WORD: Final = np.dtype(np.uint32)
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a table that a row's index names.
+class Entry:
+    """An entry of a table that a row's index names.
 
     The index stands in ``column`` of all indices, the table begins at ``start`` of the parameters.
     """
@@ -49,17 +49,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a point consists of: the first of the parameters, the columns of a row, and lines."""
+    """What a point consists of: the first of the parameters, the columns of a row, and entries."""
 
     uniform: int
     columns: int
     indices: int
-    lines: tuple[Line, ...]
+    entries: tuple[Entry, ...]
 
     @property
     def width(self) -> int:
         """The numbers of a point."""
-        return self.uniform + self.columns + sum(line.width for line in self.lines)
+        return self.uniform + self.columns + sum(entry.width for entry in self.entries)
 
 
 @functools.cache
@@ -71,14 +71,14 @@ def emit_joined(pattern: Pattern) -> str:
         f"if (j < {end}u) {{ found = "
         f"numbers[row * {pattern.columns}u + (j - {pattern.uniform}u)]; }}",
     ]
-    for line in pattern.lines:
-        first, end = end, end + line.width
-        index = f"indices[row * {pattern.indices}u + {line.column}u]"
-        place = f"{line.start}u + {index} * {line.width}u + (j - {first}u)"
+    for entry in pattern.entries:
+        first, end = end, end + entry.width
+        index = f"indices[row * {pattern.indices}u + {entry.column}u]"
+        place = f"{entry.start}u + {index} * {entry.width}u + (j - {first}u)"
         choices.append(f"if (j < {end}u) {{ found = parameters[{place}]; }}")
     chosen = "\n  else ".join(choices)
     return f"""\
-// points of rows: parameters, columns, and lines that indices name, side by side
+// points of rows: parameters, columns, and entries that indices name, side by side
 struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 
 @group(0) @binding(0) var<uniform> params: Params;  // count: the points
@@ -127,7 +127,7 @@ class Rows:
 
         ``first`` is a multiple of 64.
 
-        ``parameters`` are those of every point, and then all that lines are taken from.
+        ``parameters`` are those of every point, and then all that entries are taken from.
         """
         count, gpu = len(results[0]), self.gpu
         gpu.check()

@@ -1,7 +1,7 @@
-"""Adds the slopes of rows to the lines of tables: which rows name which line, and in which order.
+"""Adds the slopes of rows to the entries of tables: which rows name which, and in which order.
 
 The host sorts the rows of each index once and cuts them into runs. What the runs add up to comes
-back with the other results; the few sums of a line are added in float64.
+back with the other results; the few sums of an entry are added in float64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.lookup import READ, RUN, RUNS_PER_WORKGROUP, tiles_of
 
 ENOUGH: Final = 4096
-"""Runs whose sums may come back whatever there are of lines: more are added on the device."""
+"""Runs whose sums may come back whatever there are of entries: more are added on the device."""
 
 NOTHING: Final = np.empty(0, np.uint32)
 """The words of no tables."""
@@ -49,43 +49,43 @@ class Runs:
 
 @dataclass(frozen=True)
 class Segments:
-    """How the rows that name a line are added up.
+    """How the rows that name an entry are added up.
 
     Invariants:
       1. The rows of ``levels[0]`` are those of the data; those of each next level are the runs of
          the level before it.
       2. Of the last level's runs, those from ``firsts[k]`` to the next of these, one at least, are
-         of line ``lines[k]``, which ascend; no other line is named. A run may be empty.
+         of entry ``entries[k]``, which ascend; no other entry is named. A run may be empty.
     """
 
     levels: tuple[Runs, ...]
-    lines: np.ndarray
+    entries: np.ndarray
     firsts: np.ndarray
 
     @property
     def target(self) -> Any:
-        """The lines, as a slice if they are all of them up to the last."""
-        count = len(self.lines)
-        return slice(count) if self.lines[-1] == count - 1 else self.lines
+        """The entries, as a slice if they are all of them up to the last."""
+        count = len(self.entries)
+        return slice(count) if self.entries[-1] == count - 1 else self.entries
 
 
 def segments(indices: np.ndarray) -> Segments:
-    """How to add up rows that name these lines (N,), of which there is at least one."""
+    """How to add up rows that name these entries (N,), of which there is at least one."""
     order, rows = sorted_order(indices), np.bincount(indices)
-    lines, levels = np.flatnonzero(rows), list[Runs]()
-    if 2 * len(lines) >= len(rows):  # a few lines without rows are no trouble, but gaps are slow
-        lines = np.arange(len(rows))
-    bounds = np.concatenate([[0], np.cumsum(rows[lines])])
+    entries, levels = np.flatnonzero(rows), list[Runs]()
+    if 2 * len(entries) >= len(rows):  # a few without rows are no trouble, but gaps are slow
+        entries = np.arange(len(rows))
+    bounds = np.concatenate([[0], np.cumsum(rows[entries])])
     while True:
         starts, bounds = _cut(bounds)
         levels.append(Runs(order.astype(np.uint32), starts.astype(np.uint32)))
-        if levels[-1].count <= max(len(lines), ENOUGH):
-            return Segments(tuple(levels), lines, bounds[:-1])
+        if levels[-1].count <= max(len(entries), ENOUGH):
+            return Segments(tuple(levels), entries, bounds[:-1])
         order = np.arange(levels[-1].count)
 
 
 def sorted_order(indices: np.ndarray) -> np.ndarray:
-    """The rows in the order of the lines that they name, and of one line in their own.
+    """The rows in the order of the entries that they name, and of one entry in their own.
 
     NumPy sorts words of 16 bits by their digits, much faster than longer ones.
     """
@@ -100,7 +100,7 @@ def in_order(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and indices (N, count), by the index that has most slopes.
 
-    Then those of a line stand side by side, and are read faster.
+    Then those of an entry stand side by side, and are read faster.
     """
     named = [reduction.lookups[q[0].lookup].index for q in quads(reduction)]
     column = indices[:, max(named, key=named.count)] if named else indices[:0]
@@ -111,9 +111,9 @@ def in_order(
 
 
 def _cut(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where runs start, if no line's rows, between two bounds, may be more than `RUN` in one.
+    """Where runs start, if no entry's rows, between two bounds, may be more than `RUN` in one.
 
-    The runs of each line lie between two of the new bounds.
+    The runs of each entry lie between two of the new bounds.
     """
     number = np.maximum(-(-np.diff(bounds) // RUN), 1)
     after = np.concatenate([[0], np.cumsum(number)])
@@ -122,13 +122,13 @@ def _cut(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Scatter:
-    """The slopes of a block of rows that go to the lines which one of the indices names.
+    """The slopes of a block of rows that go to the entries which one of the indices names.
 
     Args:
         gpu: where the rows are.
         slopes: those of the index, in quads that stand side by side.
         first: the number of the first of them among all quads.
-        indices: the lines that the rows name.
+        indices: the entries that the rows name.
         place: the float of the results at which the sums of these slopes begin.
     """
 
@@ -140,7 +140,7 @@ class Scatter:
         self._segments = segments(indices)
         firsts = self._segments.firsts
         runs = np.diff(firsts, append=self._segments.levels[-1].count)
-        self._line_of_run = np.repeat(np.arange(len(firsts)), runs)
+        self._entry_of_run = np.repeat(np.arange(len(firsts)), runs)
         self._pieces = list(_pieces(slopes))
         self._levels = [_Level(gpu, runs) for runs in self._segments.levels]
         self._between = [gpu.storage(self._bytes(v)) for v in self._levels[:-1]]
@@ -171,17 +171,17 @@ class Scatter:
                 yield Step(pipelines(len(tile), place), bound, -(-groups // down), down)
 
     def _place_of(self, tile: range) -> Place:
-        """Where the sums of some quads go in a line of the results."""
+        """Where the sums of some quads go in an entry of the results."""
         ends = np.cumsum([0, *(len(quad) for quad in self._slopes)]).tolist()
         first, end = ends[tile.start], ends[tile.stop]
         return Place(first, end - first, self._width)
 
     def add_to(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> None:
-        """Add what is among all results to the tables' lines, in a fixed order."""
-        count, lines = self._levels[-1].count, len(self._segments.firsts)
+        """Add what is among all results to the tables' entries, in a fixed order."""
+        count, entries = self._levels[-1].count, len(self._segments.firsts)
         sums = numbers[self._place : self._place + count * self._width].reshape(count, -1)
-        if count > lines:  # bincount adds in float64, one by one, faster than reduceat
-            sums = np.stack([np.bincount(self._line_of_run, c, lines) for c in sums.T], axis=1)
+        if count > entries:  # bincount adds in float64, one by one, faster than reduceat
+            sums = np.stack([np.bincount(self._entry_of_run, c, entries) for c in sums.T], axis=1)
         for part, lookup, columns in self._pieces:
             tables[lookup][self._segments.target, columns] += sums[:, part]
 
@@ -209,7 +209,7 @@ class Lookups:
     Args:
         gpu: where the rows are.
         reduction: what is computed at each row.
-        indices: the lines that the rows name (N, indices).
+        indices: the entries that the rows name (N, indices).
         counts: the rows of each block.
         place: the float of the results at which the sums of slopes begin.
         pipelines: what adds up runs.
@@ -277,11 +277,11 @@ class Lookups:
         for scatter in self._scatters[block]:
             yield from scatter.steps(self._slopes, results, self._pipelines)
 
-    def lines(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> list[np.ndarray]:
-        """What was added to the lines of each table, from all results."""
+    def entries(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> list[np.ndarray]:
+        """What was added to the entries of each table, from all results."""
         found = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
-        for lines in found:
-            lines.fill(0.0)
+        for entries in found:
+            entries.fill(0.0)
         for scatters in self._scatters:
             for scatter in scatters:
                 scatter.add_to(found, numbers)
@@ -323,7 +323,7 @@ def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarra
     if len(tables) != len(widths) or any(
         len(s) != 2 or s[1] != w for s, w in zip(shapes, widths, strict=True)
     ):
-        raise InputError(f"tables of shapes {shapes}: expected (lines, width) of widths {widths}")
+        raise InputError(f"tables of shapes {shapes}: expected (entries, width) of widths {widths}")
     ends = np.cumsum([len(tables), *(t.size for t in tables)])
     words = [np.ascontiguousarray(t, np.float32).ravel().view(np.uint32) for t in tables]
     return np.concatenate([ends[:-1].astype(np.uint32), *words])

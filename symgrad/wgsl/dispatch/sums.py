@@ -2,7 +2,7 @@
 
 A call costs one write, one submit and one wait; the partial sums of all workgroups come back
 together and are added in float64. Very many are added on the device before, with their rounding
-errors. Rows that no binding can hold are cut into blocks. Where rows look up lines
+errors. Rows that no binding can hold are cut into blocks. Where rows look up entries
 of tables, the tables go up with every call, and what is added to them comes back.
 """
 
@@ -49,7 +49,7 @@ ARRAYS = 3, 6
 lookups the indices, the tables and the slopes."""
 
 Found = tuple[np.ndarray, list[np.ndarray]]
-"""Sums, and for each lookup what was added to its table's lines."""
+"""Sums, and for each lookup what was added to its table's entries."""
 
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
@@ -139,9 +139,9 @@ class Sums:
         indices: np.ndarray,
         tables: Sequence[np.ndarray],
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The sums, and for each lookup what was added to its table's lines, all in float64.
+        """The sums, and for each lookup what was added to its table's entries, all in float64.
 
-        indices (N, count) are integers that name lines of the tables (lines, width), float32.
+        indices (N, count) are integers that name entries of the tables (entries, width), float32.
         """
         return self.bind(rows, indices).run_with_tables(parameters, tables)
 
@@ -150,8 +150,8 @@ class Sums:
 
         Those that are there already are taken as they are.
 
-        So are the indices (N, count) of the lines that they look up, and the order of these. There
-        the rows are in the order of the index with most slopes.
+        So are the indices (N, count) of the entries that they look up, and the order of these.
+        There the rows are in the order of the index with most slopes.
         """
         self.require(rows)
         count = indices_of(self.reduction)
@@ -306,7 +306,7 @@ class BoundSums:
     def run_with_tables(
         self, parameters: np.ndarray, tables: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The sums, and for each lookup what was added to its table's lines, all in float64."""
+        """The sums, and for each lookup what was added to its table's entries, all in float64."""
         run = self.running(parameters, tables)
         next(run)
         return ended(run)
@@ -331,7 +331,7 @@ class BoundSums:
             with np.errstate(invalid="ignore", over="ignore"):
                 for part in self._parts:
                     part.add_to(found, numbers, gpu)
-                return found, self._lookups.lines(tables, numbers) if self._lookups else []
+                return found, self._lookups.entries(tables, numbers) if self._lookups else []
 
     def _submit(self, parameters: np.ndarray, words: np.ndarray) -> None:
         """Start the dispatches, and the copy of all that they write."""
@@ -355,7 +355,7 @@ class BoundSums:
         ]
 
     def _planned_steps(self) -> Iterator[Step]:
-        """Block by block what is computed at its rows, and then what is added to lines."""
+        """Block by block what is computed at its rows, and then what is added to entries."""
         for block, group in itertools.groupby(self._parts, lambda part: part.block):
             for part in group:
                 yield Step(part.pipeline, self._bound(part), part.groups)

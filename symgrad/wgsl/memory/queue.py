@@ -48,7 +48,7 @@ class Queue:
         self._gathered: list[Step] = []
         self._refused: Exception | None = None
         self._submitted = 0.0
-        self._held = 0
+        self._gathering = 0
         self._tended = False
         self._wanted = threading.Event()
         _queues.add(self)
@@ -79,7 +79,7 @@ class Queue:
         """Start the steps soon."""
         with self._lock:
             now = time.perf_counter()
-            late = not self._held and now - self._submitted > SOON
+            late = not self._gathering and now - self._submitted > SOON
             if late or self.eager or len(self._gathered) + len(steps) >= STEPS_GATHERED:
                 self.submit(steps)
                 return
@@ -90,12 +90,12 @@ class Queue:
     def together(self) -> Generator[None]:
         """A context whose steps start at its end, all at once, and not the first of them before."""
         with self._lock:
-            self._held += 1
+            self._gathering += 1
         try:
             yield
         finally:
             with self._lock:
-                self._held -= 1
+                self._gathering -= 1
         self.flush()
 
     def flush(self) -> None:

@@ -1,9 +1,9 @@
-"""Lookups -> WGSL: lines of tables that rows name by index, and slopes added to such lines.
+"""Lookups -> WGSL: entries of tables that rows name by index, and slopes added to such entries.
 
-A row's kernel reads the numbers of its lines, and writes what it adds to them, its slopes, to an
+A row's kernel reads the numbers of its entries, and writes what it adds to them, its slopes, to an
 array of its own: column by column, so that neighbours write side by side. Rows in the order of
-their lines are cut into runs, and a second kernel adds up each run, in a fixed order and without
-atomics. Long lines have several runs, whose sums are added by the same kernel again, or by the
+their entries are cut into runs, and a second kernel adds up each run, in a fixed order and without
+atomics. Long entries have several runs, whose sums are added by the same kernel again, or by the
 host.
 """
 
@@ -37,6 +37,6 @@ def tiles_of(count: int) -> list[range]:
 def runs_module(columns: int, place: Place | None = None) -> str:
     """The module that adds up runs of so many columns of quads: see `runs_program`."""
     kernel = runs_program(columns, place, InGroups(RUNS_PER_WORKGROUP, grid=True))
-    head = f"// adds up {columns} columns of quads over runs of rows that name the same line"
+    head = f"// adds up {columns} columns of quads over runs of rows that name the same entry"
     (module,) = print_kernel(kernel, {}, Style(), [head]).modules
     return module

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-_OURS: Final = re.compile(r"^(s\d+|held_\d+_\d+|part_\d+)$")
+_OURS: Final = re.compile(r"^(s\d+|saved_\d+_\d+|part_\d+)$")
 _NUMBERED: Final = re.compile(r"^(t\d+|sg_.*)$")
 
 _DEFINED: Final = """

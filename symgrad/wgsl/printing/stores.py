@@ -76,9 +76,9 @@ class Stores:
         return found
 
     @property
-    def held(self) -> list[str]:
+    def saved(self) -> list[str]:
         """The names of values that wait for a barrier."""
-        return [_held_name(s) for runs in self.rounds[1:] for run in runs for s in run]
+        return [_saved_name(s) for runs in self.rounds[1:] for run in runs for s in run]
 
     @cached_property
     def direct(self) -> list[Column]:
@@ -112,30 +112,30 @@ class Stores:
         if self.rounds:
             yield f"  let rows = min({self.workgroup}u, params.count - first);"
         for runs in self.rounds[1:]:
-            yield from (self._held(s) for run in runs for s in run)
+            yield from (self._saved(s) for run in runs for s in run)
         for number, runs in enumerate(self.rounds):
             if number:
                 yield "  workgroupBarrier();"
-            yield from self._fill(runs, held=number > 0)
+            yield from self._fill(runs, saved=number > 0)
             yield "  workgroupBarrier();"
             start = 0
             for run in runs:
                 yield from self._drain(run, start)
                 start += len(run)
 
-    def _fill(self, runs: Iterable[Sequence[Column]], held: bool) -> Iterator[str]:
+    def _fill(self, runs: Iterable[Sequence[Column]], saved: bool) -> Iterator[str]:
         """The lines that write the columns of a round to the tile."""
         for c, s in enumerate(s for run in runs for s in run):
-            value = _held_name(s) if held else self.text(s.node)
+            value = _saved_name(s) if saved else self.text(s.node)
             yield f"  tile[{place(c, self.row_length, 'local')}] = {value};"
 
-    def _held(self, s: Column) -> str:
+    def _saved(self, s: Column) -> str:
         """A value that is needed behind a barrier, as a value that compilers cannot take apart.
 
         llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
         """
         value = f"bitcast<f32>(bitcast<u32>({self.text(s.node)}) ^ params.zero)"
-        return f"  let {_held_name(s)} = {value};"
+        return f"  let {_saved_name(s)} = {value};"
 
     def _direct(self) -> Iterator[str]:
         for s in self.direct:
@@ -185,8 +185,8 @@ def _spread(k: str, columns: int, length: int, start: int) -> str:
     return f"{start}u + {k}{more}" if start else f"{k}{more}"
 
 
-def _held_name(s: Column) -> str:
-    return f"held_{s.output}_{s.column}"
+def _saved_name(s: Column) -> str:
+    return f"saved_{s.output}_{s.column}"
 
 
 def _runs(stores: Sequence[Column]) -> list[list[Column]]:

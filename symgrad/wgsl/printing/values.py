@@ -61,7 +61,7 @@ class Values(Writer):
         self._unread = len(self.uses.columns)
         """How many numbers of rows are yet to be read."""
         self.stores = self._stores(staged)
-        self._taken = {*STAGED, *own.names.values(), *self.stores.held}
+        self._taken = {*STAGED, *own.names.values(), *self.stores.saved}
         self._names: dict[int, str] = {}
         """What values are called that nobody else has named."""
         self._numbered = 0
