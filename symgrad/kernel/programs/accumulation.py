@@ -146,7 +146,7 @@ class Chunk:
 
 
 def padded(count: int) -> int:
-    """Room for numbers, one more for each 32: neighbouring runs of them begin in other banks."""
+    """A length with one more for each 32: neighbouring runs of numbers begin in other banks."""
     return count + count // 32
 
 

@@ -51,9 +51,9 @@ class Together(Accumulation):
         self.chunk: Chunk = program.chunk
         self.local, self.zero = Index(k, k.local), Index(k, k.word(0))
         self.brought: Brought = Quads(self) if self.chunk.quads else Tiles(self)
-        room = 2 * self.chunk.width
+        length = 2 * self.chunk.width
         self.ends = [
-            [k.buffer(f"ends{run}_{n}", "group", size=room) for n in range(self.recipe.size)]
+            [k.buffer(f"ends{run}_{n}", "group", size=length) for n in range(self.recipe.size)]
             for run in range(self.chunk.runs)
         ]
         self.steps = next(n for n in range(9) if REACH**n >= self.chunk.width)
@@ -237,9 +237,9 @@ class Tiles:
 
     def __init__(self, group: Together) -> None:
         self.group = group
-        room = padded(group.chunk.length)
+        length = padded(group.chunk.length)
         size = group.recipe.size
-        self.tiles = [group.k.buffer(f"tile{n}", "group", size=room) for n in range(size)]
+        self.tiles = [group.k.buffer(f"tile{n}", "group", size=length) for n in range(size)]
 
     def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
         """See `Brought`."""
