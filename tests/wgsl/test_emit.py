@@ -293,8 +293,8 @@ def test_names_that_would_be_something_else(names: list[str], limits: Limits | N
 
 
 def test_names_of_what_waits_for_a_barrier() -> None:
-    names = [f"held_1_{k}" for k in range(100)]
-    assert any("let held_1_" in source for source in emitted(squares, 100))
+    names = [f"saved_1_{k}" for k in range(100)]
+    assert any("let saved_1_" in source for source in emitted(squares, 100))
     check(emitted(squares, 100, names=names))
 
 
