@@ -25,7 +25,7 @@ LAYERS = """
     < checks demo sklearn
     < symgrad __main__
 """
-WITHIN_ROOMS = {
+WITHIN_PACKAGES = {
     "expr": """
     graph < references < ops < meaning < handles < laws < derivatives < loops < linear < calls
     < tracing
@@ -37,11 +37,13 @@ WITHIN_ROOMS = {
 
 def floors(layers: str) -> dict[str, int]:
     """How high each folder or file stands: what is below knows nothing of what is above."""
-    return {room: k for k, rooms in enumerate(layers.split("<")) for room in rooms.split()}
+    return {
+        package: k for k, packages in enumerate(layers.split("<")) for package in packages.split()
+    }
 
 
-FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_ROOMS.items()}
-"""The floors of symgrad's rooms, and of the rooms within some of them."""
+FLOORS = {"symgrad": floors(LAYERS)} | {name: floors(it) for name, it in WITHIN_PACKAGES.items()}
+"""The floors of symgrad's packages, and of the packages within some of them."""
 
 REQUIRED = {"numpy", "sympy", "mpmath", "_cffi_backend"}
 OPTIONAL = {
@@ -115,15 +117,15 @@ WITHIN = {i for i in IMPORTS if i.package == "symgrad"}
 OUTSIDE = {i for i in IMPORTS - WITHIN if i.package not in sys.stdlib_module_names}
 
 
-def room(module: str, depth: int = 1) -> str:
-    """The folder or file of symgrad, or of a room of it, that a module stands in."""
+def package(module: str, depth: int = 1) -> str:
+    """The folder or file of symgrad, or of a package of it, that a module stands in."""
     parts = module.split(".")
     return parts[depth] if depth < len(parts) else parts[-1]
 
 
 def may_import(a: str, b: str, depth: int = 1) -> bool:
-    """Whether module a may import b: one of its own room, or of a lower floor."""
-    within, low, high = room(a, depth - 1), room(b, depth), room(a, depth)
+    """Whether module a may import b: one of its own package, or of a lower floor."""
+    within, low, high = package(a, depth - 1), package(b, depth), package(a, depth)
     if low == high:
         return depth == 2 or high not in FLOORS or may_import(a, b, depth=2)
     return FLOORS[within][low] < FLOORS[within][high]
@@ -170,7 +172,7 @@ def test_an_optional_package_is_imported_in_one_place() -> None:
     assert {target: where for target, where in places.items() if len(where) > 1} == {}
 
 
-def test_drivers_stay_in_their_rooms() -> None:
+def test_drivers_stay_in_their_packages() -> None:
     assert {i for i in OUTSIDE if i.package in DRIVERS and not is_driver(i)} == set()
 
 
@@ -204,9 +206,11 @@ def test_public_names_have_examples_that_run() -> None:
     assert [name for name, value in values.items() if ">>>" not in own_docstring(value)] == []
 
 
-def test_the_page_of_the_pipeline_shows_the_rooms() -> None:
+def test_the_page_of_the_pipeline_shows_the_packages() -> None:
     page = (ROOT / "docs/pipeline.md").read_text("utf-8")
     rows = re.findall(r"^\| ((?:`[a-z]+` ?)+)\|", page, re.MULTILINE)
     shown = [re.findall(r"[a-z]+", row) for row in rows]
-    layers = [[layer.split() for layer in it.split("<")] for it in (LAYERS, *WITHIN_ROOMS.values())]
+    layers = [
+        [layer.split() for layer in it.split("<")] for it in (LAYERS, *WITHIN_PACKAGES.values())
+    ]
     assert shown == layers[0][:-1] + [layer for inner in layers[1:] for layer in inner]

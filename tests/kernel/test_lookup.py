@@ -20,7 +20,7 @@ def padded(count: int) -> int:
     return -(-count // STEP) * STEP
 
 
-@pytest.mark.parametrize("place", [None, Place(2, 4 * COLUMNS - 2, 15)], ids=["columns", "lines"])
+@pytest.mark.parametrize("place", [None, Place(2, 4 * COLUMNS - 2, 15)], ids=["columns", "entry"])
 def test_runs(place: Place | None) -> None:
     draw, count = np.random.default_rng(0), int(LENGTHS.sum())
     starts, step = np.append(0, LENGTHS.cumsum()).astype(np.uint32), padded(count)

@@ -165,9 +165,9 @@ def test_tint_takes_it() -> None:
     assert [v for v in check_with_tint(sources) if v] == []
 
 
-def test_lines_are_found_once_and_slopes_of_0_left_out() -> None:
+def test_entries_are_found_once_and_slopes_of_0_left_out() -> None:
     (module,) = emitted("most slopes are 0")
-    assert module.source.count("let line0 =") == module.source.count("let line1 =") == 1
+    assert module.source.count("let entry0 =") == module.source.count("let entry1 =") == 1
     assert len(module.slopes) == len(quads(CASES["most slopes are 0"][0])) == 4
     assert "looked up in tables: 9 by index 0, 20 by index 1" in module.source
     (module,) = emitted("all slopes are 0")
@@ -186,7 +186,8 @@ def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPa
 
 def test_names_of_the_user(gpu: Gpu) -> None:
     made, entries = looking((0, 3), (1, 1)), (5, 6)
-    made.graph.names[:] = ["indices", "line0", "line0_0", "slopes", "row", "padded", "tables", "x"]
+    first = ["indices", "entry0", "entry0_0", "slopes"]
+    made.graph.names[:] = [*first, "row", "padded", "tables", "x"]
     agree(compiled(gpu, made), case(made, 100, entries))
 
 
