@@ -88,7 +88,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             weight = _weights(sample_weight, len(values))
             kept = weight > 0
             points, values, sigma = points[kept], values[kept], 1 / np.sqrt(weight[kept])
-        limit = {} if self.max_nfev is None else {"max_nfev": self.max_nfev}
+        limit: dict[str, Any] = {} if self.max_nfev is None else {"max_nfev": self.max_nfev}
         _require_samples(len(values), self.model, self.p0)
         self.fit_ = fit_model(
             self.model, _predictors(points), values, self.p0, sigma=sigma, bounds=self.bounds,
