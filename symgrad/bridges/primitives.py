@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -12,7 +13,9 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from symgrad.bridges import windows
 from symgrad.bridges.jax import jax
+from symgrad.bridges.windows import is_traced
 from symgrad.errors import UnsupportedError
 from symgrad.expr.handles import functions as sg
 from symgrad.expr.handles.array import array
@@ -24,11 +27,17 @@ from symgrad.expr.loops import choices, control
 Values = list[Any]
 
 
-def _quotient(a: Any, b: Any) -> Any:
-    """Of integers JAX's ``div`` is cut off towards 0, as a word's ``//`` is not."""
-    if isinstance(a, Word) or isinstance(b, Word):
-        raise UnsupportedError("lax.div of integers that are traced: use // or floats")
-    return a / b
+def _cut_off(a: Any, b: Any) -> Any:
+    """The quotient of integers cut off towards 0, as JAX's ``div`` has it: ``//`` rounds down."""
+    if not isinstance(a, Word) and not isinstance(b, Word):
+        return sg.trunc(a / b)
+    down = a // b
+    return sg.where(sg.logical_and(down < 0, down * b != a), down + 1, down)
+
+
+def _shifted_bits(a: Any, by: Any) -> Any:
+    """Shifted down, with 0 from above."""
+    return type(a)(a.graph, (uint32(a) >> by).id) if isinstance(a, Word) else uint32(a) >> by
 
 
 def _integer_power(x: Any, y: int) -> Any:
@@ -39,24 +48,36 @@ def _clamp(low: Any, x: Any, high: Any) -> Any:
     return sg.minimum(sg.maximum(x, low), high)
 
 
-def _chosen(which: Any, *cases: Any) -> Any:
-    """``select_n``: the first case where a condition does not hold."""
-    if len(cases) != 2:
-        raise UnsupportedError("select_n of more than two cases: use nested jnp.where")
-    return sg.where(which, cases[1], cases[0])
+def _chosen(which: Any, first: Any, second: Any, *more: Any) -> Any:
+    """``select_n``: the first case where a condition does not hold, or the one of a number."""
+    found = sg.where(which, second, first) if not more else sg.where(which == 1, second, first)
+    for k, case in enumerate(more, 2):
+        found = sg.where(which == k, case, found)
+    return found
+
+
+def _below(a: Any, b: Any) -> Any:
+    """``lt_to``: NaN is above all numbers."""
+    return sg.logical_or(a < b, sg.logical_and(sg.isnan(b), sg.logical_not(sg.isnan(a))))
+
+
+def _not_above(a: Any, b: Any) -> Any:
+    """``le_to``: NaN is above all numbers."""
+    return sg.logical_or(a <= b, sg.isnan(b))
 
 
 ELEMENTWISE: Final[dict[str, Callable[..., Any]]] = {
     "abs": sg.abs, "acos": sg.acos, "acosh": sg.acosh, "add": operator.add,
     "add_any": operator.add, "and": sg.logical_and, "asin": sg.asin, "asinh": sg.asinh,
     "atan": sg.atan, "atan2": sg.atan2, "atanh": sg.atanh, "cbrt": sg.cbrt, "ceil": sg.ceil,
-    "clamp": _clamp, "cos": sg.cos, "cosh": sg.cosh, "digamma": sg.digamma, "div": _quotient,
+    "clamp": _clamp, "cos": sg.cos, "cosh": sg.cosh, "digamma": sg.digamma, "div": operator.truediv,
     "eq": operator.eq, "erf": sg.erf, "erf_inv": sg.erfinv, "erfc": sg.erfc, "exp": sg.exp,
     "exp2": sg.exp2, "expm1": sg.expm1, "floor": sg.floor, "ge": operator.ge,
     "gt": operator.gt, "igamma": sg.gammainc, "igammac": sg.gammaincc,
     "integer_pow": _integer_power, "is_finite": sg.isfinite, "le": operator.le,
-    "lgamma": sg.gammaln, "log": sg.log, "log1p": sg.log1p, "logistic": sg.sigmoid,
-    "lt": operator.lt, "max": sg.maximum, "min": sg.minimum, "mul": operator.mul,
+    "le_to": _not_above, "lgamma": sg.gammaln, "log": sg.log, "log1p": sg.log1p,
+    "logistic": sg.sigmoid, "lt": operator.lt, "lt_to": _below, "max": sg.maximum,
+    "min": sg.minimum, "mul": operator.mul,
     "ne": operator.ne, "neg": operator.neg, "not": sg.logical_not, "or": sg.logical_or,
     "pow": sg.pow, "regularized_incomplete_beta": sg.betainc, "rem": sg.fmod,
     "rsqrt": sg.rsqrt, "select_n": _chosen, "sign": sg.sign, "sin": sg.sin,
@@ -66,21 +87,37 @@ ELEMENTWISE: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 """Primitives that take one element of each argument."""
 
+INTEGERS: Final[dict[str, Callable[..., Any]]] = {
+    "and": operator.and_, "div": _cut_off, "le_to": operator.le, "lt_to": operator.lt,
+    "not": operator.invert, "or": operator.or_, "shift_left": operator.lshift,
+    "shift_right_arithmetic": operator.rshift, "shift_right_logical": _shifted_bits,
+    "xor": operator.xor,
+}  # fmt: skip
+"""Primitives that do with integers something else than with numbers or conditions."""
+
 REDUCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "reduce_sum": np.sum,
     "reduce_prod": np.prod,
     "reduce_max": np.max,
     "reduce_min": np.min,
+    "reduce_and": lambda x, axis: _folded(sg.logical_and, x, axis),
+    "reduce_or": lambda x, axis: _folded(sg.logical_or, x, axis),
 }
 """Primitives that take all elements along some axes."""
 
-ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}
+ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {
+    "cumsum": np.cumsum,
+    "cumprod": np.cumprod,
+    "cummax": lambda x, axis: _running(sg.maximum, x, axis),
+    "cummin": lambda x, axis: _running(sg.minimum, x, axis),
+    "cumlogsumexp": lambda x, axis: _running(sg.logaddexp, x, axis),
+}
 """Primitives that take the elements before each along an axis."""
 
 MOVES: Final = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
     "expand_dims", "gather", "pad", "reshape", "rev", "slice", "split", "squeeze", "stack",
-    "transpose",
+    "tile", "transpose",
 })  # fmt: skip
 """Primitives that move elements: what they do with the elements' numbers says where each goes."""
 
@@ -92,6 +129,14 @@ CALLS: Final = frozenset(
 )
 """Primitives that evaluate a jaxpr."""
 
+
+RULES: Final[dict[str, Callable[..., Values]]] = {
+    "dynamic_slice": windows.dynamic_slice,
+    "dynamic_update_slice": windows.dynamic_update_slice,
+    "gather": windows.gather,
+    **dict.fromkeys(windows.WRITTEN, windows.scatter),
+}
+"""Primitives that read and write at indices."""
 
 JAX: Final = f"{os.sep}jax{os.sep}"
 """What the paths of JAX's own files have in them."""
@@ -111,7 +156,7 @@ class Evaluation:
         known: dict[Any, Any] = {}
 
         def value(atom: Any) -> Any:
-            return np.asarray(atom.val)[()] if hasattr(atom, "val") else known[atom]
+            return _number(atom.val) if hasattr(atom, "val") else known[atom]
 
         known.update(zip(jaxpr.constvars, map(_number, consts), strict=True))
         known.update(zip(jaxpr.invars, arguments, strict=True))
@@ -122,33 +167,36 @@ class Evaluation:
 
     def _results(self, equation: Any, given: Values) -> Values:
         name, params = equation.primitive.name, equation.params
-        if not any(_is_traced(v) for v in given) and not _jaxprs(params):
-            found = equation.primitive.bind(*map(jax().numpy.asarray, given), **params)
+        if not any(is_traced(v) for v in given) and not _jaxprs(params):
+            found = equation.primitive.bind(*map(_of_jax, given), **params)
             return [_number(v) for v in (found if equation.primitive.multiple_results else [found])]
+        if name in INTEGERS and equation.invars[0].aval.dtype.kind in "iu":
+            return [_element_by_element(INTEGERS[name], *given)]
         if name in ELEMENTWISE:
             return [ELEMENTWISE[name](*given, **{k: v for k, v in params.items() if k == "y"})]
         if name in REDUCTIONS:
             return [REDUCTIONS[name](given[0], axis=tuple(params["axes"]))]
         if name in ACCUMULATIONS:
             return [_accumulated(ACCUMULATIONS[name], given[0], **params)]
-        if name in MOVES and not any(map(_is_traced, given[INDICES.get(name, len(given)) :])):
+        if name in MOVES and not any(map(is_traced, given[INDICES.get(name, len(given)) :])):
             return _moved(equation, given)
         if name in CALLS:
             inner = params.get("jaxpr", params.get("call_jaxpr"))
             if hasattr(inner, "consts"):
                 return self.closed(inner, given)
             return self._jaxpr(inner, (), given)
-        rule = getattr(self, f"_{name.replace('-', '_')}", None)
+        rule = RULES.get(name) or getattr(self, f"_{name}", None)
         return rule(equation, *given) if rule else _refused(equation)
 
     # what has rules of its own -------------------------------------------------------------------
 
     def _convert_element_type(self, equation: Any, x: Any) -> Values:
-        return [_each(_converted(np.dtype(equation.params["new_dtype"])), x)]
+        return [_each(_converted(equation.params["new_dtype"]), x)]
 
     def _round(self, equation: Any, x: Any) -> Values:
         to_even = int(equation.params["rounding_method"]) == 1
-        return [sg.round(x) if to_even else sg.sign(x) * sg.floor(sg.abs(x) + 0.5)]
+        cut = sg.trunc(x)
+        return [sg.round(x) if to_even else sg.where(abs(x - cut) >= 0.5, cut + sg.sign(x), cut)]
 
     def _dot_general(self, equation: Any, a: Any, b: Any) -> Values:
         (summed_a, summed_b), (shared_a, shared_b) = equation.params["dimension_numbers"]
@@ -163,65 +211,12 @@ class Evaluation:
         ends = "".join(shared + free_a + free_b)
         return [np.einsum(f"{''.join(of_a)},{''.join(of_b)}->{ends}", array(a), array(b))]
 
-    def _dynamic_slice(self, equation: Any, x: Any, *starts: Any) -> Values:
-        sizes = equation.params["slice_sizes"]
-        first = [_start(s, n, k) for s, n, k in zip(starts, np.shape(x), sizes, strict=True)]
-        return [_taken(x, sizes, lambda place: _sum(first, place))]
-
-    def _dynamic_update_slice(self, equation: Any, x: Any, update: Any, *starts: Any) -> Values:
-        sizes = np.shape(update)
-        first = [_start(s, n, k) for s, n, k in zip(starts, np.shape(x), sizes, strict=True)]
-        for place in np.ndindex(*sizes):
-            x = array(x).at[_sum(first, place)].set(np.asarray(update, object)[place])
-        return [x]
-
-    def _gather(self, equation: Any, x: Any, indices: Any) -> Values:
-        params = equation.params
-        numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
-        if numbers.operand_batching_dims:
-            raise UnsupportedError("from_jax: gather with batching axes of vmap at traced indices")
-        kept = [axis for axis in range(len(sizes)) if axis not in numbers.collapsed_slice_dims]
-        index, lengths = np.asarray(indices, object), np.shape(x)
-
-        def at(place: tuple[int, ...]) -> list[Any]:
-            batch = tuple(p for i, p in enumerate(place) if i not in numbers.offset_dims)
-            offsets = dict(zip(kept, (place[i] for i in numbers.offset_dims), strict=True))
-            start = {
-                axis: _start(index[(*batch, k)], lengths[axis], sizes[axis])
-                for k, axis in enumerate(numbers.start_index_map)
-            }
-            return [start.get(axis, 0) + offsets.get(axis, 0) for axis in range(len(sizes))]
-
-        return [_taken(x, equation.outvars[0].aval.shape, at)]
-
-    def _scatter(self, equation: Any, x: Any, indices: Any, updates: Any) -> Values:
-        return self._scattered(equation, x, indices, updates, "set")
-
-    def _scatter_add(self, equation: Any, x: Any, indices: Any, updates: Any) -> Values:
-        return self._scattered(equation, x, indices, updates, "add")
-
-    def _scattered(self, equation: Any, x: Any, indices: Any, updates: Any, how: str) -> Values:
-        numbers = equation.params["dimension_numbers"]
-        if numbers.operand_batching_dims:
-            raise UnsupportedError("from_jax: scatter with batching axes (of vmap)")
-        rank, found = len(np.shape(x)), array(x)
-        kept = [axis for axis in range(rank) if axis not in numbers.inserted_window_dims]
-        for place in np.ndindex(*np.shape(updates)):
-            batch = tuple(p for i, p in enumerate(place) if i not in numbers.update_window_dims)
-            where = dict(zip(kept, (place[i] for i in numbers.update_window_dims), strict=True))
-            for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-                start = np.asarray(indices, object)[(*batch, k)]
-                where[axis] = where.get(axis, 0) + start
-            target = found.at[tuple(where.get(axis, 0) for axis in range(rank))]
-            found = getattr(target, how)(np.asarray(updates, object)[place])
-        return [found]
-
     def _cond(self, equation: Any, which: Any, *operands: Any) -> Values:
         branches = [
             lambda *given, b=branch: tuple(self.closed(b, given))
             for branch in equation.params["branches"]
         ]
-        if not _is_traced(which):
+        if not is_traced(which):
             return list(branches[int(np.clip(which, 0, len(branches) - 1))](*operands))
         if len(branches) == 2:
             return list(choices.cond(which > 0, branches[1], branches[0], *operands))
@@ -272,14 +267,17 @@ def _jaxprs(params: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A constant of JAX as NumPy's."""
-    return np.asarray(value)[()]
+    """A constant of JAX as NumPy's; keys of random numbers are JAX's own."""
+    return value if _is_key(value) else np.asarray(value)[()]
 
 
-def _is_traced(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype == object
-    return not isinstance(value, (np.generic, int, float, bool))
+def _of_jax(value: Any) -> Any:
+    return value if _is_key(value) else jax().numpy.asarray(value)
+
+
+def _is_key(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jax().dtypes.issubdtype(dtype, jax().dtypes.extended)
 
 
 def _each(function: Callable[[Any], Any], x: Any) -> Any:
@@ -289,16 +287,27 @@ def _each(function: Callable[[Any], Any], x: Any) -> Any:
     return array([function(v) for v in flat]).reshape(np.shape(x))
 
 
-def _converted(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """How an element becomes one of another dtype."""
+def _converted(dtype: Any) -> Callable[[Any], Any]:
+    """How an element becomes one of another dtype: of the kernel's floats, or of 32 bits.
+
+    Raises:
+        UnsupportedError: for numbers of fewer bits, which have other values.
+    """
+    kinds = jax().numpy
+    floats = kinds.issubdtype(dtype, kinds.floating)
 
     def convert(x: Any) -> Any:
-        if not _is_traced(x):
-            return dtype.type(x)
-        if dtype.kind == "f":
-            return x.as_float()
+        if not is_traced(x):
+            return np.asarray(x).astype(dtype)[()]
         if dtype.kind == "b":
             return x if isinstance(x, Condition) else x != 0
+        if dtype.itemsize < 4 and not isinstance(x, Condition):
+            raise UnsupportedError(
+                f"from_jax: symgrad has no {dtype}: floats of fewer than 32 bits are rounded, "
+                "and integers wrap around, elsewhere than its own: use float32 or int32"
+            )
+        if floats:
+            return x.as_float()
         if isinstance(x, Condition):
             x = x.as_float()
         whole = sg.trunc(x) if isinstance(x, Expr) else x
@@ -307,9 +316,34 @@ def _converted(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     return convert
 
 
+def _element_by_element(function: Callable[..., Any], *given: Any) -> Any:
+    shape = np.broadcast_shapes(*map(np.shape, given))
+    if not shape:
+        return function(*given)
+    flat = [np.broadcast_to(np.asarray(g, object), shape).ravel() for g in given]
+    return array([function(*each) for each in zip(*flat, strict=True)]).reshape(shape)
+
+
+def _folded(function: Callable[[Any, Any], Any], x: Any, axes: Sequence[int]) -> Any:
+    """All elements along some axes, taken together one after the other."""
+    values = np.asarray(x, object)
+    moved = np.moveaxis(values, axes, range(len(axes)))
+    kept = moved.shape[len(axes) :]
+    rows = list(moved.reshape(-1, *kept))
+    return functools.reduce(lambda a, b: _element_by_element(function, a, b), rows)
+
+
+def _running(function: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
+    """Each element with all before it along an axis."""
+    rows = np.moveaxis(np.asarray(x, object), axis, 0)
+    step = functools.partial(_element_by_element, function)
+    found = np.stack([np.asarray(r, object) for r in itertools.accumulate(rows, step)])
+    return array(np.moveaxis(found, 0, axis))
+
+
 def _carried(value: Any, aval: Any) -> Any:
     """The first value of a carry, as an expression of its type: integers stay such."""
-    if _is_traced(value) or aval.dtype.kind == "f" or aval.dtype.kind == "b":
+    if is_traced(value) or aval.dtype.kind == "f" or aval.dtype.kind == "b":
         return value
     return _each(uint32 if aval.dtype.kind == "u" else int32, value)
 
@@ -330,30 +364,15 @@ def _moved(equation: Any, given: Values) -> Values:
         places.append(np.arange(len(flat), len(flat) + size, dtype=np.int32).reshape(shape))
         flat.extend(array(value).reshape(-1) if shape else [value])
     rest = [jax().numpy.asarray(v) for v in given[ends:]]
-    found = equation.primitive.bind(*map(jax().numpy.asarray, places), *rest, **equation.params)
+    params, filled = equation.params, equation.params.get("fill_value")
+    if "fill_value" in params:
+        params = params | {"fill_value": -1}
+    found = equation.primitive.bind(*map(jax().numpy.asarray, places), *rest, **params)
     several = found if equation.primitive.multiple_results else [found]
-    return [_picked(flat, np.asarray(where)) for where in several]
+    return [_picked(flat, np.asarray(k), math.nan if filled is None else filled) for k in several]
 
 
-def _picked(flat: list[Any], where: np.ndarray) -> Any:
-    """The elements of these numbers; NaN for a number that is none, as JAX fills with."""
-    one = [flat[k] if 0 <= k < len(flat) else math.nan for k in where.reshape(-1).tolist()]
+def _picked(flat: list[Any], where: np.ndarray, filled: Any) -> Any:
+    """The elements of these numbers; what is filled in for a number that is none."""
+    one = [flat[k] if 0 <= k < len(flat) else filled for k in where.reshape(-1).tolist()]
     return array(one).reshape(where.shape) if where.shape else one[0]
-
-
-def _start(start: Any, length: int, size: int) -> Any:
-    """Where a slice begins: moved, as JAX does, so that it lies within the axis."""
-    if not _is_traced(start):
-        return int(np.clip(start, 0, length - size))
-    return 0 if length == size else sg.minimum(sg.maximum(start, 0), length - size)
-
-
-def _sum(first: Sequence[Any], place: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(a + b for a, b in zip(first, place, strict=True))
-
-
-def _taken(x: Any, shape: Sequence[int], at: Callable[[tuple[int, ...]], Any]) -> Any:
-    """The elements of x at what ``at`` gives for each place of an array of a shape."""
-    source = array(x)
-    found = [source[tuple(at(place))] for place in itertools.product(*map(range, shape))]
-    return array(found).reshape(tuple(shape)) if shape else found[0]

@@ -64,12 +64,42 @@ CASES: dict[str, Any] = {
         0, 3, lambda i, a: a.at[i].set(a[(i + 1) % 3] * v[i]), v
     ).sum(),
     "scan": oscillator,
+    "bits": lambda v: v[0] * ((whole(v[1]) & whole(v[2])) + (whole(v[0]) | 5) - ~whole(v[1])),
+    "xor": lambda v: v[0] * ((whole(v[1]) ^ whole(v[2])) + (whole(v[1]) << 2) + (whole(v[2]) >> 1)),
+    "logical shift": lambda v: v[0] * lax.shift_right_logical(whole(v[1]), jnp.int32(28)),
+    "quotients": lambda v: v[0] * (whole(v[1]) // 7 + whole(v[2]) // -3 + divmod(whole(v), 4)[1]),
+    "cut off": lambda v: v * lax.div(whole(v), jnp.int32([3, -3, 7])),
+    "counter": lambda v: lax.fori_loop(0, 6, lambda i, c: c * 0.9 + v[i // 2] * (i & 3), 0.0),
+    "interpolation": lambda v: jnp.interp(v, jnp.linspace(-1, 2, 5), jnp.arange(5.0) ** 2) * v,
+    "any": lambda v: jnp.where((v > 0.5).any(), v, 1.0) * jnp.where(jnp.all(v < 1.0), v[0], v[1]),
+    "largest so far": lambda v: lax.cummax(v) * lax.cummin(v, reverse=True) + lax.cumlogsumexp(v),
+    "away": lambda v: v * lax.round(v * 3.0, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "repeated": lambda v: jnp.tile(v, 2) * jnp.repeat(v, 2),
+    "cases": lambda v: lax.select_n(jnp.clip(whole(v[0]), 0, 2), v[0], v[1], v[2]),
+    "filled": lambda v: jnp.take(v, jnp.array([0, 9]), mode="fill", fill_value=2.0) * v[0],
+    "filled, looked up": lambda v: (
+        jnp.take(v, jnp.abs(whole(v[0])), mode="fill", fill_value=2.0) * v[1]
+        + v.at[jnp.abs(whole(v[1]))].get(mode="clip")
+    ),
+    "dropped": lambda v: v.at[9].set(v[0]).at[jnp.array([1, 9])].add(v[1]) * v,
+    "dropped, looked up": lambda v: v.at[whole(v[0])].set(2.0).at[whole(v[1])].add(v[2]) * v,
+    "moved into place": lambda v: v.at[jnp.abs(whole(v[0]))].set(v[1] * 2.0, mode="clip") * v,
+    "other updates": lambda v: v.at[1].multiply(v[0]).at[2].max(v[1]).at[whole(v[0])].min(v[2]) * v,
+    "random constants": lambda v: v * jax.random.normal(jax.random.key(3), (3,)),
 }
+
+
+def whole(x: Any) -> Any:
+    return jnp.int32(jnp.floor(3.0 * x))
+
+
+def summed(f: Any) -> Any:
+    return lambda v: jnp.sum(f(v))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_of_jax(name: str) -> None:
-    f = CASES[name]
+    f = summed(CASES[name])
     kernel = sg.fused_forward_backward(3, sg.from_jax(f), device="cpu", dtype="float64")
     loss, gradient = kernel.run(POINTS)
     assert np.allclose(loss, jax.vmap(f)(POINTS), rtol=1e-12)
@@ -102,6 +132,8 @@ def test_nests_are_as_jax_has_them() -> None:
 REFUSED: dict[str, Any] = {
     "sort": lambda v: jnp.sort(v)[0],
     "argmax": lambda v: jnp.argmax(v) * v[0],
+    "bfloat16": lambda v: v.astype(jnp.bfloat16).astype(float).sum(),
+    "uint8": lambda v: v[0] * jnp.int32(300 * v[1]).astype(jnp.uint8),
     "fft": lambda v: jnp.fft.fft(v).real.sum(),
     "custom_vjp": jax.custom_vjp(lambda v: v.sum()),
 }
