@@ -91,9 +91,16 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         limit: dict[str, Any] = {} if self.max_nfev is None else {"max_nfev": self.max_nfev}
         _require_samples(len(values), self.model, self.p0)
         self.fit_ = fit_model(
-            self.model, _predictors(points), values, self.p0, sigma=sigma, bounds=self.bounds,
-            absolute_sigma=self.absolute_sigma, device=self.device, **limit,
-        )  # fmt: skip
+            self.model,
+            _predictors(points),
+            values,
+            self.p0,
+            sigma=sigma,
+            bounds=self.bounds,
+            absolute_sigma=self.absolute_sigma,
+            device=self.device,
+            **limit,
+        )
         self.parameters_, self.errors_ = self.fit_.values, self.fit_.errors
         return self
 

@@ -41,9 +41,11 @@ def aligned(value: Any, like: Any) -> list[Any]:
 
 
 def mapped(
-    task: Callable[..., list[np.ndarray]], given: Sequence[Sequence[Any]], like: Any,
+    task: Callable[..., list[np.ndarray]],
+    given: Sequence[Sequence[Any]],
+    like: Any,
     results: Sequence[np.ndarray],
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """The results of ``task(*given)`` of each block, one behind the other: arrays of Dask's.
 
     ``results`` are like those of a block: their dtypes, and their shapes but for the first axis.
@@ -52,12 +54,14 @@ def mapped(
     delayed = dask().delayed(task, pure=False, traverse=False, nout=len(results))
     found = [delayed(*block) for block in zip(*given, strict=True)]
     return [
-        arrays.concatenate([
-            arrays.from_delayed(block[k], (rows, *r.shape[1:]), meta=r[:0])
-            for block, rows in zip(found, like.chunks[0], strict=True)
-        ])
+        arrays.concatenate(
+            [
+                arrays.from_delayed(block[k], (rows, *r.shape[1:]), meta=r[:0])
+                for block, rows in zip(found, like.chunks[0], strict=True)
+            ]
+        )
         for k, r in enumerate(results)
-    ]  # fmt: skip
+    ]
 
 
 def run_blocks(kernel: Any, x: Any) -> Any:

@@ -206,11 +206,15 @@ class _OnWorkers:
             return None
         tasks = [
             self._client.submit(
-                _answers, what, [self._futures[k] for k in blocks], given, workers=[address],
+                _answers,
+                what,
+                [self._futures[k] for k in blocks],
+                given,
+                workers=[address],
                 pure=False,
             )
             for address, blocks in self._places.items()
-        ]  # fmt: skip
+        ]
         if not self._all_there(tasks):
             self._client.cancel(tasks)
             return None

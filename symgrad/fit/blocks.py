@@ -55,9 +55,13 @@ class TravellingModel:
 
 
 def fit_blocks(
-    fit: Callable[..., Any], f: Callable[..., Any], x: Any, Y: Any, p0: np.ndarray,
+    fit: Callable[..., Any],
+    f: Callable[..., Any],
+    x: Any,
+    Y: Any,
+    p0: np.ndarray,
     options: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     """What ``fit``, `fit_many`, finds of curves in blocks, once it is asked for: arrays of Dask's.
 
     p0 is (n,) or (S, n), x and ``sigma`` as for `fit_many`, those of each curve in blocks or not.

@@ -48,13 +48,25 @@ TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 
 @frozen_for(EVERY_STEP)
 def curve_fit(
-    f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None,
-    absolute_sigma: bool = False, check_finite: bool = True, bounds: Any = (-np.inf, np.inf),
-    method: str | None = None, jac: Any = None, *, full_output: bool = False,
-    nan_policy: NanPolicy = None, mode: Mode = "auto",
-    device: DeviceChoice = None, dtype: DType | None = None, progress: Asked = False,
+    f: Callable[..., Any],
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool = True,
+    bounds: Any = (-np.inf, np.inf),
+    method: str | None = None,
+    jac: Any = None,
+    *,
+    full_output: bool = False,
+    nan_policy: NanPolicy = None,
+    mode: Mode = "auto",
+    device: DeviceChoice = None,
+    dtype: DType | None = None,
+    progress: Asked = False,
     **kwargs: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Fit ``f(x, *parameters)`` to data by least squares, as ``scipy.optimize.curve_fit`` does.
 
     The model is traced and differentiated, so derivatives are exact and no steps are chosen. In

@@ -51,9 +51,14 @@ class Data:
         return cls(x, y, scale, shape)
 
     def rows(
-        self, f: Callable[..., Any], n: int, mode: Mode, device: DeviceChoice, dtype: DTypeName,
+        self,
+        f: Callable[..., Any],
+        n: int,
+        mode: Mode,
+        device: DeviceChoice,
+        dtype: DTypeName,
         pairs: bool,
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """The model of n parameters at these rows."""
         return Rows(
             f, self.x, self.y, self.scale, n, self.shape, device, dtype, pairs=pairs, mode=mode

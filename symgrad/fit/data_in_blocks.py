@@ -70,9 +70,14 @@ class DataInBlocks:
         return cls(list(tables), None if x.ndim == 1 else x.shape[0], refused)
 
     def rows(
-        self, f: Callable[..., Any], n: int, mode: Mode, device: DeviceChoice, dtype: DTypeName,
+        self,
+        f: Callable[..., Any],
+        n: int,
+        mode: Mode,
+        device: DeviceChoice,
+        dtype: DTypeName,
         pairs: bool,
-    ) -> RowsInBlocks:  # fmt: skip
+    ) -> RowsInBlocks:
         """The model of n parameters at the rows of each block, bound where that is."""
         return RowsInBlocks(self, f, n, Making(mode, device, dtype, pairs))
 

@@ -45,12 +45,25 @@ ROWS_COMPARED: Final = 8
 
 @frozen_for(EVERY_STEP)
 def fit_many(
-    f: Callable[..., Any], x: Any, Y: Any, p0: Any = None, *, sigma: Any = None,
-    bounds: Any = None, method: Method | None = None, steps: int = 200,
-    tol: float | Tolerances | None = None, covariance: bool = False, absolute_sigma: bool = False,
-    nan_policy: NanPolicy = "propagate", mode: Mode = "auto", device: DeviceChoice = None,
-    dtype: DType | None = None, dim: str | Sequence[str] | None = None, **options: Any,
-) -> Any:  # fmt: skip
+    f: Callable[..., Any],
+    x: Any,
+    Y: Any,
+    p0: Any = None,
+    *,
+    sigma: Any = None,
+    bounds: Any = None,
+    method: Method | None = None,
+    steps: int = 200,
+    tol: float | Tolerances | None = None,
+    covariance: bool = False,
+    absolute_sigma: bool = False,
+    nan_policy: NanPolicy = "propagate",
+    mode: Mode = "auto",
+    device: DeviceChoice = None,
+    dtype: DType | None = None,
+    dim: str | Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 
     Args:

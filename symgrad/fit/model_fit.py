@@ -240,8 +240,15 @@ class ModelFit:
         fine = np.linspace(at.min(), at.max(), 400) if single else self.x
         middle, spread = self.predict(fine), 2 * self.band(fine)
         line = fine if single else at
-        top.fill_between(line, middle - spread, middle + spread, color=CURVE, alpha=0.25, lw=0,
-                         label="two standard errors")  # fmt: skip
+        top.fill_between(
+            line,
+            middle - spread,
+            middle + spread,
+            color=CURVE,
+            alpha=0.25,
+            lw=0,
+            label="two standard errors",
+        )
         top.plot(line, middle, color=CURVE, label="fit")
         top.legend(frameon=False)
         below.axhline(0.0, color=CURVE, lw=1)
@@ -265,10 +272,17 @@ def _to_error(value: float, error: float) -> str:
 
 @frozen_for(EVERY_STEP)
 def fit_model(
-    f: Callable[..., Any], x: Any, y: Any, p0: Any = None, *, sigma: Any = None,
-    absolute_sigma: bool = False, bounds: Any = None, nan_policy: NanPolicy = None,
+    f: Callable[..., Any],
+    x: Any,
+    y: Any,
+    p0: Any = None,
+    *,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    bounds: Any = None,
+    nan_policy: NanPolicy = None,
     **options: Any,
-) -> ModelFit:  # fmt: skip
+) -> ModelFit:
     """Fit ``f(x, a, b, ...)`` to data, with a result that has names, a table and a plot.
 
     Args:
@@ -308,9 +322,16 @@ def fit_model(
         raise InputError(f"x has shape {x.shape}, y {y.shape}: (M,) or (k, M), and (M,) are needed")
     x, y, sigma = _counted(x, y, sigma, Refused(nan_policy=nan_policy))
     popt, pcov, info, *_ = curve_fit(
-        f, x, y, p0, sigma, absolute_sigma, bounds=(-np.inf, np.inf) if bounds is None else bounds,
-        full_output=True, **options,
-    )  # fmt: skip
+        f,
+        x,
+        y,
+        p0,
+        sigma,
+        absolute_sigma,
+        bounds=(-np.inf, np.inf) if bounds is None else bounds,
+        full_output=True,
+        **options,
+    )
     names = tuple(names_of(f, len(popt)))
     return ModelFit(f, names, x, y, sigma, popt, pcov, info["nfev"])
 

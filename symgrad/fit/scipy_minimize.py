@@ -38,12 +38,23 @@ WITHOUT: Final = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 
 @frozen_for(EVERY_STEP)
 def minimize(
-    f: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), method: str | None = None,
-    jac: Any = None, hess: Any = None, hessp: Any = None, bounds: Any = None,
-    constraints: Any = (), tol: float | None = None, callback: Any = None,
-    options: dict[str, Any] | None = None, *, device: DeviceChoice = None,
-    dtype: DType | None = None, progress: Asked = False,
-) -> Any:  # fmt: skip
+    f: Callable[..., Any],
+    x0: Any,
+    args: tuple[Any, ...] = (),
+    method: str | None = None,
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Any = None,
+    options: dict[str, Any] | None = None,
+    *,
+    device: DeviceChoice = None,
+    dtype: DType | None = None,
+    progress: Asked = False,
+) -> Any:
     """``scipy.optimize.minimize`` of a traced function: with its exact gradient and Hessian.
 
     Args:

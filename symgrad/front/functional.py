@@ -103,11 +103,18 @@ def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *,
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
     progress: Asked = False,
-) -> Callable[..., tuple[Any, Any]]:  # fmt: skip
+) -> Callable[..., tuple[Any, Any]]:
     """A function that returns the value of f and its gradient, as ``jax.value_and_grad`` does.
 
     f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns a scalar.

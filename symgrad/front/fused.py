@@ -61,14 +61,26 @@ def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfLosses]) -
 @overload
 def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_forward_backward(
-    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: Reduce | None = "sum", weights: str | int | None = None,
-    nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    n: Sizes,
+    f: Function,
+    *,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    names: Sequence[str] | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
     progress: Asked = False,
-) -> Kernel | DataKernel:  # fmt: skip
+) -> Kernel | DataKernel:
     """One kernel for a loss and its gradient: ``run(x)`` gives ``(f(x), df/dx)``.
 
     With ``row`` or ``columns`` the loss is that of one row of data, ``f(p, r)``, summed over all
@@ -143,14 +155,26 @@ def fused_forward_backward(
 
 
 def fused_least_squares(
-    n: Sizes, residual: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    n: Sizes,
+    residual: Function,
+    *,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
-    regularizer: Function | None = None, mode: Mode = "auto", device: DeviceChoice = None,
-    math: Math = "accurate", dtype: DType = "float32", simplify: Level = True,
-    name: str | None = None, comments: bool = True, roll: bool = True,
-    checkpoint: Checkpoint = "auto", progress: Asked = False,
-) -> LeastSquaresKernel:  # fmt: skip
+    regularizer: Function | None = None,
+    mode: Mode = "auto",
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
+) -> LeastSquaresKernel:
     """One pass over data for a sum of squares, its gradient and JᵀJ: see `LeastSquaresKernel`.
 
     ``residual(p, r)`` returns the residual of one row, or several. The arguments are those of
@@ -182,14 +206,25 @@ def fused_forward(n: Sizes, f: Function, **options: Unpack[OfSums]) -> SumsKerne
 @overload
 def fused_forward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_forward(
-    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: Reduce | None = "sum", weights: str | int | None = None,
+    n: Sizes,
+    f: Function,
+    *,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    names: Sequence[str] | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
     progress: Asked = False,
-) -> Kernel | DataKernel:  # fmt: skip
+) -> Kernel | DataKernel:
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
     The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
@@ -225,14 +260,28 @@ def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfSums]) -> Su
 @overload
 def fused_jacobian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
 def fused_jacobian(
-    n: Sizes, f: Function, *, wrt: Any = None, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",
-    weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, names: Sequence[str] | None = None,
-    comments: bool = True, roll: bool = True, checkpoint: Checkpoint = "auto",
+    n: Sizes,
+    f: Function,
+    *,
+    wrt: Any = None,
+    mode: Mode = "auto",
+    sparse: bool = False,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    names: Sequence[str] | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
     progress: Asked = False,
-) -> Kernel | DataKernel:  # fmt: skip
+) -> Kernel | DataKernel:
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
     The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With

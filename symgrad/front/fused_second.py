@@ -59,14 +59,28 @@ def fused_hessian(
 @overload
 def fused_hessian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
 def fused_hessian(
-    n: Sizes, f: Function, *, mode: Mode = "auto", sparse: bool = False,
-    row: int | None = None, columns: ColumnNames | None = None, reduce: Reduce | None = "sum",
-    weights: str | int | None = None, nan_policy: NanPolicy = "propagate",
-    regularizer: Function | None = None, device: DeviceChoice = None, math: Math = "accurate",
-    dtype: DType = "float32", simplify: Level = True, name: str | None = None,
-    names: Sequence[str] | None = None, comments: bool = True, roll: bool = True,
-    checkpoint: Checkpoint = "auto", progress: Asked = False,
-) -> Kernel | DataKernel:  # fmt: skip
+    n: Sizes,
+    f: Function,
+    *,
+    mode: Mode = "auto",
+    sparse: bool = False,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    names: Sequence[str] | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
+) -> Kernel | DataKernel:
     """One kernel for a loss, its gradient and its Hessian: a float, (n,) and (n, n).
 
     The arguments are those of `fused_forward_backward`; ``sparse=True`` is as in `fused_jacobian`,
@@ -121,13 +135,25 @@ def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> SumsKernel:
 @overload
 def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_hvp(
-    n: Sizes, f: Function, *, row: int | None = None, columns: ColumnNames | None = None,
-    reduce: Reduce | None = "sum", weights: str | int | None = None,
-    nan_policy: NanPolicy = "propagate", regularizer: Function | None = None,
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-    simplify: Level = True, name: str | None = None, comments: bool = True, roll: bool = True,
-    checkpoint: Checkpoint = "auto", progress: Asked = False,
-) -> Kernel | DataKernel:  # fmt: skip
+    n: Sizes,
+    f: Function,
+    *,
+    row: int | None = None,
+    columns: ColumnNames | None = None,
+    reduce: Reduce | None = "sum",
+    weights: str | int | None = None,
+    nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+    name: str | None = None,
+    comments: bool = True,
+    roll: bool = True,
+    checkpoint: Checkpoint = "auto",
+    progress: Asked = False,
+) -> Kernel | DataKernel:
     """One kernel for a loss, its gradient, and its Hessian times a vector: ``run(x, vector)``.
 
     The arguments are those of `fused_forward_backward`; x and the vector have n numbers each, and

@@ -71,9 +71,12 @@ class Kernel(Running):
     # running -------------------------------------------------------------------------------------
 
     def run(
-        self, *arrays: Any, out: Any = None, progress: Asked = False,
+        self,
+        *arrays: Any,
+        out: Any = None,
+        progress: Asked = False,
         exhausted: WhenExhausted | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The results at one point or at a batch of them.
 
         ``arrays`` are those that the kernel was made for, in most cases one array x: of shape
@@ -221,9 +224,14 @@ class Kernel(Running):
         return as_jax(*self._differentiable("as_jax"))
 
     def export_js(
-        self, path: str | Path, method: Any = None, *, steps: int = 1000, tol: Any = None,
+        self,
+        path: str | Path,
+        method: Any = None,
+        *,
+        steps: int = 1000,
+        tol: Any = None,
         bounds: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write the kernel as an ES module for WebGPU, and the types of that beside it.
 
         The module is one file without dependencies; see the page on browsers in the documentation.

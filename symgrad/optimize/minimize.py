@@ -65,13 +65,27 @@ TOLD: Final = 2**18
 
 @frozen_for(EVERY_STEP)
 def minimize_from(
-    loss: Callable[..., Any], n: Sizes, starts: Any, method: Method, steps: int = 1000,
-    tol: float | Tolerances | None = None, bounds: Any = None, *, shared: Any = None,
-    own: Any = None, reduce: Reduce = "sum", device: DeviceChoice = None, dtype: DType = "float32",
-    math: Math = "accurate", callback: Callable[[Any], Any] | None = None,
-    history: bool | int = False, memory: bool = False, progress: Asked = False,
-    runner: Callable[[Iteration], Runner] | None = None, mode: Mode = "auto",
-) -> Any:  # fmt: skip
+    loss: Callable[..., Any],
+    n: Sizes,
+    starts: Any,
+    method: Method,
+    steps: int = 1000,
+    tol: float | Tolerances | None = None,
+    bounds: Any = None,
+    *,
+    shared: Any = None,
+    own: Any = None,
+    reduce: Reduce = "sum",
+    device: DeviceChoice = None,
+    dtype: DType = "float32",
+    math: Math = "accurate",
+    callback: Callable[[Any], Any] | None = None,
+    history: bool | int = False,
+    memory: bool = False,
+    progress: Asked = False,
+    runner: Callable[[Iteration], Runner] | None = None,
+    mode: Mode = "auto",
+) -> Any:
     """Minimise a function of n variables from every start at once.
 
     Args:

@@ -123,9 +123,13 @@ def _single(found: Sequence[Any]) -> Any:
 
 
 def program(
-    body: Callable[[Builder], object] | str, *, name: str | None = None,
-    device: DeviceChoice = None, math: Math = "accurate", dtype: DType = "float32",
-) -> Program:  # fmt: skip
+    body: Callable[[Builder], object] | str,
+    *,
+    name: str | None = None,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+) -> Program:
     """The program that a body writes: what each invocation of a kernel does, on named arrays.
 
     ``body`` is called once, with a `Builder`, whose methods are statements; or it is the text of a

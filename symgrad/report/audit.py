@@ -162,9 +162,14 @@ _Key = tuple[Any, ...]
 
 
 def audit(
-    name: str, graph: Graph, results: Sequence[tuple[str, int]], points: Any, level: Level,
-    least: float, progress: Asked = False,
-) -> Audit:  # fmt: skip
+    name: str,
+    graph: Graph,
+    results: Sequence[tuple[str, int]],
+    points: Any,
+    level: Level,
+    least: float,
+    progress: Asked = False,
+) -> Audit:
     """The audit of a graph at points (B, n) of float32; results are nodes with their names.
 
     Of the points no more than their number and slices of them are asked for.
@@ -285,10 +290,18 @@ def _suspect(
 ) -> Suspect:
     i = found.order[row]
     return Suspect(
-        kind, summary(Expr(found.graph, i), 40), _place(found.graph, i), start + b,
-        tuple(float(v) for v in points[b]), float(found.single[row, b]),
-        float(found.double[row, b]), float(entering[row, b]), float(found.error[row, b]), {}, 0,
-    )  # fmt: skip
+        kind,
+        summary(Expr(found.graph, i), 40),
+        _place(found.graph, i),
+        start + b,
+        tuple(float(v) for v in points[b]),
+        float(found.single[row, b]),
+        float(found.double[row, b]),
+        float(entering[row, b]),
+        float(found.error[row, b]),
+        {},
+        0,
+    )
 
 
 def _place(graph: Graph, i: int) -> Place | None:
@@ -327,8 +340,15 @@ HEADS: Final = ("kind", "operation", "float32", "float64", "ULP in", "ULP out", 
 def _cells(s: Suspect) -> list[str]:
     operation = s.operation + (f" (and {s.count - 1} more)" if s.count > 1 else "")
     leaving = "" if s.in_float64_too else _shown_ulp(s.ulp)
-    return [s.kind, operation, f"{s.float32:.6g}", f"{s.float64:.6g}", _shown_ulp(s.ulp_in),
-            leaving, _explains(s.results)]  # fmt: skip
+    return [
+        s.kind,
+        operation,
+        f"{s.float32:.6g}",
+        f"{s.float64:.6g}",
+        _shown_ulp(s.ulp_in),
+        leaving,
+        _explains(s.results),
+    ]
 
 
 def _shown_ulp(ulp: float) -> str:

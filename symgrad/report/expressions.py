@@ -37,9 +37,14 @@ class Expressions:
         return Expressions(clean, tuple(tuple(next(ends) for _ in ids) for ids in self.groups))
 
     def audit(
-        self, name: str, labels: Sequence[str], points: Any, level: Level, least: float,
+        self,
+        name: str,
+        labels: Sequence[str],
+        points: Any,
+        level: Level,
+        least: float,
         progress: Asked = False,
-    ) -> Audit:  # fmt: skip
+    ) -> Audit:
         """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
         require_straight(self.graph, self.nodes, f"the audit of {name}")
         named = list(zip(labels, self.nodes, strict=True))

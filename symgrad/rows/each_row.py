@@ -324,10 +324,18 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     expressions = Expressions(graph, tuple(_cut(wants, ends)))
     read = tuple(made.parameters)
     traced = Traced(
-        computed, read, (), made.gathers, tree_of(request.n),
-        replace(columns, indices=indices), weight_column(request), read, expressions, clock.seconds,
+        computed,
+        read,
+        (),
+        made.gathers,
+        tree_of(request.n),
+        replace(columns, indices=indices),
+        weight_column(request),
+        read,
+        expressions,
+        clock.seconds,
         Derived(wants.mode, lengths_of_strips(made.graph)),
-    )  # fmt: skip
+    )
     return Mapped(traced, wants.parts, wants.variables)
 
 

@@ -35,9 +35,15 @@ class ExportedRows(RowProgram):
         )
 
     def export_js(
-        self, path: str | Path, method: Any = None, *, each: bool = False, steps: int = 1000,
-        tol: Any = None, bounds: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | Path,
+        method: Any = None,
+        *,
+        each: bool = False,
+        steps: int = 1000,
+        tol: Any = None,
+        bounds: Any = None,
+    ) -> None:
         """Write the kernel as an ES module for WebGPU, and the types of that beside it.
 
         The module is one file without dependencies; see the page on browsers in the documentation.

@@ -85,9 +85,17 @@ class Task:
         return found
 
     def fit(
-        self, start: Any, rows: Any, target: Target, bounds: Any, limits: Limits, loss: str,
-        scale: float, errors: bool, progress: Asked = False,
-    ) -> Any:  # fmt: skip
+        self,
+        start: Any,
+        rows: Any,
+        target: Target,
+        bounds: Any,
+        limits: Limits,
+        loss: str,
+        scale: float,
+        errors: bool,
+        progress: Asked = False,
+    ) -> Any:
         """The minimum from a start: see `LeastSquaresKernel.fit`."""
         if errors and loss != "linear":
             raise InputError(f'errors=True is for loss="linear", not {loss!r}')

@@ -87,9 +87,13 @@ class DataKernel(ExportedRows):
         return self._parameters.flat(only)
 
     def run(
-        self, params: Any, rows: Any, *, progress: Asked = False,
+        self,
+        params: Any,
+        rows: Any,
+        *,
+        progress: Asked = False,
         exhausted: WhenExhausted | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The loss over the rows, and its gradient.
 
         Args:
@@ -174,9 +178,15 @@ class DataKernel(ExportedRows):
     __call__ = run
 
     def minimize(
-        self, starts: Any, method: Any = None, steps: int = 1000, tol: Any = None, *,
-        data: Any = None, **options: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        starts: Any,
+        method: Any = None,
+        steps: int = 1000,
+        tol: Any = None,
+        *,
+        data: Any = None,
+        **options: Any,
+    ) -> Any:
         """Minimise the loss over data, from every start at once, all steps inside one kernel.
 
         Args:

@@ -272,11 +272,18 @@ def ready(
     graph.names[:] = unique(graph.names)
     graph.release()
     return Traced(
-        reduction, used, graded, made.gathers, tree_of(request.n),
-        replace(columns, indices=indices), weight_column(request),
-        tuple(made.parameters), expressions, clock.seconds,
+        reduction,
+        used,
+        graded,
+        made.gathers,
+        tree_of(request.n),
+        replace(columns, indices=indices),
+        weight_column(request),
+        tuple(made.parameters),
+        expressions,
+        clock.seconds,
         Derived(mode, lengths_of_strips(made.graph)),
-    )  # fmt: skip
+    )
 
 
 def reduced(

@@ -57,11 +57,22 @@ class LeastSquaresKernel(DataKernel):
 
     @frozen_for(EVERY_STEP)
     def fit(
-        self, start: Any, data: Any, *, loss: str = "linear", f_scale: float = 1.0,
-        bounds: Any = (-np.inf, np.inf), steps: int = 500, ftol: float = 1e-8,
-        xtol: float = 1e-8, gtol: float = 1e-8, errors: bool = False, device: DeviceChoice = None,
-        dtype: DType | None = None, progress: Asked = False,
-    ) -> Any:  # fmt: skip
+        self,
+        start: Any,
+        data: Any,
+        *,
+        loss: str = "linear",
+        f_scale: float = 1.0,
+        bounds: Any = (-np.inf, np.inf),
+        steps: int = 500,
+        ftol: float = 1e-8,
+        xtol: float = 1e-8,
+        gtol: float = 1e-8,
+        errors: bool = False,
+        device: DeviceChoice = None,
+        dtype: DType | None = None,
+        progress: Asked = False,
+    ) -> Any:
         """Fit the parameters to data, of which there may be very many that rows look up.
 
         Levenberg and Marquardt's method with scales of the Jacobian, on JᵀJ in blocks, as the

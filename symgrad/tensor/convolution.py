@@ -91,9 +91,12 @@ class CausalConvolution:
 
 
 def causal_convolution(
-    activation: Activation | None = None, *, device: DeviceChoice = None, math: Any = "accurate",
+    activation: Activation | None = None,
+    *,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
     dtype: Any = "float32",
-) -> TensorKernel:  # fmt: skip
+) -> TensorKernel:
     """The kernel of a convolution along sequences, of each channel by itself, with its gradients.
 
     ``run(u, weights, bias)`` takes u (batch, length, channels), weights (channels, taps) and bias

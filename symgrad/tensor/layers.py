@@ -70,9 +70,13 @@ class LayerKernel(TensorKernel):
 
 
 def gemm_bias(
-    activation: Activation | None = None, *, bias: bool = True, device: DeviceChoice = None,
-    math: Any = "accurate", dtype: Any = "float32",
-) -> LayerKernel:  # fmt: skip
+    activation: Activation | None = None,
+    *,
+    bias: bool = True,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> LayerKernel:
     """The kernel of ``f(A B + bias)``, whose ``vjp`` gives the gradients of A, B and bias.
 
     ``run(A, B, bias)`` takes A (.., M, K), B (.., K, N), whose batches broadcast as NumPy's do, and
@@ -98,9 +102,13 @@ def gemm_bias(
 
 
 def linear(
-    activation: Activation | None = None, *, bias: bool = True, device: DeviceChoice = None,
-    math: Any = "accurate", dtype: Any = "float32",
-) -> LayerKernel:  # fmt: skip
+    activation: Activation | None = None,
+    *,
+    bias: bool = True,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> LayerKernel:
     """The kernel of a layer, ``f(X Wᵀ + b)``, whose ``vjp`` gives the gradients of X, W and b.
 
     ``run(X, W, b)`` takes X (.., in), W (out, in) and b (out,), and gives (.., out).

@@ -141,10 +141,17 @@ def _nested(tree: Tree, leaves: Sequence[Any], full: Sequence[int], found: Seque
 
 
 def adamw_update(
-    lr: Rate = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
-    weight_decay: float = 0.01, max_norm: float | None = None, device: DeviceChoice = None,
-    math: Any = "accurate", dtype: Any = "float32",
-) -> AdamWUpdate:  # fmt: skip
+    lr: Rate = 0.001,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    max_norm: float | None = None,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> AdamWUpdate:
     """The kernel of a step of `AdamW` for parameters that are arrays, nested as you like.
 
     ``run(params, gradients, state)`` returns the parameters after a step and the next state; at the

@@ -127,9 +127,13 @@ def program_of(rowwise: Rowwise, n: int, traits: Target) -> tuple[RowwiseProgram
 
 
 def rowwise(
-    f: Callable[..., Any], *, device: DeviceChoice = None, math: Math = "accurate",
-    dtype: DType = "float32", name: str | None = None,
-) -> TensorKernel:  # fmt: skip
+    f: Callable[..., Any],
+    *,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    name: str | None = None,
+) -> TensorKernel:
     """The kernel of a function of rows, whose ``vjp`` gives the gradients of all its arguments.
 
     ``f`` is called once, with a `Row` for each of its arguments, and gives what is made of each

@@ -15,9 +15,14 @@ from symgrad.tensor.selective import SelectiveScan
 
 
 def associative_scan(
-    combine: Combine, *, axis: int = -1, reverse: bool = False, device: DeviceChoice = None,
-    math: Any = "accurate", dtype: Any = "float32",
-) -> ScanKernel:  # fmt: skip
+    combine: Combine,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> ScanKernel:
     """The kernel of a scan by an associative operation: ``y[0] = x[0], y[t] = f(y[t - 1], x[t])``.
 
     ``combine(a, b)`` is any function that can be traced, such as ``np.add``, ``np.multiply``,
@@ -59,10 +64,14 @@ def associative_scan(
 
 
 def selective_scan(
-    delta_softplus: bool = False, discretization: Literal["zoh", "euler"] = "zoh", *,
-    state: bool = False, device: DeviceChoice = None, math: Any = "accurate",
+    delta_softplus: bool = False,
+    discretization: Literal["zoh", "euler"] = "zoh",
+    *,
+    state: bool = False,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
     dtype: Any = "float32",
-) -> TensorKernel:  # fmt: skip
+) -> TensorKernel:
     """The kernel of a selective state-space model's scan (S6), with all its gradients.
 
     Every channel has N states h, which are 0 at first. At each step they decay, and the input is

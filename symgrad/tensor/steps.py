@@ -224,10 +224,21 @@ class Steps:
         many = [4 if o.quads else 1 for o in (a, b)]
         rows = [p.k if o.along else beside for o, beside in ((a, p.m), (b, p.n))]
         values = (
-            p.m, p.n, p.k, rows[0] // many[0], rows[1] // many[1], p.m * p.k // many[0],
-            p.n * p.k // many[1], p.a.each, p.a.count, p.b.each, p.b.count, splits,
-            -(-steps // splits), groups,
-        )  # fmt: skip
+            p.m,
+            p.n,
+            p.k,
+            rows[0] // many[0],
+            rows[1] // many[1],
+            p.m * p.k // many[0],
+            p.n * p.k // many[1],
+            p.a.each,
+            p.a.count,
+            p.b.each,
+            p.b.count,
+            splits,
+            -(-steps // splits),
+            groups,
+        )
         return dict(zip(ARGUMENTS, values, strict=True))
 
     def _sums(self, table: str, rows: int, n: int, each: int, out: str) -> None:

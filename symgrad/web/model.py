@@ -33,9 +33,15 @@ HEIGHT: Final = 780
 
 
 def export_js(
-    f: Callable[..., Any], path: str | Path, p0: Any = None, *, method: Any = None,
-    steps: int = 200, tol: Any = None, bounds: Any = None,
-) -> None:  # fmt: skip
+    f: Callable[..., Any],
+    path: str | Path,
+    p0: Any = None,
+    *,
+    method: Any = None,
+    steps: int = 200,
+    tol: Any = None,
+    bounds: Any = None,
+) -> None:
     """Write a model ``f(x, *parameters)`` as an ES module that fits it to curves by WebGPU.
 
     There ``run(points)`` gives the model's ``values`` at points (x, parameters) in a row, and
@@ -65,9 +71,17 @@ def export_js(
 
 
 def export_html(
-    f: Callable[..., Any], path: str | Path, p0: Any = None, *, x: Any = None, y: Any = None,
-    title: str | None = None, steps: int = 200, tol: Any = None, bounds: Any = None,
-) -> Page:  # fmt: skip
+    f: Callable[..., Any],
+    path: str | Path,
+    p0: Any = None,
+    *,
+    x: Any = None,
+    y: Any = None,
+    title: str | None = None,
+    steps: int = 200,
+    tol: Any = None,
+    bounds: Any = None,
+) -> Page:
     """Write a page that fits a model ``f(x, *parameters)`` to data in a browser, by WebGPU.
 
     It is a single file, which needs nothing else: sliders for the parameters, data that are pasted

@@ -134,9 +134,11 @@ class Pulled:
         match kind:
             case "bar":
                 part = self.parts.get(n)
-                return zero_like(self.graph, self.inits[n]) if part is None else (
-                    selected(self.graph, part)
-                )  # fmt: skip
+                return (
+                    zero_like(self.graph, self.inits[n])
+                    if part is None
+                    else (selected(self.graph, part))
+                )
             case "sum":
                 known = self.sweep.bars.pop(self.captures[n], None)
                 return zero_like(self.graph, self.captures[n]) if known is None else known

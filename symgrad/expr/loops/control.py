@@ -177,9 +177,12 @@ def scan(
     reverse: bool = False,
 ) -> tuple[Any, Any]: ...
 def scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
-    length: int | None = None, reverse: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
     """``carry, y = step(carry, x)`` for each x in turn: the last carry, and all y, stacked.
 
     Args:

@@ -153,9 +153,19 @@ class _Emit:
         (source,) = printed.modules
         readable = sum(b.space == "read" for b in kernel.buffers)
         return Summation(
-            source, tile.results, tuple(tile.summed), most, kernel.target.width, readable, cells,
-            tile.slopes, printed.slots, printed.turns, tile.whole.is_structured, printed.tables,
-        )  # fmt: skip
+            source,
+            tile.results,
+            tuple(tile.summed),
+            most,
+            kernel.target.width,
+            readable,
+            cells,
+            tile.slopes,
+            printed.slots,
+            printed.turns,
+            tile.whole.is_structured,
+            printed.tables,
+        )
 
 
 def _header(tile: Tile, style: Style) -> Iterator[str]:
