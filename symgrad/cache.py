@@ -23,6 +23,7 @@ class Once(Generic[Key, Value]):
         self._weight = 0
         self._lock = threading.Lock()
         self._slots: OrderedDict[Key, _Slot[Value]] = OrderedDict()
+        self._newest: _Slot[Value] | None = None
 
     def get(self, key: Key, make: Callable[[], Value], weight: int = 1) -> Value:
         """The value of ``key``, made now if there is none."""
@@ -31,7 +32,9 @@ class Once(Generic[Key, Value]):
             if slot is None:
                 slot = self._slots[key] = _Slot(weight)
                 self._weight += weight
-            self._slots.move_to_end(key)
+            if slot is not self._newest:  # moving it takes the hash of all of the key again
+                self._slots.move_to_end(key)
+                self._newest = slot
             while self._weight > self._limit and len(self._slots) > 1:
                 self._weight -= self._slots.popitem(last=False)[1].weight
         with slot.lock:

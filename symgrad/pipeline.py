@@ -92,14 +92,14 @@ class Wanted:
     """By which mode derivatives were made: see `accumulated`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Built:
-    """All that is known of a kernel before it meets a device."""
+    """All that is known of a kernel before it meets a device; equal traces share one."""
 
     traced: Trace
     wanted: tuple[Wanted, ...]
     computation: Computation
-    seconds: dict[str, float] = field(compare=False)
+    seconds: dict[str, float]
 
     @property
     def derived(self) -> Derived:

@@ -144,7 +144,7 @@ def choose_any(device: DeviceChoice = None) -> Device:
     Raises:
         InputError: for a list that is empty, or names a device twice. DeviceError: as `choose`.
     """
-    if isinstance(device, Devices):
+    if isinstance(device, Device):
         return device
     asked: Any = _preferred() if device is None else device
     if asked == "gpus":

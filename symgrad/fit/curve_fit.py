@@ -42,6 +42,9 @@ MOST_EVALUATIONS: Final = 2**31 - 1
 Measured = Rows | RowsInBlocks
 """A model at the rows it is fitted to."""
 
+Telling = Callable[[Measure], Measure]
+"""What makes of evaluations those that are reported."""
+
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum; pairs of float32 have float64's."""
 
@@ -134,7 +137,7 @@ def curve_fit(
     kind = "float64" if dtype is None else dtype_name(dtype)
     rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") as report:
-        told = _Told(report)
+        told = _Told(report).of if progress else _untold
         if dtype is None and backend_of(target).dtype == "float32":
             coarse = rows_on(target, "float32", pairs=False)
             _require_rows(coarse.count, len(start), box, method)
@@ -193,7 +196,12 @@ class _Told:
         return told
 
 
-def _near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: _Told) -> np.ndarray:
+def _untold(measure: Measure) -> Measure:
+    """The same evaluations, of which nobody asked."""
+    return measure
+
+
+def _near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> np.ndarray:
     """The minimum in float32; where float32 leads to no clear one, the start as it was."""
     try:
         end = _fit(rows, p, box, limit, told)
@@ -205,9 +213,9 @@ def _near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: _Told) -> n
     return end.p if clear else p
 
 
-def _fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: _Told) -> Point:
+def _fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> Point:
     rows.prepare(p)
-    at, quick = told.of(rows.at), told.of(rows.quick)
+    at, quick = told(rows.at), told(rows.quick)
     with np.errstate(all="ignore"):
         if rows.many:
             p = minimum(quick, quick(p), box, limit, rows.linear).p
@@ -253,12 +261,13 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     """The parameters to start from, and the box they stay in."""
     if method not in METHODS:
         raise InputError("`method` must be 'lm', 'trf' or 'dogbox'.")
-    n = parameters_of(f) if p0 is None else np.atleast_1d(real(p0, "p0")).size
+    given = None if p0 is None else np.array(real(p0, "p0")).ravel()
+    n = parameters_of(f) if given is None else given.size
     require_taken(f, n)
     box = _box(bounds, n)
     if method == "lm" and box.bounded:
         raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
-    p = start_within(box.low, box.high) if p0 is None else np.array(real(p0, "p0")).ravel()
+    p = start_within(box.low, box.high) if given is None else given
     if (p < box.low).any() or (p > box.high).any():
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return p, box

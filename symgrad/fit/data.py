@@ -76,7 +76,8 @@ def _taken(
         raise InputError(
             f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
         )
-    _require_finite(x, y, check_finite, nan_policy)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        _require_finite(x, y, check_finite, nan_policy)
     if x.ndim in (1, 2) and x.shape[-1] == len(y):
         return np.atleast_2d(x), y, "flat" if x.ndim == 1 else "columns"
     return x, y, "other"

@@ -47,6 +47,16 @@ Shape = Literal["flat", "columns", "other"]
 """How a model takes x: (M,), (k, M), or as it is, of any other shape."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Buffers:
+    """The points (m, n + k) of some rows, but for p; and what a call finds there in float64."""
+
+    points: np.ndarray
+    values: np.ndarray
+    slopes: np.ndarray
+    call: Callable[[], None] | None
+
+
 @dataclass
 class Rows:
     """Data to fit: x (k, M), or of another shape, y (M,), and what residuals are divided by.
@@ -72,7 +82,7 @@ class Rows:
     """Whether the model is traced at one row: all rows together have the same values."""
     _paired: Any = field(default=None, init=False)
     _sums: Any = field(default=None, init=False)
-    _buffers: Any = field(default=None, init=False)
+    _buffers: _Buffers | None = field(default=None, init=False)
 
     def prepare(self, p: np.ndarray) -> None:
         """Trace the model: at one row, or, where it needs all of x at once, at all rows.
@@ -151,10 +161,12 @@ class Rows:
         """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
         if not self.rowwise:
             return self._kernel.run(p)
-        points, out = self._buffers_for(rows)
+        buffers = self._buffers or self._buffers_for(rows)
+        points = buffers.points
         points[:, : self.n] = p
-        if self.dtype == "float64":
-            return self._kernel.run(points, out=out)
+        if buffers.call is not None:
+            buffers.call()
+            return buffers.values, buffers.slopes
         if self.pairs:
             return self._in_pairs(points)
         values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
@@ -169,19 +181,15 @@ class Rows:
         found = (found[: self.n + 1] + found[self.n + 1 :]).T
         return found[:, 0], found[:, 1:]
 
-    def _buffers_for(self, rows: slice) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """The points (m, n + k) of these rows, but for p, and where results may go.
-
-        Those of a single block are made once, and are filled again and again.
-        """
-        if self._buffers is not None:
-            return self._buffers
+    def _buffers_for(self, rows: slice) -> _Buffers:
+        """The buffers of these rows; those of a single block are made once, and filled anew."""
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
         made, count = self._looped, len(points)
         out = (made.values, made.slopes) if made else (np.empty(count), np.empty((count, self.n)))
-        buffers = points, out
+        call = self._kernel.bound(points, out) if self.dtype == "float64" else None
+        buffers = _Buffers(points, *out, call)
         if len(self.y) <= JACOBIAN_ROWS:
             self._buffers = buffers
         return buffers
@@ -198,8 +206,11 @@ class Rows:
             if want.shape not in ((), found.shape):
                 return False
             slack = 1e-3 if self.dtype == "float32" else 1e-9
-            sizes = np.abs(want)
-            near = np.abs(found - want) <= slack * (sizes + sizes.max(initial=0.0))
+            sizes, apart = np.abs(want), np.abs(found - want)
+            largest = sizes.max(initial=0.0)
+            if apart.max(initial=0.0) <= slack * largest < np.inf:
+                return True
+            near = apart <= slack * (sizes + largest)
             return bool(near.all()) or not np.isfinite(want).all()
 
     # residuals -----------------------------------------------------------------------------------
@@ -364,7 +375,7 @@ def pair_kernel(
 
 
 def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
-    return lambda v: f(v[n] if flat else v[n:], *v[:n])
+    return lambda v: f(v[n] if flat else v[n:], *v[:n].tolist())
 
 
 def system(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -422,7 +422,7 @@ def shared(
     target = targets.choose_any(device)
     owner = backend_of(target).owner  # another if one was lost
     make = partial(assemble, built, inputs, options, title, target, single)
-    key = built.computation, built.wanted, inputs, options, target, owner
+    key = built, inputs, target, owner, single
     return _shared.get(key, make, weight(built.computation.graph))
 
 

@@ -90,6 +90,13 @@ class Running:
         found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
         return found[0] if self._single else tuple(found)
 
+    def bound(self, x: np.ndarray, out: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A call that computes the points x (B, n) into these arrays, on the host, every time.
+
+        All are C-contiguous, of the kernel's dtype, and share no memory.
+        """
+        return self._compiled().bind(x, [array.reshape(len(x), -1) for array in out])
+
     def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
         bound = self._bound
         if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
@@ -105,8 +112,7 @@ class Running:
         if self._must_copy(points, outs):
             self._copy(program.run(points), batch, outs)
             return out
-        flat = [array.reshape(len(points), -1) for (array,) in outs]
-        call = program.bind(points, flat)
+        call = self.bound(points, [array for (array,) in outs])
         call()
         self._keep(arrays, points, out, call)
         return out

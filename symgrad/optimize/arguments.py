@@ -62,6 +62,8 @@ def as_given(values: Any, name: str) -> np.ndarray:
 
 
 def _rounded(found: np.ndarray, dtype: str) -> np.ndarray:
+    if found.dtype == dtype:
+        return np.ascontiguousarray(found) if found.ndim else found.copy()
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(found, dtype) if found.ndim else found.astype(dtype)
 

@@ -62,8 +62,11 @@ class Point:
         n = len(p)
         square, end = n * n, n * (n + 1)
         *_, cost, inverse = found[end:].tolist()
-        point = cls(p, cost, found[:square].reshape(n, n), found[square:end])
-        vars(point).update(row=found[:end], lengths=found[end : end + n], inverse=inverse)
+        point, known = cls.__new__(cls), found[end : end + n]
+        vars(point).update(
+            p=p, cost=cost, T=found[:square].reshape(n, n), z=found[square:end], row=found[:end],
+            lengths=known, inverse=inverse,
+        )  # fmt: skip
         return point
 
     @cached_property
@@ -85,7 +88,7 @@ class Point:
         except np.linalg.LinAlgError:
             return np.inf
 
-    @cached_property
+    @property
     def is_clear(self) -> bool:
         """Whether the Jacobian with columns of length 1 is well conditioned."""
         return self.inverse * len(self.p) ** 0.5 < CLEAR
@@ -105,7 +108,7 @@ class Point:
         values = self.frame.values
         return float(values[0] / values[-1]) if values[-1] > 0.0 else np.inf
 
-    @cached_property
+    @property
     def spanned(self) -> float:
         """The length of the residuals' part that the Jacobian's columns span."""
         return float(np.dot(self.z, self.z)) ** 0.5 if self.is_clear else self.frame.spanned(self.z)

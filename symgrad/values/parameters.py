@@ -97,10 +97,13 @@ class Nest:
 
     def nested(self, flat: np.ndarray) -> Any:
         """As the user has them, in fresh arrays; a number for a shape of ()."""
+        if self.tree.keys != self._row:
+            with np.errstate(over="ignore"):
+                return self.tree.arrays(flat, self.dtype)
+        if flat.dtype == self.dtype:
+            return flat.copy()
         with np.errstate(over="ignore"):
-            if self.tree.keys == self._row:
-                return flat.astype(self.dtype)
-            return self.tree.arrays(flat, self.dtype)
+            return flat.astype(self.dtype)
 
 
 Read = Callable[[Any, str], Any]
@@ -153,6 +156,8 @@ def joined(rows: Sequence[Any], name: str, xp: Any = np) -> Any:
     """Rows side by side, their batches broadcast."""
     if all(r.ndim == 1 for r in rows):
         return xp.concatenate(rows)
+    if len({r.shape[:-1] for r in rows}) == 1:
+        return xp.concatenate(rows, axis=-1)
     try:
         batch = np.broadcast_shapes(*[r.shape[:-1] for r in rows])
     except ValueError as error:

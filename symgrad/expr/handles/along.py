@@ -50,9 +50,10 @@ def reduce(
     kept = [k for k in range(a.ndim) if k not in axes]
     rows = a.transpose(kept + axes).reshape([a.shape[k] for k in kept] + [-1])
     result = np.empty(rows.shape[:-1], dtype=object)
+    each = rows.reshape(result.size, rows.shape[-1])
     with OnePlace(graph_of([rows])):
-        for index in np.ndindex(result.shape):
-            result[index] = balanced(function, list(rows[index]), initial)
+        for k, values in enumerate(each):
+            result.flat[k] = balanced(function, list(values), initial)
     if keepdims:
         result = np.expand_dims(result, tuple(axes))
     return result.view(ExprArray) if result.ndim else result[()]

@@ -99,7 +99,7 @@ def _functions(f: Callable[..., Any]) -> Iterator[Named]:
     known: set[int] = set()
     waiting: list[Any] = [f]
     for named in waiting:  # which grows meanwhile
-        function = inspect.unwrap(named)
+        function = inspect.unwrap(named) if hasattr(named, "__wrapped__") else named
         while isinstance(function, functools.partial):
             function = function.func
         code = getattr(function, "__code__", None)

@@ -164,8 +164,10 @@ class Program:
         call, whole = partial(function.call, *addresses), count - count % lanes
         stream = count * self._nbytes >= STREAMED_BYTES and all(map(is_aligned, results))
         threads = 1 if alone else worth(whole * self._weight, lanes)
-        if threads == 1 and whole == count and not function.workspace:
-            return partial(call, NULL, 0, count, stream, count, 0)
+        if threads == 1 and not function.workspace:
+            first = partial(call, NULL, 0, whole, stream, count, 0)
+            rest = partial(call, NULL, count - lanes, count, False, count, 0)
+            return first if whole == count else partial(_both, first, rest)
         return partial(self._run_batch, call, function.own_workspace, count, threads, stream)
 
     def _run_batch(
@@ -200,6 +202,11 @@ class Program:
         self.run_into(block, padded)
         for result, whole in zip(results, padded, strict=True):
             result[...] = whole[: len(points)]
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
 
 
 @dataclass(frozen=True)
