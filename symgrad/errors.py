@@ -209,7 +209,7 @@ class DeviceWarning(UserWarning):
 
 
 class ExhaustedError(SymgradError, RuntimeError):
-    """A loop needed more turns than it may take, and that was asked to be an error.
+    """A loop needed more iterations than it may take, and that was asked to be an error.
 
     Example:
         >>> import symgrad as sg
@@ -222,12 +222,12 @@ class ExhaustedError(SymgradError, RuntimeError):
         >>> kernel.run([2000.0], exhausted="raise")
         Traceback (most recent call last):
             ...
-        symgrad.errors.ExhaustedError: the problem needed more turns than a loop may take: ...
+        symgrad.errors.ExhaustedError: the problem needed more iterations than a loop may take: ...
     """
 
 
 class ExhaustedWarning(UserWarning):
-    """A loop needed more turns than it may take: the results of that problem are NaN.
+    """A loop needed more iterations than it may take: the results of that problem are NaN.
 
     Example:
         >>> import warnings, symgrad as sg

@@ -116,13 +116,13 @@ def fused_forward_backward(
         name: the kernel's name; f's by default.
         names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
         comments: whether the source quotes your lines beside the statements they led to.
-        checkpoint: what loops keep of their turns for reverse mode. "keep" is all that it reads;
-            "sqrt" what is carried into strips of sqrt(n) of n turns, each of which is run once more
-            then; a number, into strips of so many turns; "auto" keeps all that stays in the caches
+        checkpoint: what loops keep of iterations for reverse mode. "keep" is all that it reads;
+            "sqrt" what is carried into strips of sqrt(n) of n iterations, each of which is run
+            again then; a number, into strips of so many; "auto" keeps all that stays in the caches
             of the device, up to 8,192 numbers a point on the CPU and 512 on a GPU, and more where
             it has the memory and computing it again takes longer; longer loops run in strips.
             ``stats`` has what is kept.
-        roll: whether the many turns of a Python loop that f writes out become a loop again, which
+        roll: whether the iterations of a Python loop that f writes out become a loop again, which
             takes far less to compile; results stay within the rounding.
         progress: True to show, once a second is over, how long making the kernel takes and which
             stage it is at, or a function that is called with a `Progress` as stages begin. A kernel

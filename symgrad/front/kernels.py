@@ -97,7 +97,7 @@ class Kernel(Running):
 
         ``progress`` is as for `fused_forward_backward`: the first run compiles, which may take
         long. ``exhausted``, "warn" or "raise", says what to do about problems whose loops needed
-        more turns than their ``max_steps``, which another kernel finds out; their
+        more iterations than their ``max_steps``, which another kernel finds out; their
         results are NaN in any case.
 
         Raises:

@@ -61,7 +61,7 @@ class Stats:
         took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
         mode = f"derivatives in {self.mode} mode; " if self.mode else ""
         turns = " and ".join(map(str, self.strips))
-        strips = f", in strips of {turns} turns" if turns else ""
+        strips = f", in strips of {turns} iterations" if turns else ""
         kept = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
         return (
             f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "

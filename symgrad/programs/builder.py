@@ -367,11 +367,11 @@ class Builder:
     ) -> Generator[Word]:
         """A block that is done for each counter lo, lo + 1, .., hi - 1, or ``down`` from there.
 
-        There are ``most`` turns at most, if that is known: what is beyond them is not done.
+        There are ``most`` iterations at most, if that is known: what is beyond them is not done.
         """
         start, end = (self._value(x, "u32", "a bound of a loop").id for x in (lo, hi))
         if most is not None and not 0 < most < 2**BITS:
-            raise InputError(located(f"most {most} turns: use a number above 0"))
+            raise InputError(located(f"most {most} iterations: use a number above 0"))
         counter = self._leaf(called := self.fresh(name), "u32")
         made = For(counter.id, called, start, end, down, most)
         self._do(made, "for")

@@ -135,8 +135,8 @@ class Keeping:
             found = facts.turns[s]
         if found is None:
             raise DifferentiationError(
-                f"{shown(self.source.code, s)}: how often it turns is not known, and what it "
-                "changes is kept for each turn: give most=, the turns there are at most"
+                f"{shown(self.source.code, s)}: how often it iterates is not known, and what it "
+                "changes is kept for each iteration: give most=, how many there are at most"
             )
         return found
 

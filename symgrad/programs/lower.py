@@ -218,7 +218,7 @@ class _Lowering:
         self.variables = before | dict(zip(changed, results, strict=True))
 
     def _limited(self, lo: int, hi: int, most: int, down: bool) -> int:
-        """The end of a loop of so many turns at most."""
+        """The end of a loop of so many iterations at most."""
         k = self.k
         none = k.add(ops.word_lt, hi, lo)
         turns = k.add(ops.word_min, k.add(ops.word_sub, hi, lo), k.word(most))

@@ -1,4 +1,4 @@
-"""What is said of problems, or rows, whose loops needed more turns than they may take."""
+"""What is said of problems, or rows, whose loops needed more iterations than they may take."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ def report(found: Any, when: WhenExhausted) -> None:
     flat = np.ravel(np.asarray(found))
     count = int(np.count_nonzero(flat))
     if count and flat.size == 1:
-        _say("the problem needed more turns than a loop may take: the results are NaN there", when)
+        what = "the problem needed more iterations than a loop may take"
+        _say(f"{what}: the results are NaN there", when)
     elif count:
         which, first = f"{count:,} of {flat.size:,} problems", int(np.argmax(flat > 0))
         _say(
-            f"{which} needed more turns than a loop may take, the first of them number {first}: "
+            f"{which} needed more iterations than a loop may take, the first of them number "
+            f"{first}: "
             "the results are NaN there",
             when,
         )
@@ -71,7 +73,7 @@ def report_rows(count: int, of: int, when: WhenExhausted) -> None:
     """
     if count:
         _say(
-            f"{count:,} of {of:,} rows needed more turns than a loop may take: what they "
+            f"{count:,} of {of:,} rows needed more iterations than a loop may take: what they "
             "contribute is NaN",
             when,
         )

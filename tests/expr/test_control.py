@@ -394,13 +394,13 @@ def test_bounds_that_are_no_whole_numbers(bound: Any) -> None:
 
 @pytest.mark.parametrize("most", [-1, 2.5, True, "3"])
 def test_a_number_of_turns_that_is_none(most: Any) -> None:
-    with pytest.raises(InputError, match="number of turns is a whole number"):
+    with pytest.raises(InputError, match="number of iterations is a whole number"):
         trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 
 @pytest.mark.parametrize("most", [2**31, 2**40])
 def test_more_turns_than_a_counter_has(most: int) -> None:
-    with pytest.raises(InputError, match=r"less than 2\*\*31 turns"):
+    with pytest.raises(InputError, match=r"less than 2\*\*31 iterations"):
         trace(lambda v: fori_loop(5, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 

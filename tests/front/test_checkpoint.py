@@ -49,7 +49,7 @@ def test_strips_have_the_same_gradients(f: Any, checkpoint: Checkpoint, strip: i
         np.testing.assert_allclose(a, b, rtol=1e-12)
     assert kept.stats.strips == () and mined.stats.strips == (strip or ROOTS[f],)
     assert 0 < mined.stats.kept < kept.stats.kept
-    assert f"in strips of {mined.stats.strips[0]} turns" in str(mined.stats)
+    assert f"in strips of {mined.stats.strips[0]} iterations" in str(mined.stats)
 
 
 def test_what_is_kept() -> None:

@@ -55,10 +55,10 @@ def test_results_and_derivatives_are_nan_and_it_is_said(name: str) -> None:
     values, slopes = kernel.run(AT)
     assert np.isnan(values).tolist() == [bool(x) for x in ended]
     assert np.isnan(slopes).any(axis=1).tolist() == [bool(x) for x in ended]
-    with pytest.warns(ExhaustedWarning, match=rf"{sum(ended)} of 4 problems needed more turns"):
+    with pytest.warns(ExhaustedWarning, match=rf"{sum(ended)} of 4 problems needed more iter"):
         again = kernel.run(AT, exhausted="warn")
     np.testing.assert_array_equal(again[0], values)
-    with pytest.raises(ExhaustedError, match="the problem needed more turns"):
+    with pytest.raises(ExhaustedError, match="the problem needed more iterations"):
         kernel.run(AT[3], exhausted="raise")
     out = np.empty(1, np.float32), np.empty((1, 2), np.float32)
     kernel.run(AT[:1], out=out, exhausted="raise")

@@ -70,7 +70,7 @@ def test_it_is_said_how_many_rows_have_not_ended(name: str, device: Any) -> None
     kernel = make(device)
     at = np.ones(kernel.n_inputs)
     assert np.isnan(np.asarray(first(kernel.run(at, table)))).any()
-    with pytest.warns(ExhaustedWarning, match="2 of 5 rows needed more turns"):
+    with pytest.warns(ExhaustedWarning, match="2 of 5 rows needed more iterations"):
         kernel.run(at, table, exhausted="warn")
     with pytest.raises(ExhaustedError, match="1 of 3 rows"):
         kernel.run(at, head(table, 3), exhausted="raise")

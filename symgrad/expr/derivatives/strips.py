@@ -38,7 +38,7 @@ def require_checkpoint(choice: Checkpoint) -> None:
     if choice not in CHECKPOINTS and (not isinstance(choice, int) or choice < 2):
         raise InputError(
             f'checkpoint={choice!r}: use "auto", "keep" for all, "sqrt" for strips of sqrt(n) of a '
-            "loop's n turns, or the number of turns of a strip, at least 2"
+            "loop's n iterations, or the number of iterations of a strip, at least 2"
         )
 
 

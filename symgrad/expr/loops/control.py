@@ -57,25 +57,25 @@ def fori_loop(
 ) -> Any:
     """``for k in range(lo, hi): carry = body(k, carry)``, which begins with ``carry = init``.
 
-    The loop is one operation of the kernel, however many turns it takes: ``body`` is called once,
-    with expressions, where Python's own ``for`` would write it out turn by turn; twice, if it
+    The loop is one operation of the kernel, however long it is: ``body`` is called once, with
+    expressions, where Python's own ``for`` would write out every iteration; twice, if it
     writes to an array that it carries at an index that is an expression, so that the array is kept
     in memory. Of numbers alone, outside of a traced function, it is Python's.
 
     Args:
         lo: The first k: a whole number, or an expression.
-        hi: Where k ends: there are turns for k = lo, lo + 1, ... as long as k < hi; an expression
+        hi: Where k ends: it is done for k = lo, lo + 1, ... as long as k < hi; an expression
             that is NaN says that there is none.
         body: Gives the next carry, nested as the last one. ``k`` is a number like any other. It may
             use all that is known around it, but what it computes leaves it in the carry only.
         init: The first carry: a number, an array of numbers, a condition, or a dict, list, tuple or
             dataclass of such, nested.
-        max_steps: The most turns there can be, where ``lo`` or ``hi`` is an expression and that is
-            not seen from it: derivatives in reverse mode need to know. If there are more, results
-            are NaN.
+        max_steps: The most iterations there can be, where ``lo`` or ``hi`` is an expression and
+            that is not seen from it: derivatives in reverse mode need to know. If there are more,
+            results are NaN.
 
     Returns:
-        The last carry, nested as ``init``; ``init`` itself where there is no turn.
+        The last carry, nested as ``init``; ``init`` itself where there is no iteration.
 
     Raises:
         InputError: for a bound that is no whole number, and for ``max_steps`` < 0.
@@ -122,14 +122,14 @@ def while_loop(
 ) -> Any:
     """``while cond(carry): carry = body(carry)``, which begins with ``carry = init``.
 
-    Each point takes its own number of turns. Derivatives in reverse mode, and some devices, need to
-    know how many there are at most. See `fori_loop` for carries and errors.
+    Each point has its own number of iterations. Derivatives in reverse mode, and some devices, need
+    to know how many there are at most. See `fori_loop` for carries and errors.
 
     Args:
-        cond: Whether there is another turn: a condition of the carry.
+        cond: Whether there is another iteration: a condition of the carry.
         body: Gives the next carry, nested as the last one.
         init: The first carry.
-        max_steps: The most turns there may be. Where ``cond`` still holds after so many, the
+        max_steps: The most iterations there may be. Where ``cond`` still holds after so many, the
             numbers of the result are NaN, and their derivatives too.
 
     Returns:
@@ -281,11 +281,11 @@ def _names(f: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _checked(most: Any) -> int | None:
-    """A number of turns."""
+    """A number of iterations."""
     if most is None:
         return None
     if isinstance(most, (bool, np.bool_)) or not isinstance(most, numbers.Integral) or most < 0:
-        raise InputError(located(f"the number of turns is a whole number, not {most!r}"))
+        raise InputError(located(f"the number of iterations is a whole number, not {most!r}"))
     if int(most) >= 2**31:
-        raise InputError(located(f"loops take less than 2**31 turns, which {most:,} is not"))
+        raise InputError(located(f"loops take less than 2**31 iterations, which {most:,} is not"))
     return int(most)

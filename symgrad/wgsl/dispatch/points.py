@@ -76,7 +76,7 @@ class Program:
         gpu: where it runs.
         modules: WGSL sources, at least one.
         layout: the arrays.
-        turns: how often an invocation turns in all loops of a module together, at most.
+        turns: how often an invocation iterates in all loops of a module together, at most.
         tables: constants that modules read, bound behind the points.
 
     Raises:
@@ -298,8 +298,8 @@ def require_turns(gpu: Gpu, turns: int) -> None:
     most = gpu.info.turns
     if most is not None and turns > most:
         raise DeviceError(
-            f"{gpu.info.name} ends the loops of a kernel after {most:,} turns, and those of this "
-            "one may turn more often within one turn of the outermost, or nobody knows how often: "
+            f"{gpu.info.name} ends the loops of a kernel after {most:,} iterations, and those of "
+            "this one may take more within one of the outermost, or nobody knows how many: "
             "say max_steps= of a loop whose bounds are computed and of sg.while_loop, or use "
             'device="cpu"'
         )
