@@ -71,16 +71,16 @@ class Together(Accumulation):
             group = last - group
         row = group // self.parts
         part = group - row * self.parts
-        start = part * self.span
-        end = (start + self.span).at_most(self.length.ceil_div(self.chunk.length))
+        start, chunks = part * self.span, self.length.ceil_div(self.chunk.length)
 
         def turn(number: int, carried: Sequence[int]) -> Sequence[int]:
-            at = Index(k, number)
+            at = start + Index(k, number)
             there = (start if totals else self.zero).below(at)
             return self._chunk(row, at, carried, there, inside)
 
         first = self._before(row, part) if self.program.several else self.nothing()
-        carried, _ = k.loop(start.id, end.id, first, turn)
+        count = self.span.at_most(chunks - start.at_most(chunks))
+        carried, _ = k.loop(k.word(0), count.id, first, turn)
         if totals:
             self.store_total(row, part, self.zero, carried, self.local.below(1), inside)
         return k
@@ -90,13 +90,13 @@ class Together(Accumulation):
         k = self.k
         each = self.parts.ceil_div(self.chunk.width)
         start = self.local * each
-        end = (start + each).at_most(part)
 
         def turn(number: int, carried: Sequence[int]) -> Sequence[int]:
-            at = Index(k, number)
+            at = start + Index(k, number)
             return self.after(start.below(at), carried, self.load_total(row, at, self.zero))
 
-        own, _ = k.loop(start.at_most(end).id, end.id, self.nothing(), turn)
+        count = each.at_most(part - start.at_most(part))
+        own, _ = k.loop(k.word(0), count.id, self.nothing(), turn)
         self._scan_ends([own])
         found = self._end(0, (part - part.at_most(1)) // each)
         k.barrier()
