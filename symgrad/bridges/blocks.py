@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from symgrad.bridges.cluster import arrived, dask, dask_arrays, in_blocks
+from symgrad.bridges.cluster import arrived
+from symgrad.bridges.tables import array_of, by_rows, dask, dask_arrays, parts
 from symgrad.errors import InputError
 from symgrad.expr.handles.tree import flatten
-
-
-def by_rows(array: Any) -> Any:
-    """The array in blocks that are cut along the first axis only."""
-    return array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
-
-
-def parts(array: Any) -> list[Any]:
-    """The blocks of such an array, each as a delayed array."""
-    return list(array.to_delayed().ravel())
-
-
-def aligned(value: Any, like: Any) -> list[Any]:
-    """What belongs to each block of ``like``: of an array of as many rows, the rows it has."""
-    if in_blocks(value):
-        value = by_rows(value)
-        if value.numblocks[0] != like.numblocks[0] or value.chunks[0] != like.chunks[0]:
-            value = value.rechunk({0: like.chunks[0]})
-        return parts(value)
-    ends = np.cumsum((0, *like.chunks[0]))
-    if np.isnan(ends).any():
-        raise InputError(
-            "the blocks have unknown lengths: compute_chunk_sizes() finds them, or give Dask's "
-            "arrays in the same blocks"
-        )
-    return [value[a:b] for a, b in pairwise(ends)]
 
 
 def mapped(
@@ -69,10 +43,16 @@ def run_blocks(kernel: Any, x: Any) -> Any:
 
     The kernel travels to whoever computes a block. Nothing is computed before it is asked for.
     """
-    if x.ndim != 2:
-        raise InputError(f"x has shape {x.shape}: points in blocks are (B, {kernel.n_inputs})")
-    x = by_rows(x)
+    if isinstance(x, Mapping) or array_of(x).ndim != 2:
+        given = "is a dict" if isinstance(x, Mapping) else f"has shape {x.shape}"
+        raise InputError(
+            f"x {given}: points in blocks are (B, {kernel.n_inputs}), in one array, such as "
+            "dask.array.stack(columns, axis=1)"
+        )
+    x = by_rows(array_of(x))
     results, tree = flatten(kernel.run(np.zeros((0, x.shape[1]), x.dtype)), lambda _: None)
+    if any(r.dtype == object for r in results):
+        raise InputError("results in blocks are dense: make the kernel with sparse=False")
     sent = [pickle.dumps(kernel)] * x.numblocks[0]
     return tree.nest(iter(mapped(_run, [sent, parts(x)], x, results)))
 

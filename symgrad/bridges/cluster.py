@@ -8,7 +8,7 @@ import pickle
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from symgrad.errors import DeviceError, InputError
+from symgrad.bridges.tables import dask, tables_of
+from symgrad.errors import DeviceError, InputError, SymgradError
 
 SECONDS_BETWEEN_LOOKS: Final = 2.0
 """How long an answer of all workers may take before it is looked which of them are still there."""
@@ -26,27 +27,9 @@ MOST_LOSSES: Final = 20
 """How often in a row workers may be lost during one call."""
 
 
-def dask() -> Any:
-    """Dask, which whoever has its collections has."""
-    return import_module("dask")
-
-
-def dask_arrays() -> Any:
-    """Dask's arrays."""
-    return import_module("dask.array")
-
-
 def _distributed() -> Any:
     """The package of clusters; None where nobody has imported it: then there is no client."""
     return "distributed" in sys.modules and import_module("distributed")
-
-
-def in_blocks(value: Any) -> bool:
-    """Whether this is a collection of Dask's, or a dict with some."""
-    if "dask" not in sys.modules:
-        return False
-    values = value.values() if isinstance(value, Mapping) else (value,)
-    return any(hasattr(type(v), "to_delayed") for v in values)
 
 
 def tree_sum(values: Sequence[Any], plus: Callable[[Any, Any], Any] = add) -> Any:
@@ -84,7 +67,7 @@ class BlocksOfRows:
     """
 
     def __init__(self, rows: Any, kernel: Any, counting: bool) -> None:
-        self._blocks = kept(kernel, _tables(rows), counting)
+        self._blocks = kept(kernel, tables_of(rows), counting)
         self.count = sum(self._blocks.ask(_count))
 
     def totals(self, flat: np.ndarray) -> Any:
@@ -249,10 +232,20 @@ def _bound(kernel: bytes, table: Any, *options: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def arrived(kernel: bytes) -> Any:
-    """A kernel on a worker, for its device."""
+    """A kernel on a worker, for its device.
+
+    Raises:
+        DeviceError: if it cannot run there.
+    """
     named = device_here(None)
     found = pickle.loads(kernel)
-    return found if named is None else found.to(named)
+    try:
+        return found if named is None else found.to(named)
+    except SymgradError as error:
+        raise DeviceError(
+            f"the kernel cannot run on a worker whose SYMGRAD_DEVICE is {named!r}: {error}; start "
+            "that worker with SYMGRAD_DEVICE=cpu, or make a kernel for its device"
+        ) from error
 
 
 def device_here(asked: Any) -> Any:
@@ -276,24 +269,3 @@ def _client() -> Any:
         return distributed.get_client() if distributed else None
     except ValueError:
         return None
-
-
-def _tables(rows: Any) -> list[Any]:
-    """The blocks of a table, each as a delayed table."""
-    if isinstance(rows, Mapping):
-        return _tables_of_columns(rows)
-    if not hasattr(rows, "chunks"):
-        return list(rows.to_delayed())
-    if rows.ndim != 2:
-        raise InputError(f"rows have {rows.ndim} dimensions: an array of (rows, columns) is needed")
-    return list(rows.rechunk({1: -1}).to_delayed().ravel())
-
-
-def _tables_of_columns(columns: Mapping[str, Any]) -> list[Any]:
-    """The blocks of columns, cut as the first of Dask's is, each as a delayed dict."""
-    (chunks,) = next(c for c in columns.values() if in_blocks(c)).chunks
-    cut = [dask_arrays().asarray(c).rechunk((chunks,)).to_delayed() for c in columns.values()]
-    return [
-        dask().delayed(dict)(list(zip(columns, parts, strict=True)))
-        for parts in zip(*cut, strict=True)
-    ]

@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.bridges.cluster import in_blocks
+from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError
 
 PARAM = "param"
 """The dimension of the parameters, as ``DataArray.curvefit`` names it."""
+
+
+COVARIANCE = "cov_i", "cov_j"
+"""Those of the covariance."""
 
 
 def is_labelled(value: Any) -> bool:
@@ -40,6 +44,11 @@ class Labelled:
             raise InputError(f"dim names {unknown}: the array has {list(array.dims)}")
         along = tuple(d for d in array.dims if d in asked)
         kept = tuple(d for d in array.dims if d not in asked)
+        if taken := sorted({PARAM, *COVARIANCE} & set(kept)):
+            raise InputError(
+                f"the array has the dimension {taken[0]!r}, which results have of their own: "
+                f"array.rename({taken[0]}=...)"
+            )
         return Labelled(array.transpose(*kept, *along), along, kept)
 
     @property
@@ -48,9 +57,13 @@ class Labelled:
         return int(np.prod([self.array.sizes[d] for d in self.kept], dtype=int))
 
     @property
+    def _rows(self) -> int:
+        return int(np.prod([self.array.sizes[d] for d in self.along], dtype=int))
+
+    @property
     def curves(self) -> Any:
         """All curves, (S, M), in blocks of Dask's if the array is."""
-        return self.array.data.reshape(self.count, -1)
+        return self.array.data.reshape(self.count, self._rows)
 
     def x(self, given: Any) -> np.ndarray:
         """What `fit_many` takes as x: (M,) or (k, M), or (S, M) or (S, k, M) of each curve."""
@@ -66,15 +79,22 @@ class Labelled:
         self._require_known(given, "sigma", (*self.kept, *self.along))
         return self._spread(given, bool(set(given.dims) & set(self.kept)))
 
-    def starts(self, given: Any) -> Any:
-        """Starts as `fit_many` takes them: those of a ``DataArray`` are (S, n), or (S,) by name."""
+    def starts(self, given: Any, names: Sequence[str]) -> Any:
+        """Starts as `fit_many` takes them: those of a ``DataArray`` are (S, n), or (S,) by name.
+
+        ``names`` are those of the parameters, in order.
+        """
         if isinstance(given, Mapping):
             return {name: self._each(value) for name, value in given.items()}
         if not is_labelled(given):
             return given
         if PARAM not in given.dims:
             raise InputError(f"p0 has the dimensions {list(given.dims)}: {PARAM!r} is needed")
-        return np.stack([self._each(one) for one in given.transpose(PARAM, ...)], axis=-1)
+        each = {str(k.item()): given.isel({PARAM: i}) for i, k in enumerate(given[PARAM])}
+        if PARAM in given.coords and set(each) != set(names):
+            return {name: self._each(one) for name, one in each.items()}
+        order = names if PARAM in given.coords else each
+        return np.stack([self._each(each[name]) for name in order], axis=-1)
 
     def dataset(self, found: Any, names: Sequence[str], covariance: bool) -> Any:
         """What `fit_many` found, with the coordinates of the curves."""
@@ -87,8 +107,8 @@ class Labelled:
         coords = {k: c for k, c in self.array.coords.items() if not set(c.dims) & set(self.along)}
         coords[PARAM] = list(names)
         if covariance:
-            variables["covariance"] = (*dims, "cov_i", "cov_j"), self._folded(found.cov)
-            coords |= {"cov_i": list(names), "cov_j": list(names)}
+            variables["covariance"] = (*dims, *COVARIANCE), self._folded(found.cov)
+            coords |= {name: list(names) for name in COVARIANCE}
         order = "parameters", "errors", "covariance", "fun", "success", "status", "nit"
         data = {name: variables[name] for name in order if name in variables}
         return import_module("xarray").Dataset(data, coords, self.array.attrs)
@@ -99,19 +119,37 @@ class Labelled:
 
     def _spread(self, place: Any, own: bool) -> np.ndarray:
         """Numbers along some dimensions, at all of those that are fitted, or at all there are."""
-        like = self.array if own else self.array.isel(dict.fromkeys(self.kept, 0), drop=True)
         dims = (*self.kept, *self.along) if own else self.along
-        values = place.broadcast_like(like).transpose(*dims).values
-        return values.reshape(self.count, -1) if own else values.ravel()
+        values = self._at(place, dims)
+        return values.reshape(self.count, self._rows) if own else values.ravel()
+
+    def _at(self, given: Any, dims: Sequence[str]) -> np.ndarray:
+        """Numbers at all places along dimensions of the array, by their labels."""
+        labels = self.array.indexes
+        for d in set(given.dims) & set(labels) & set(given.indexes):
+            found = given.indexes[d].get_indexer(labels[d])
+            if given.indexes[d].is_unique and (found < 0).any():
+                missing = labels[d][found < 0][0]
+                raise InputError(f"{given.name or 'an array'} has no value at {d} = {missing!r}")
+            if given.indexes[d].is_unique:
+                given = given.isel({d: found})
+        sizes = {d: self.array.sizes[d] for d in dims}
+        if wrong := [d for d in given.dims if given.sizes[d] != sizes[d]]:
+            raise InputError(
+                f"{given.name or 'an array'} has {given.sizes[wrong[0]]} values along "
+                f"{wrong[0]!r}: {sizes[wrong[0]]} are needed"
+            )
+        axes = [d for d in dims if d in given.dims]
+        values = given.variable.transpose(*axes).values
+        values = values.reshape([sizes[d] if d in axes else 1 for d in dims])
+        return np.broadcast_to(values, list(sizes.values()))
 
     def _each(self, value: Any) -> Any:
         """A number, or one of each curve, (S,)."""
         if not is_labelled(value):
             return value
         self._require_known(value, "p0", self.kept)
-        value = value.reset_coords(drop=True)
-        first = self.array.isel(dict.fromkeys(self.along, 0), drop=True)
-        return value.broadcast_like(first).transpose(*self.kept).values.ravel()
+        return self._at(value, self.kept).ravel()
 
     def _require_known(self, given: Any, what: str, dims: Sequence[str]) -> None:
         if unknown := sorted(set(given.dims) - set(dims)):

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.bridges.blocks import aligned, by_rows, mapped, parts
-from symgrad.bridges.cluster import device_here, in_blocks
+from symgrad.bridges.blocks import mapped
+from symgrad.bridges.cluster import device_here
+from symgrad.bridges.tables import aligned, array_of, by_rows, in_blocks, parts
 from symgrad.errors import InputError
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
@@ -71,7 +72,13 @@ def fit_blocks(
             f"{', '.join(asked)}: curves in blocks are fitted when they are asked for; Dask's own "
             "ProgressBar and dashboard show how far that is"
         )
-    curves = by_rows(Y)
+    seen = array_of(Y)
+    if seen.ndim != 2 or np.isnan(seen.shape[1]):
+        raise InputError(
+            f"Y has shape {seen.shape}: (curves, rows) is needed, with a known number of rows: "
+            "compute_chunk_sizes() finds it"
+        )
+    curves = by_rows(seen)
     rows, n = curves.shape[1], np.shape(p0)[-1]
     own = np.ndim(x) == 3 or in_blocks(x) or (np.ndim(x) == 2 and np.shape(x) == curves.shape)
     like = np.ones((1, *np.shape(x)[1:])) if own else x
@@ -82,18 +89,18 @@ def fit_blocks(
     one = fit(f, like, np.zeros((1, rows)), start, **options | {"steps": 0})
     names = [*FIELDS, *(["cov"] if options.get("covariance") else [])]
     model, count = TravellingModel(f, k, n), curves.numblocks[0]
-    each_x = aligned(x, curves) if own else [x] * count
-    starts, spread = _of_each(p0, curves), _of_each(sigma, curves)
+    each_x = aligned(x, curves, "x") if own else [x] * count
+    starts, spread = _of_each(p0, curves, "p0"), _of_each(sigma, curves, "sigma")
     given = [[(fit, model, names, options)] * count, each_x, parts(curves), starts, spread]
     found = mapped(_fitted, given, curves, [np.asarray(one[name]) for name in names])
     result = dict(zip(names, found, strict=True))
     return optimize_result(**result, mode=one.mode)
 
 
-def _of_each(value: Any, like: Any) -> list[Any]:
+def _of_each(value: Any, like: Any, name: str) -> list[Any]:
     """What belongs to each block: all of it, unless it has an axis of curves."""
     if in_blocks(value) or (np.ndim(value) == 2 and len(value) != 1):
-        return aligned(value, like)
+        return aligned(value, like, name)
     return [value] * like.numblocks[0]
 
 

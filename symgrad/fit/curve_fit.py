@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.bridges.cluster import in_blocks
+from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError, InputTypeError, warn
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.bridges.blocks import aligned, parts
-from symgrad.bridges.cluster import dask, dask_arrays, device_here, in_blocks, kept, tree_sum
+from symgrad.bridges.cluster import device_here, kept, tree_sum
+from symgrad.bridges.tables import aligned, array_of, dask, dask_arrays, in_blocks, parts
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.fit.blocks import TravellingModel
@@ -64,9 +64,9 @@ class DataInBlocks:
         if not in_blocks(y):
             (lengths, *_) = rows_first.chunks
             y = dask_arrays().from_array(y, chunks=(lengths,))
-        each = [sigma] * y.npartitions if _is_one(sigma) else aligned(sigma, y)
+        each = [sigma] * y.npartitions if _is_one(sigma) else aligned(sigma, y, "sigma")
         together = dask().delayed(_together, pure=False)
-        tables = map(together, aligned(rows_first, y), parts(y), each)
+        tables = map(together, aligned(rows_first, y, "xdata"), parts(y), each)
         return cls(list(tables), None if x.ndim == 1 else x.shape[0], refused)
 
     def rows(
@@ -221,9 +221,7 @@ def _first(table: tuple[np.ndarray, np.ndarray, Any]) -> tuple[np.ndarray, np.nd
 
 def _array(value: Any) -> Any:
     """An array of Dask's, also of a column of a data frame, or one of NumPy's."""
-    if not in_blocks(value):
-        return real(value, "data")
-    return value.to_dask_array() if hasattr(value, "to_dask_array") else value
+    return array_of(value) if in_blocks(value) else real(value, "data")
 
 
 def _is_one(sigma: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.bridges.cluster import in_blocks
-from symgrad.bridges.labelled import Labelled, is_labelled
+from symgrad.bridges.labelled import PARAM, Labelled, is_labelled
+from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
@@ -167,7 +167,8 @@ def _labelled(
     given: dict[str, Any],
 ) -> Any:
     """The fits of a ``DataArray`` as a ``Dataset``."""
-    found = fit_many(f, curves.x(x), curves.curves, curves.starts(p0), covariance=True, **given)
+    starts = curves.starts(p0, names_of(f, p0.sizes.get(PARAM, 0)) if is_labelled(p0) else ())
+    found = fit_many(f, curves.x(x), curves.curves, starts, covariance=True, **given)
     return curves.dataset(found, names_of(f, found.x.shape[1]), covariance)
 
 

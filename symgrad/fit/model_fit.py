@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.bridges.cluster import in_blocks
+from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit

@@ -13,10 +13,10 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.bridges.blocks import run_blocks
-from symgrad.bridges.cluster import in_blocks
 from symgrad.bridges.jax import as_jax
 from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import Loss, PointLoss, RowFunction
+from symgrad.bridges.tables import in_blocks
 from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.handles.tree import Tree

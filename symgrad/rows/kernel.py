@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from symgrad.backend import backend_of, placed
-from symgrad.bridges.cluster import BlocksOfRows, in_blocks
+from symgrad.bridges.cluster import BlocksOfRows
+from symgrad.bridges.tables import in_blocks
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, PickleError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL

@@ -13,7 +13,7 @@ import pytest
 import scipy.optimize
 
 import symgrad as sg
-from symgrad.bridges.cluster import tree_sum
+from symgrad.bridges.cluster import arrived, tree_sum
 from symgrad.fit.blocks import TravellingModel
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
@@ -99,6 +99,39 @@ def test_a_data_frame_is_bound_by_its_partitions(client: Any) -> None:
     agree(made.bind(frames.from_pandas(frame, npartitions=5)).run(P), made.run(P, frame))
 
 
+def test_columns_of_data_frames_are_bound() -> None:
+    frames = pytest.importorskip("dask.dataframe", reason="needs dask.dataframe")
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    frame = frames.from_pandas(pandas.DataFrame(ROWS, columns=list("abc")), npartitions=5)
+    named = lambda p, r: loss(p, [r.u, r.v, r.w])  # noqa: E731
+    made = sg.fused_forward_backward(3, named, columns=list("uvw"), device="cpu", dtype="float64")
+    found = made.bind({"u": frame.a, "v": frame.b, "w": frame["c"]}).run(P)
+    agree(found, kernel().run(P, ROWS))
+    with pytest.raises(sg.InputError, match="column 'w' is not cut as they are"):
+        made.bind({"u": frame.a, "v": frame.b, "w": ROWS[:, 2]})
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"a": BLOCKS[:, 0], "b": ROWS[:-1, 1]}, "column 'b' has 999 rows beside 1000"),
+        ({"a": BLOCKS[:, 0], "b": BLOCKS[:-1, 1]}, "column 'b' has 999 rows beside 1000"),
+        ({"a": BLOCKS, "b": ROWS[:, 1]}, r"column 'a' has shape \(1000, 3\)"),
+        ({"a": BLOCKS[:, 0], "b": BLOCKS[200:, 1][BLOCKS[200:, 0] > 0]}, "compute_chunk_sizes"),
+    ],
+)
+def test_columns_that_do_not_go_together_are_refused(columns: Any, text: str) -> None:
+    made = sg.fused_forward_backward(2, lambda p, r: p[0] * r.a, columns=list("ab"), device="cpu")
+    with pytest.raises(sg.InputError, match=text):
+        made.bind(columns)
+
+
+def test_a_worker_whose_device_cannot_run_a_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYMGRAD_DEVICE", "nowhere")
+    with pytest.raises(sg.DeviceError, match=r"SYMGRAD_DEVICE is 'nowhere': .*SYMGRAD_DEVICE=cpu"):
+        arrived(pickle.dumps(kernel(reduce="mean")))
+
+
 def test_other_derivatives_are_summed_too(client: Any) -> None:
     made = sg.fused_hessian(3, loss, row=3, device="cpu", dtype="float64")
     agree(made.bind(BLOCKS).run(P), made.run(P, ROWS))
@@ -132,6 +165,15 @@ def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
     )
     with pytest.raises(sg.InputError, match="has 4 entries"):
         looked.bind({"k": da.arange(5, chunks=2), "y": da.ones(5, chunks=2)})
+
+
+def test_what_is_no_table_of_points_is_refused() -> None:
+    made = sg.fused_jacobian(3, lambda v: [v[0], v[1] * v[2]], sparse=True, device="cpu")
+    with pytest.raises(sg.InputError, match="sparse=False"):
+        made.run(BLOCKS)
+    named = sg.fused_forward({"a": (), "b": ()}, lambda v: v["a"] * v["b"], device="cpu")
+    with pytest.raises(sg.InputError, match=r"x is a dict: .* dask\.array\.stack"):
+        named.run({"a": BLOCKS[:, 0], "b": BLOCKS[:, 1]})
 
 
 def test_points_in_blocks_are_run_when_they_are_asked_for(client: Any) -> None:
@@ -182,6 +224,18 @@ def test_curves_in_blocks_are_fitted_as_all_at_once(x: Any, options: dict[str, A
         np.testing.assert_allclose(found[name].compute(), want[name], rtol=1e-12)
 
 
+def test_curves_of_a_data_frame_go_to_parquet(tmp_path: Path) -> None:
+    frames = pytest.importorskip("dask.dataframe", reason="needs dask.dataframe")
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    curves = frames.from_pandas(pandas.DataFrame(CURVES), npartitions=3)
+    found = sg.fit_many(decay, T, curves, [1.0, 1.0], device="cpu")
+    table = frames.from_dask_array(found.x, columns=["amount", "rate"])
+    table.to_parquet(tmp_path / "fits")
+    stored = pandas.read_parquet(tmp_path / "fits")
+    want = sg.fit_many(decay, T, CURVES, [1.0, 1.0], device="cpu")
+    np.testing.assert_array_equal(stored.to_numpy(), want.x)
+
+
 def test_models_travel_as_expressions() -> None:
     model = pickle.loads(pickle.dumps(TravellingModel(lambda x, a, b: decay(x, a, b), None, 2)))
     np.testing.assert_allclose(model(T, 2.0, 0.7), decay(T, 2.0, 0.7), rtol=1e-15)
@@ -196,6 +250,10 @@ def test_what_fits_in_blocks_refuse() -> None:
     unknown = curves[curves[:, 0] > 0]
     with pytest.raises(sg.InputError, match="compute_chunk_sizes"):
         sg.fit_many(decay, T, unknown, TRUE, device="cpu")
+    with pytest.raises(sg.InputError, match="p0 has 60 rows beside 50"):
+        sg.fit_many(decay, T, curves, np.ones((60, 2)), device="cpu")
+    with pytest.raises(sg.InputError, match=r"Y has shape \(20,\)"):
+        sg.fit_many(decay, T, curves[0], device="cpu")
     found = sg.fit_many(decay, T, unknown, [1.0, 1.0], device="cpu")
     assert found.x.compute().shape == (50, 2)
 

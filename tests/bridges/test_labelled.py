@@ -106,6 +106,35 @@ def test_starts_and_deviations_have_labels_too() -> None:
         np.testing.assert_allclose(at.errors, np.sqrt(np.diag(pcov)), rtol=1e-5)
 
 
+def test_labels_say_what_belongs_to_which_curve() -> None:
+    true = fitted(decay, "time", FIELD, [1.0, 1.0]).parameters
+    turned = true.isel(lat=[2, 0, 1], param=[1, 0])
+    assert not fitted(decay, "time", FIELD, turned).nit.any()  # it starts at the minimum
+    some = fitted(decay, "time", FIELD, turned.sel(param=["rate"]))
+    by_name = fitted(decay, "time", FIELD, {"rate": true.sel(param="rate", drop=True)})
+    np.testing.assert_array_equal(some.nit, by_name.nit)
+    more = xr.concat([turned, turned.assign_coords(lat=[40.0, 50.0, 60.0])], "lat")
+    assert not fitted(decay, "time", FIELD, more).nit.any()
+    with pytest.raises(sg.InputError, match=r"has no value at lat = "):
+        fitted(decay, "time", FIELD, turned.sel(lat=[10.0, 30.0]))
+    with pytest.raises(sg.InputError, match="p0 names 'decay'"):
+        fitted(decay, "time", FIELD, turned.assign_coords(param=["decay", "rate"]))
+    unlabelled = turned.drop_vars("lat").isel(lat=[0, 1])
+    with pytest.raises(sg.InputError, match="has 2 values along 'lat': 3 are needed"):
+        fitted(decay, "time", FIELD, unlabelled)
+
+
+def test_there_may_be_no_curves() -> None:
+    found = fitted(decay, "time", FIELD.isel(lat=[]), [1.0, 1.0])
+    assert dict(found.sizes) == {"lat": 0, "lon": 2, "param": 2}
+
+
+@pytest.mark.parametrize("name", ["param", "cov_j"])
+def test_names_of_results_are_no_dimensions_of_curves(name: str) -> None:
+    with pytest.raises(sg.InputError, match=rf"array\.rename\({name}=\.\.\.\)"):
+        fitted(decay, "time", FIELD.rename(lat=name), [1.0, 1.0])
+
+
 def test_rows_with_nan_are_left_out_on_request() -> None:
     holes = FIELD.where((FIELD.time < 1.0) | (FIELD.time > 1.5) | (FIELD.lon == 2))
     found = fitted(decay, "time", holes, nan_policy="omit")
