@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from operator import add
@@ -22,6 +23,9 @@ from symgrad.errors import DeviceError, InputError, SymgradError
 
 SECONDS_BETWEEN_LOOKS: Final = 2.0
 """How long an answer of all workers may take before it is looked which of them are still there."""
+
+SECONDS_BEFORE_ANOTHER: Final = 0.05
+"""How long the scheduler has to see that a worker is lost, before it is asked again."""
 
 MOST_LOSSES: Final = 20
 """How often in a row workers may be lost during one call."""
@@ -131,46 +135,74 @@ class _OnWorkers:
         self, client: Any, tables: Sequence[Any], kernel: bytes, options: tuple[Any, ...]
     ) -> None:
         self._client, self._distributed = client, _distributed()
-        name = f"symgrad-kernel-{uuid.uuid4().hex}"
-        shared = dask().delayed(kernel, name=name, traverse=False)
-        bound = dask().delayed(_bound, pure=False, traverse=False)
-        tasks = [bound(shared, table, *options) for table in tables]
-        self._futures = [
-            future
-            for part, where in self._shared_out(tasks)
-            for future in client.compute(part, **where)
-        ]
-        self._places: dict[str, list[int]] = {}
-        """The blocks that workers have, by their addresses."""
+        self._tables, self._options = tables, options
+        self._kernel = kernel
+        self._meant = self._shared_out()
+        self._futures = client.compute(self._binding(range(len(tables))))
+        self._holders: list[_Holder] = []
+        self._actors: list[Any] = []
 
-    def _shared_out(self, tasks: Sequence[Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
-        """Parts of the blocks, as large as the workers have threads, and whose they are to be.
+    def _shared_out(self) -> list[str | None]:
+        """Which worker each block is to be bound by: as many as it has threads, and neighbours.
 
         Blocks of a collection that workers have already are bound where they are.
         """
-        threads = self._client.nthreads()
-        if not threads or self._distributed.futures_of(tasks):
-            return [(tasks, {})]
-        ends = np.cumsum(list(threads.values())) / sum(threads.values()) * len(tasks)
-        cuts = [0, *np.rint(ends).astype(int).tolist()]
-        parts = (tasks[start:end] for start, end in itertools.pairwise(cuts))
-        where = ({"workers": [address], "allow_other_workers": True} for address in threads)
-        return [(part, its) for part, its in zip(parts, where, strict=True) if part]
+        threads, blocks = self._client.nthreads(), len(self._tables)
+        if not threads or self._distributed.futures_of(self._tables):
+            return [None] * blocks
+        ends = np.cumsum(list(threads.values())) / sum(threads.values()) * blocks
+        whose = np.searchsorted(np.rint(ends), np.arange(blocks), side="right")
+        return [list(threads)[w] for w in whose]
+
+    def _binding(self, blocks: Sequence[int]) -> list[Any]:
+        """The tasks that bind blocks. What these are made of may be anywhere."""
+        name = f"symgrad-kernel-{uuid.uuid4().hex}"
+        kernel = dask().delayed(self._kernel, name=name, traverse=False)
+        bound, tasks = dask().delayed(_bound, pure=False, traverse=False), []
+        for k in blocks:
+            address = self._meant[k]
+            where = {"workers": [address], "allow_other_workers": True} if address else {}
+            with dask().annotate(**where):
+                tasks.append(bound(kernel, self._tables[k], *self._options))
+        return tasks
 
     def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
         """What each block answers, in their order."""
+        why = None
         with self._client.as_current():  # whichever client the caller has meanwhile
             for _ in range(MOST_LOSSES):
-                self._places = self._places or self._found()
-                answers = self._asked(what, given)
-                if answers is not None:
-                    return answers
-                self._places = {}
-        raise DeviceError(f"{MOST_LOSSES} workers were lost one after the other: the call gave up")
+                try:
+                    return self._asked(what, given)
+                except _Lost as lost:
+                    why, self._actors, self._holders = lost, [], []
+                    time.sleep(SECONDS_BEFORE_ANOTHER)
+        raise DeviceError(
+            f"{MOST_LOSSES} workers were lost one after the other: the call gave up"
+        ) from why
 
-    def _found(self) -> dict[str, list[int]]:
-        """Where the blocks are, once all of them are bound."""
-        self._distributed.wait(self._futures)
+    def _asked(self, what: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
+        """The answers. All workers are asked before the first is waited for."""
+        if not self._actors:
+            self._holders = self._found()
+            self._actors = [self._of(holder.held) for holder in self._holders]
+        asked = pickle.dumps((what, given))
+        try:
+            calls = [actor.ask(asked) for actor in self._actors]
+        except RuntimeError as lost:
+            raise _Lost from lost
+        answers: list[Any] = [None] * len(self._futures)
+        for holder, call in zip(self._holders, calls, strict=True):
+            found = pickle.loads(self._of(call))
+            if isinstance(found, Exception):
+                raise found
+            for k, answer in zip(holder.blocks, found, strict=True):
+                answers[k] = answer
+        return answers
+
+    def _found(self) -> list[_Holder]:
+        """Who has which blocks, once all of them are bound."""
+        while not self._all_bound():
+            self._bind_elsewhere()
         for future in self._futures:
             if future.status == "error":
                 raise future.exception()
@@ -178,52 +210,91 @@ class _OnWorkers:
         has = self._client.who_has(self._futures)
         for k, future in enumerate(self._futures):
             if not has.get(future.key):
-                return {}  # it was lost meanwhile, and is made again
+                raise _Lost
             places.setdefault(sorted(has[future.key])[0], []).append(k)
-        return places
+        return [self._holder(address, blocks) for address, blocks in places.items()]
 
-    def _asked(self, what: Callable[..., Any], given: tuple[Any, ...]) -> list[Any] | None:
-        """The answers; None if a worker was lost."""
-        if not self._places:
-            time.sleep(0.05)
-            return None
-        tasks = [
-            self._client.submit(
-                _answers,
-                what,
-                [self._futures[k] for k in blocks],
-                given,
-                workers=[address],
-                pure=False,
-            )
-            for address, blocks in self._places.items()
+    def _all_bound(self) -> bool:
+        """Wait for a while: whether all blocks are bound, or failed."""
+        try:
+            self._distributed.wait(self._futures, timeout=SECONDS_BETWEEN_LOOKS)
+        except TimeoutError:
+            return False
+        except CancelledError as gone:
+            raise DeviceError("bound blocks were cancelled: bind the collection again") from gone
+        return True
+
+    def _bind_elsewhere(self) -> None:
+        """Bind blocks again, by anybody, that are to be a worker's who is not there any more.
+
+        Dask keeps such tasks for that worker if there was no other when it was lost.
+        """
+        there = self._client.nthreads()
+        left = [
+            k
+            for k, (future, address) in enumerate(zip(self._futures, self._meant, strict=True))
+            if address and address not in there and future.status != "finished"
         ]
-        if not self._all_there(tasks):
-            self._client.cancel(tasks)
-            return None
-        answers: list[Any] = [None] * len(self._futures)
-        for blocks, found in zip(self._places.values(), self._client.gather(tasks), strict=True):
-            for k, answer in zip(blocks, found, strict=True):
-                answers[k] = answer
-        return answers
+        for k in left:
+            self._meant[k] = None
+        for k, future in zip(left, self._client.compute(self._binding(left)), strict=True):
+            self._futures[k] = future
 
-    def _all_there(self, tasks: Sequence[Any]) -> bool:
-        """Wait for tasks: whether all of them were done, and no worker lost."""
+    def _holder(self, address: str, blocks: Sequence[int]) -> _Holder:
+        held = [self._futures[k] for k in blocks]
+        made = self._client.submit(_Held, held, workers=[address], actor=True, pure=False)
+        return _Holder(address, blocks, made)
+
+    def _of(self, future: Any) -> Any:
+        """What a worker does in its own time."""
         while True:
             try:
-                self._distributed.wait(tasks, timeout=SECONDS_BETWEEN_LOOKS)
+                return future.result(timeout=SECONDS_BETWEEN_LOOKS)
             except TimeoutError:
-                if self._places.keys() - self._client.nthreads().keys():
-                    return False
-                continue
-            wrong = [task for task in tasks if task.status != "finished"]
-            if wrong and not self._places.keys() - self._client.nthreads().keys():
-                raise wrong[0].exception()
-            return not wrong
+                if not self._all_there():
+                    raise _Lost from None
+            except Exception as lost:
+                raise _Lost from lost
+
+    def _all_there(self) -> bool:
+        """Whether no worker was lost, nor what it holds."""
+        there = self._client.nthreads()
+        return all(
+            holder.address in there and holder.held.status in ("pending", "finished")
+            for holder in self._holders
+        )
 
 
-def _answers(what: Callable[..., Any], blocks: Sequence[Any], given: tuple[Any, ...]) -> list[Any]:
-    return [what(block, *given) for block in blocks]
+class _Lost(Exception):
+    """A worker is not there any more, or has not what it had."""
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """A worker's address, the numbers of the blocks that it has, and the future of its `_Held`."""
+
+    address: str
+    blocks: Sequence[int]
+    held: Any
+
+
+class _Held:
+    """The blocks that a worker has: an actor, which answers without a task of the scheduler's."""
+
+    def __init__(self, blocks: Sequence[Any]) -> None:
+        self._blocks = blocks
+
+    def ask(self, asked: bytes) -> bytes:
+        """What each of them answers, or the exception.
+
+        Both travel pickled: as one message, and Dask's actors have no answer to what their worker
+        fails to read.
+        """
+        try:
+            what, given = pickle.loads(asked)
+            return pickle.dumps([what(block, *given) for block in self._blocks])
+        except Exception as wrong:
+            return pickle.dumps(wrong)
 
 
 def _bound(kernel: bytes, table: Any, *options: Any) -> Any:

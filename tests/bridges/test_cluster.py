@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 import scipy.optimize
 
 import symgrad as sg
-from symgrad.bridges.cluster import arrived, tree_sum
+from symgrad.bridges import cluster as cluster_of_dask
+from symgrad.bridges.cluster import Blocks, arrived, kept, tree_sum
 from symgrad.fit.blocks import TravellingModel
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
@@ -79,6 +82,9 @@ def test_blocks_are_shared_out_evenly(client: Any) -> None:
 def test_bound_blocks_know_their_client(cluster: Any) -> None:
     with cluster.as_current():
         bound = kernel().bind(BLOCKS)
+    distributed = pytest.importorskip("distributed", reason="needs distributed")
+    with distributed.Client(n_workers=1, processes=False, dashboard_address=":0"):  # the default
+        agree(bound.run(P), kernel().run(P, ROWS))
     agree(bound.run(P), kernel().run(P, ROWS))
 
 
@@ -151,6 +157,73 @@ def test_a_worker_that_is_killed_costs_time_and_not_the_result(client: Any) -> N
     want = scipy.optimize.minimize(fun, np.zeros(3), jac=True)
     found = scipy.optimize.minimize(watched, np.zeros(3), jac=True)
     assert calls > 4 and found.x.tolist() == want.x.tolist() and found.fun == want.fun
+
+
+def test_the_only_worker_may_be_killed() -> None:
+    """Dask starts another one, by another address."""
+    distributed = pytest.importorskip("distributed", reason="needs distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as one,
+        distributed.Client(one) as client,
+    ):
+        bound = kernel().bind(BLOCKS)
+        want = bound.run(P)
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        found = bound.run(P)
+    assert found[0] == want[0] and found[1].tolist() == want[1].tolist()
+
+
+def held_blocks(rows: Any) -> Blocks:
+    return kept(kernel(), list(rows.rechunk({1: -1}).to_delayed().ravel()), False)
+
+
+def killed_once(rows: Any, flat: np.ndarray, done: Path) -> Any:
+    """The sums of rows; the first worker that is asked is killed in the midst of it."""
+    with suppress(FileExistsError):
+        done.touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rows.totals(flat).sums
+
+
+def test_a_worker_may_be_killed_in_the_middle_of_a_call(client: Any, tmp_path: Path) -> None:
+    blocks = held_blocks(BLOCKS)
+    done = tmp_path / "done"
+    found = blocks.ask(killed_once, np.array(P), done)
+    assert done.exists()
+    for k, sums in zip(range(0, 1000, 130), found, strict=True):
+        value, gradient = kernel().run(P, ROWS[k : k + 130])
+        assert sums.tolist() == [value, *gradient]
+
+
+def waited(rows: Any, seconds: float) -> int:
+    """The number of rows, after a while."""
+    time.sleep(seconds)
+    return rows.count
+
+
+def test_a_call_may_take_longer_than_a_look(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.01)
+    blocks = held_blocks(BLOCKS[:300])
+    assert blocks.ask(waited, 0.1) == [130, 130, 40]
+
+
+def refused(rows: Any) -> None:
+    raise OSError(f"no answer for {rows.count} rows")
+
+
+def test_what_goes_wrong_at_a_block_is_raised(client: Any) -> None:
+    """Also what looks as if a worker were lost."""
+    blocks = held_blocks(BLOCKS)
+    with pytest.raises(OSError, match="no answer for 130 rows"):
+        blocks.ask(refused)
+
+
+def test_blocks_that_were_cancelled_are_missed(client: Any) -> None:
+    bound = kernel().bind(BLOCKS)
+    distributed = pytest.importorskip("distributed", reason="needs distributed")
+    client.cancel([distributed.Future(k, client) for k in [*client.futures]], force=True)
+    with pytest.raises(sg.DeviceError, match="bind the collection again"):
+        bound.run(P)
 
 
 def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
