@@ -49,7 +49,7 @@ def accesses(kernel: Kernel, item: int | Statement) -> Iterator[tuple[Buffer, in
         op, *args = kernel.graph.nodes[item]
         if isinstance(op, Read):
             yield op.buffer, args[0]
-    elif isinstance(item, Load | Store):
+    elif isinstance(item, (Load, Store)):  # a union would be made anew at every call
         yield item.buffer, item.index
-    elif isinstance(item, Fill | ReadRow | StoreRow):
+    elif isinstance(item, (Fill, ReadRow, StoreRow)):
         yield item.buffer, None

@@ -30,10 +30,12 @@ class Computation:
     @cached_property
     def is_structured(self) -> bool:
         """Whether there are loops, choices or arrays in it."""
-        if all(op.result not in STRUCTURED for op in heads(self.graph)):
+        graph = self.graph
+        if all(op.result not in STRUCTURED for op in heads(graph)):
             return False
+        first = next(i for i in range(len(graph)) if graph.type(i) in STRUCTURED)
         roots = [i for o in self.outputs for i in o.nodes]
-        return any(self.graph.type(i) in STRUCTURED for i in reachable(self.graph, roots))
+        return any(graph.type(i) in STRUCTURED for i in reachable(graph, roots, first))
 
     @cached_property
     def workgroup(self) -> int:

@@ -255,7 +255,7 @@ Statement = For | If | Load | Store | ReadRow | StoreRow | Fill | Routine | Call
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:
     """The scopes of a statement."""
-    if isinstance(item, For | Routine):
+    if isinstance(item, (For, Routine)):  # a union would be made anew at every call
         return (item.scope,)
     return item.sides if isinstance(item, If) else ()
 

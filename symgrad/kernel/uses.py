@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -183,7 +183,7 @@ class _Waiting:
         """Barriers up to here, and the starts and ends of loops that have some."""
         self._known: dict[int, int] = {}
         """Named floats, and the barriers before them."""
-        if any(map(waits_in, self._kernel.main.items)):
+        if _any_waits([self._kernel.main]):
             self._scope(self._kernel.main)
 
     def _scope(self, scope: Scope) -> None:
@@ -195,7 +195,7 @@ class _Waiting:
                         self._known[item] = self._passed
                 continue
             self._need(operands(self._kernel, item))
-            passed, waits = self._passed, waits_in(item)
+            passed, waits = self._passed, _waits_in(item)
             self._passed += waits
             for inner in scopes_of(item):
                 self._scope(inner)
@@ -230,14 +230,20 @@ def _ends(item: Statement) -> Sequence[int]:
             return ()
 
 
-def waits_in(item: int | Statement) -> bool:
-    """Whether invocations wait for each other in an item; of a routine, its calls do."""
+def _waits_in(item: Statement) -> bool:
+    """Whether invocations wait for each other in a statement; of a routine, its calls do."""
     match item:
         case Barrier():
             return True
         case Call(routine=routine):
-            return any(map(waits_in, routine.scope.items))
+            return _any_waits([routine.scope])
         case For() | If():
-            return any(waits_in(inner) for scope in scopes_of(item) for inner in scope.items)
+            return _any_waits(scopes_of(item))
         case _:
             return False
+
+
+def _any_waits(scopes: Iterable[Scope]) -> bool:
+    return any(
+        _waits_in(item) for scope in scopes for item in scope.items if not isinstance(item, int)
+    )

@@ -257,4 +257,4 @@ class _Check:
         """Whether all invocations of a group have to be there."""
         agreed = isinstance(item, Load) and item.agreed
         over_lanes = isinstance(item, int) and self.nodes[item][0] in OVER_LANES
-        return agreed or isinstance(item, Barrier | StoreRow) or over_lanes
+        return agreed or isinstance(item, (Barrier, StoreRow)) or over_lanes

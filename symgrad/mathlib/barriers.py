@@ -16,7 +16,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.reach import heads, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.facts import Facts
@@ -59,6 +59,9 @@ def with_barriers(
     ``variable`` says whether inputs are known to vary: not where they are a function's arguments.
     ``within`` says that the graph is that of a region, whose inputs are results of operations.
     """
+    present = heads(graph)
+    if present.isdisjoint(OF_ITSELF) and not _rules(graph, present, math, variable, within):
+        return graph, list(roots)  # without a walk
     order, nodes = reachable(graph, roots), graph.nodes
     rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within)
     concerned = [i for i in order if nodes[i][0] in rules]
@@ -80,17 +83,17 @@ def with_barriers(
 
 
 def _rules(
-    graph: Graph, heads: Set[Op], math: str, variable: bool, within: bool
+    graph: Graph, present: Set[Op], math: str, variable: bool, within: bool
 ) -> dict[Op, list[Rule]]:
     """The rules for a graph of these operations, by the operations that they concern."""
-    every = {op for op in heads if op.arity}
+    every = {op for op in present if op.arity}
     rules: list[tuple[Set[Op], Rule]] = [(DIVISIONS, _divisors(graph, variable and not within))]
     if math == "strict":
         rules.append((every, _everything(graph, within)))
     elif variable:
-        if heads & ORDER:
+        if present & ORDER:
             rules += [({ops.where}, _choices(graph)), (ORDER, _certainties(graph))]
-        if math == "accurate" and heads & ROUNDINGS:
+        if math == "accurate" and present & ROUNDINGS:
             rules.append((every - UNMIXED, _remainders(graph)))
     found = {op: [rule for concerned, rule in rules if op in concerned] for op in every}
     return {op: chosen for op, chosen in found.items() if chosen}

@@ -11,15 +11,16 @@ def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
     """The ids that the roots depend on, the roots among them, in ascending order from ``start``."""
     nodes = graph.nodes
     seen = {i for i in roots if i >= start}
-    stack = list(seen)
-    while stack:
-        node = nodes[stack.pop()]
+    found = list(seen)
+    for i in found:  # which grows meanwhile
+        node = nodes[i]
         if node[0].arity:
             for a in node[1:]:
-                if a >= start and a not in seen:
+                if a not in seen and a >= start:
                     seen.add(a)
-                    stack.append(a)
-    return sorted(seen)
+                    found.append(a)
+    found.sort()
+    return found
 
 
 def inputs_of(graph: Graph) -> list[int]:
