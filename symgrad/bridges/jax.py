@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.bridges.rows import Loss, RowFunction
-from symgrad.errors import DifferentiationError, SymgradError
+from symgrad.errors import DifferentiationError, InputTypeError, SymgradError
 from symgrad.expr.handles.tree import Tree
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result
@@ -85,8 +85,13 @@ def as_jax(function: Loss | RowFunction, tree: Tree, result: Result) -> Callable
     """A function of arrays nested as the tree that gives its result, or the loss, as JAX's."""
     jnp = jax().numpy
 
-    def read(value: Any, _: str) -> Any:
-        array = jnp.asarray(value)
+    def read(value: Any, name: str) -> Any:
+        try:
+            array = jnp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(f"{name} is no array of real numbers: {error}") from error
+        if jnp.issubdtype(array.dtype, jnp.complexfloating):
+            raise InputTypeError(f"{name} holds {array.dtype}: take x.real and x.imag apart")
         return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
     def call(x: Any) -> Any:

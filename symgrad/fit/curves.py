@@ -105,8 +105,10 @@ def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any, 
             'them, or use nan_policy="omit"'
         )
     known = np.ones(y.shape[1], y.dtype) if weight is None else weight
-    weight = np.where(bad, np.zeros((), y.dtype), known)
-    return _filled(x, bad_x), np.where(bad, np.zeros((), y.dtype), y), weight, (~bad).sum(axis=1)
+    zero, empty = np.zeros((), y.dtype), bad.all(axis=1, keepdims=True)  # which have no fit
+    weight = np.where(bad & ~empty, zero, known)
+    y = np.where(empty, y.dtype.type(np.nan), np.where(bad, zero, y))
+    return _filled(x, bad_x), y, weight, (~bad).sum(axis=1)
 
 
 def _filled(x: np.ndarray, bad: np.ndarray) -> np.ndarray:

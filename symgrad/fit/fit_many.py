@@ -86,7 +86,7 @@ def fit_many(
         absolute_sigma: as for `curve_fit`.
         nan_policy: for NaN in x, Y or sigma: "propagate" ends the fit of that curve, "raise"
             refuses it, and "omit" leaves the row out; so curves of different lengths are given
-            with NaN behind them.
+            with NaN behind them. A curve of which no row is left has no fit: its status is -2.
         mode: how the Jacobian of the residuals of a row is made: see `fused_jacobian`.
         device: as everywhere; None is the first real GPU, or else the CPU.
         dtype: float32 on a GPU, float64 on the CPU by default. "float64" with a GPU has it fit in

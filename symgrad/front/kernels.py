@@ -208,8 +208,9 @@ class Kernel(Running):
         """The loss, or the values of `fused_forward`, as a function of JAX's arrays.
 
         It takes an array (..., n), or arrays nested as the variables are, and may stand in
-        functions under ``jit``, ``vmap`` and ``grad``, any number of times in reverse mode; JAX
-        calls the kernel on the host.
+        functions under ``jit``, ``vmap`` and ``grad``, any number of times in reverse mode: a
+        Hessian is ``jax.jacrev(jax.grad(f))``, as ``jax.hessian`` uses forward mode. JAX calls the
+        kernel on the host.
 
         Raises:
             InputError: for other kernels. SymgradError: where JAX is missing.

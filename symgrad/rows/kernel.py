@@ -222,6 +222,12 @@ class DataKernel(ExportedRows):
                 "minimize takes starts, a method and a table: "
                 "kernel.minimize(starts, sg.LBFGS(), data=rows)"
             )
+        if in_blocks(data):
+            raise InputError(
+                "data in blocks: all steps of minimize are in one kernel of one machine; give "
+                "kernel.bind(data).as_scipy() to scipy.optimize.minimize, or bring the data here "
+                "with data.compute()"
+            )
         options |= {"steps": steps, "tol": tol}
         return minimize_over_data(self, self._row_loss(), starts, method, data, options)
 

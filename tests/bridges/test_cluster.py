@@ -240,6 +240,11 @@ def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
         looked.bind({"k": da.arange(5, chunks=2), "y": da.ones(5, chunks=2)})
 
 
+def test_steps_in_a_kernel_need_data_of_one_machine() -> None:
+    with pytest.raises(sg.InputError, match=r"bind\(data\)\.as_scipy\(\)"):
+        kernel().minimize(np.zeros(3), sg.LBFGS(), data=BLOCKS)
+
+
 def test_what_is_no_table_of_points_is_refused() -> None:
     made = sg.fused_jacobian(3, lambda v: [v[0], v[1] * v[2]], sparse=True, device="cpu")
     with pytest.raises(sg.InputError, match="sparse=False"):

@@ -207,3 +207,19 @@ def test_float64_after_a_gpu_is_the_cpus() -> None:
     np.testing.assert_allclose(found.cov, want.cov, rtol=1e-6)
     with pytest.raises(sg.InputError, match=r"use Y\.numpy"):
         sg.fit_many(decay, X, sg.device_array(Y, "gpu"), np.ones(3), device="gpu", dtype="float64")
+
+
+@pytest.mark.parametrize("sigma", [None, 0.5, "each"])
+@pytest.mark.parametrize("missing", ["y", "x"])
+def test_a_curve_without_any_row_has_no_fit(sigma: Any, missing: str) -> None:
+    x = np.tile(np.linspace(0.0, 3.0, 20), (3, 1))
+    y = np.exp(-x * [[0.5], [1.0], [2.0]])
+    given = {"x": x.copy(), "y": y.copy()}
+    given[missing][1] = np.nan
+    found = sg.fit_many(
+        lambda x, a, b: a * sg.exp(-b * x), given["x"], given["y"], [1.0, 1.5], covariance=True,
+        nan_policy="omit", sigma=np.ones_like(y) if sigma == "each" else sigma, device="cpu",
+    )  # fmt: skip
+    assert found.success.tolist() == [True, False, True]
+    assert found.status[1] == -2 and np.isnan(found.fun[1]) and np.isinf(found.cov[1]).all()
+    np.testing.assert_allclose(found.x[[0, 2], 1], [0.5, 2.0], rtol=1e-9)
