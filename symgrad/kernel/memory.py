@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-ALIGNMENT: Final = 64
+ALIGNMENT_BYTES: Final = 64
+"""Aligned arrays begin at multiples of these: a cache line, and the widest vector."""
+
 LARGE_BYTES: Final = 2**17
 """Bytes from which memory is kept: from here on the C library asks the system for pages."""
 
@@ -46,8 +48,10 @@ class Pool:
         size = math.prod(shape) * dtype.itemsize
         if size < LARGE_BYTES and not aligned:
             return np.empty(shape, dtype)
-        owner = self._owner(size) if size >= LARGE_BYTES else np.empty(size + ALIGNMENT, np.uint8)
-        start = -owner.__array_interface__["data"][0] % ALIGNMENT
+        owner = (
+            self._owner(size) if size >= LARGE_BYTES else np.empty(size + ALIGNMENT_BYTES, np.uint8)
+        )
+        start = -owner.__array_interface__["data"][0] % ALIGNMENT_BYTES
         return owner[start : start + size].view(dtype).reshape(shape)
 
     @property
@@ -73,11 +77,11 @@ class Pool:
         with self._lock:
             owners = self._owners
             for k in range(len(owners)):
-                fits = size + ALIGNMENT <= owners[k].nbytes <= 2 * size
+                fits = size + ALIGNMENT_BYTES <= owners[k].nbytes <= 2 * size
                 if fits and sys.getrefcount(owners[k]) == 2:  # the list's, and the call's own
                     owners.append(owners.pop(k))
                     return owners[-1]
-            owners.append(owner := np.empty(size + ALIGNMENT, np.uint8))
+            owners.append(owner := np.empty(size + ALIGNMENT_BYTES, np.uint8))
             while owners and self._is_too_much():
                 del owners[0]  # lives on for as long as the user's arrays do
             return owner
@@ -93,4 +97,4 @@ POOL: Final = Pool()
 
 def is_aligned(array: np.ndarray) -> bool:
     """Whether whole vectors may be streamed to it."""
-    return array.__array_interface__["data"][0] % ALIGNMENT == 0
+    return array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0

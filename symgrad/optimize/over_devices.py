@@ -18,7 +18,7 @@ from symgrad.report.progress import Report
 from symgrad.several.team import Arrays, Member, Team
 from symgrad.targets import Device, Devices
 
-LEAST: Final = 2**11
+LEAST_PROBLEMS: Final = 2**11
 """Problems that are worth a piece."""
 
 _teams: Once[Any, Team] = Once(64)
@@ -106,7 +106,7 @@ def _alike(tasks: Mapping[Device, Task]) -> dict[Device, Task]:
 
 
 def _team(devices: Devices) -> Team:
-    return Team([Member(part, None) for part in devices.parts], LEAST)
+    return Team([Member(part, None) for part in devices.parts], LEAST_PROBLEMS)
 
 
 def _begin(found: Collected, starts: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from symgrad.kernel.memory import POOL
 from symgrad.several.team import Member, Team
 from symgrad.targets import Device
 
-LEAST: Final = 2**15
+LEAST_POINTS: Final = 2**15
 """Points that are worth a piece."""
 
 
@@ -23,7 +23,7 @@ class Program:
     """
 
     def __init__(self, programs: Sequence[tuple[Device, Any]], outputs: Sequence[int]) -> None:
-        self.team = Team([Member(*pair) for pair in programs], LEAST)
+        self.team = Team([Member(*pair) for pair in programs], LEAST_POINTS)
         self._outputs = outputs
         self.seconds = sum(program.seconds for _, program in programs)
 

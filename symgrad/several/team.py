@@ -28,7 +28,7 @@ MOMENT: Final = 0.1
 """Seconds of work for all devices together that are given out at once: pieces take a device time
 between them."""
 
-SHORTEST: Final = 0.01
+PIECE_SECONDS: Final = 0.01
 """Seconds that a piece takes, at least, on a device whose speed is known."""
 
 REST: Final = 0.5
@@ -37,10 +37,10 @@ REST: Final = 0.5
 NEWEST: Final = 0.5
 """The weight of the newest measurement of a speed, beside all earlier ones."""
 
-PATIENCE: Final = 2.0
+WAITED_SECONDS: Final = 2.0
 """Seconds for which a device is waited for when the others are done, at least."""
 
-TIMES: Final = 20.0
+WAITED_TIMES: Final = 20.0
 """How many times as long as all others took a device is waited for, at most."""
 
 
@@ -189,7 +189,7 @@ class _Run:
                 if not ended:
                     self._abandon()
         finally:  # nothing is written to the user's arrays after an error
-            wait(self.running, PATIENCE)
+            wait(self.running, WAITED_SECONDS)
         return self.arrays
 
     def _first(self, count: int) -> float:
@@ -246,7 +246,7 @@ class _Run:
         left = sum(part.stop - part.start for part in self.left)
         total = sum(m.speed or 0.0 for m in self.members if m.is_there)
         size = int(REST * left * member.speed / total)
-        least = max(least, int(SHORTEST * member.speed))
+        least = max(least, int(PIECE_SECONDS * member.speed))
         return max(size, least) if 4 * size >= least or not self.running else 0
 
     def _idle(self) -> None:
@@ -264,7 +264,7 @@ class _Run:
         idle = any(m.is_there and m not in busy for m in self.members)
         if self.left or not idle or not all(m.is_warm for m in busy):
             return None
-        return max(PATIENCE, TIMES * (time.perf_counter() - self.begun))
+        return max(WAITED_SECONDS, WAITED_TIMES * (time.perf_counter() - self.begun))
 
     def _abandon(self) -> None:
         """Go on without those that others have waited for too long, in other arrays than theirs."""

@@ -18,7 +18,7 @@ from symgrad.wgsl.printing.reduce import Summation
 Description = dict[str, Any]
 """Numbers, strings, None, and lists and dicts of them: what JSON holds."""
 
-NUMBER = 4
+NUMBER_BYTES = 4
 """Bytes of a number."""
 
 
@@ -113,8 +113,8 @@ def _dispatch(
 
     def place(b: Buffer) -> Description:
         if b.data is None:
-            name, unit = names[b.name], NUMBER * b.vector
-            return {"name": name, "size": -(-NUMBER * sizes[name] // unit) * unit}
+            name, unit = names[b.name], NUMBER_BYTES * b.vector
+            return {"name": name, "size": -(-NUMBER_BYTES * sizes[name] // unit) * unit}
         tables.append(list(b.data))
         return {"table": len(tables) - 1}
 
@@ -127,5 +127,5 @@ def _dispatch(
         "words": d.words,
         "across": across,
         "down": down,
-        "scratch": NUMBER * printed.slots * across * down * d.target.width,
+        "scratch": NUMBER_BYTES * printed.slots * across * down * d.target.width,
     }

@@ -27,7 +27,7 @@ from symgrad.wgsl.dispatch.weights import turns_of_loops, weights_of
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,
-    ROWS_PER_BLOCK,
+    ROWS_PER_FLOAT_SUM,
     STEP_INVOCATIONS,
     Form,
     emit_iteration,
@@ -92,7 +92,7 @@ class Minimization:
             "shared": self.shared,
             "own": self.own,
             "width": STEP_INVOCATIONS,
-            "block": ROWS_PER_BLOCK,
+            "block": ROWS_PER_FLOAT_SUM,
             "grid": WORKGROUPS_PER_ROW,
             "transpose": {"module": sources.number(transpose()), "tile": TILE_SIDE},
             "forms": {

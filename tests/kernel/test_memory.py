@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symgrad.kernel.memory import ALIGNMENT, IDLE_BYTES, LARGE_BYTES, MOST_KEPT, Pool, is_aligned
+from symgrad.kernel.memory import (
+    ALIGNMENT_BYTES,
+    IDLE_BYTES,
+    LARGE_BYTES,
+    MOST_KEPT,
+    Pool,
+    is_aligned,
+)
 
 SHAPE = (LARGE_BYTES // 4 + 3, 1)
 FLOAT = np.dtype(np.float32)
@@ -86,7 +93,7 @@ def test_many_arrays_are_kept_if_they_are_not_too_large() -> None:
         arrays = [pool.empty((size // 4, 1), FLOAT) for _ in range(count)]
         return {address(a) for a in arrays}
 
-    few = IDLE_BYTES // (LARGE_BYTES + ALIGNMENT)
+    few = IDLE_BYTES // (LARGE_BYTES + ALIGNMENT_BYTES)
     assert places(few, LARGE_BYTES) == places(few, LARGE_BYTES)
     large = 2 * IDLE_BYTES // MOST_KEPT
     arrays = [pool.empty((large // 4, 1), FLOAT) for _ in range(2 * MOST_KEPT)]

@@ -14,7 +14,7 @@ from symgrad.kernel.target import InStep
 from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing import arrangement, masks
 from symgrad.llvm.printing.instruction import Shape
-from symgrad.llvm.printing.printer import LOOPED, NEAR_BYTES, block_of, print_kernel
+from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel
 
 from .programs import Drawn, meaning, printed
 
@@ -97,7 +97,7 @@ def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
     two, four = (Shape("float32", n * WIDEST, True) for n in (2, 4))
     assert block_of(looped(100), vector) == four
     assert block_of(looped(100, operations=200), vector) == two
-    assert block_of(looped(NEAR_BYTES), vector) == vector
+    assert block_of(looped(MOST_BLOCK_BYTES), vector) == vector
     assert block_of(looped(100, operations=2 * arrangement.LONG_BATCH), vector) == vector
     straight = Kernel(InStep(WIDEST))
     x, out = straight.buffer("x", "read"), straight.buffer("out", "write")

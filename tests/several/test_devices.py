@@ -27,8 +27,8 @@ LLVMPIPE: Final = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points, "LEAST", 256)
-    monkeypatch.setattr(over_devices, "LEAST", 16)
+    monkeypatch.setattr(points, "LEAST_POINTS", 256)
+    monkeypatch.setattr(over_devices, "LEAST_PROBLEMS", 16)
 
 
 def test_lists_of_devices() -> None:
@@ -214,7 +214,7 @@ import warnings
 import numpy as np, symgrad as sg
 from symgrad.several import points
 from symgrad.wgsl.device.gpus import open_gpu
-points.LEAST = 256
+points.LEAST_POINTS = 256
 twins = [d for d in sg.devices() if "llvmpipe" in d.name]
 if len(twins) < 2:
     print("one"); raise SystemExit

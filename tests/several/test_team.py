@@ -50,8 +50,8 @@ def lost(count: int) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
-    monkeypatch.setattr(module, "TIMES", 1.0)
+    monkeypatch.setattr(module, "WAITED_SECONDS", 0.05)
+    monkeypatch.setattr(module, "WAITED_TIMES", 1.0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 100, 1003])

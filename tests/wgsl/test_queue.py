@@ -17,7 +17,7 @@ import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory import queue as module
 from symgrad.wgsl.memory.encoding import Copy, Step
-from symgrad.wgsl.memory.queue import PATIENCE, SOON, STEPS_GATHERED, Queue
+from symgrad.wgsl.memory.queue import GATHER_SECONDS, SOON, STEPS_GATHERED, Queue
 
 
 class Told:
@@ -120,7 +120,7 @@ def test_a_thread_starts_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch, t
     del queue
     gc.collect()
     assert eventually(lambda: threading.active_count() <= before)
-    assert PATIENCE < 0.01
+    assert GATHER_SECONDS < 0.01
 
 
 def test_steps_that_an_interrupt_kept_from_the_device_start_later(

@@ -36,7 +36,7 @@ class _Dataclass(Protocol):
 Record = TypeVar("Record", bound=_Dataclass)
 """A carry that is a dataclass; of others, expressions take the place of numbers."""
 
-MOST_TURNS: Final = 2**32 - 1
+UNKNOWN_ITERATIONS: Final = 2**32 - 1
 """Turns of a loop of which nobody knows how many it takes."""
 
 
@@ -146,7 +146,7 @@ def while_loop(
     graph = graph_among(init)
     if graph is None:
         return repeated(cond, body, init, most)
-    last = MOST_TURNS if most is None else most
+    last = UNKNOWN_ITERATIONS if most is None else most
     turns = Turns(word(graph, 0), word(graph, last), most)
 
     def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:

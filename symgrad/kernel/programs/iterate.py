@@ -15,7 +15,7 @@ from symgrad.kernel.statements import Buffer
 from symgrad.kernel.team import Team
 from symgrad.kernel.views import constants
 
-SUMS_AT_A_TIME: Final = 48
+TEAM_SUMS_AT_A_TIME: Final = 48
 """Sums that a team adds up at a time: with those of 64 invocations, its array has 12,480 bytes."""
 
 Load = Callable[[int], int]
@@ -227,10 +227,10 @@ class _Program:
     def _gathered(self, sums: Sequence[int]) -> list[int]:
         """The sums of all of a team, added up: as many at a time as its array holds."""
         k, team, length = self.kernel, self.team, self.team.size + 1
-        tile = team.array("tile", min(SUMS_AT_A_TIME, len(sums)) * length)
+        tile = team.array("tile", min(TEAM_SUMS_AT_A_TIME, len(sums)) * length)
         totals = team.array("totals", len(sums))
-        for start in range(0, len(sums), SUMS_AT_A_TIME):
-            some = sums[start : start + SUMS_AT_A_TIME]
+        for start in range(0, len(sums), TEAM_SUMS_AT_A_TIME):
+            some = sums[start : start + TEAM_SUMS_AT_A_TIME]
             for place, x in enumerate(some):
                 k.store(tile, k.add(ops.word_add, k.word(place * length), team.member), x)
             team.wait()

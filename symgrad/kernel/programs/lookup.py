@@ -17,13 +17,13 @@ from symgrad.kernel.language import Kernel, Target, widen
 from symgrad.kernel.plan import Reduction
 from symgrad.kernel.slopes import indices_of, place_of
 
-ROWS_PER_BLOCK: Final = 8
+ROWS_PER_PARTIAL_SUM: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
 
-SIDE_BY_SIDE: Final = 4
+QUADS_TOGETHER: Final = 4
 """Quads that are added up together, at most."""
 
-ROWS_PER_TILE: Final = 16_384 // 16 // SIDE_BY_SIDE
+ROWS_PER_TILE: Final = 16_384 // 16 // QUADS_TOGETHER
 """Rows whose quads a group's memory holds at a time."""
 
 STEP: Final = 64
@@ -141,13 +141,15 @@ class _Mine:
 
     def added(self, base: int, sums: list[int]) -> list[int]:
         """The sums, and what of the run is in the tile that begins at ``base``."""
-        k, block = self.k, self.k.word(ROWS_PER_BLOCK)
+        k, block = self.k, self.k.word(ROWS_PER_PARTIAL_SUM)
         high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(ROWS_PER_TILE)))
         low = k.add(ops.word_where, k.add(ops.word_lt, self.start, base), base, self.start)
         some = k.add(
             ops.word_where, k.add(ops.word_lt, low, high), k.add(ops.word_sub, high, low), k.word(0)
         )
-        blocks = k.add(ops.word_div, k.add(ops.word_add, some, k.word(ROWS_PER_BLOCK - 1)), block)
+        blocks = k.add(
+            ops.word_div, k.add(ops.word_add, some, k.word(ROWS_PER_PARTIAL_SUM - 1)), block
+        )
         column = k.add(ops.word_mul, self.quad, k.word(ROWS_PER_TILE))
 
         def add_block(b: int, sums: list[int]) -> list[int]:

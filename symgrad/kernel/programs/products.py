@@ -19,13 +19,13 @@ from symgrad.kernel.team import Team
 ROWS_PER_TILE: Final = 64
 """Rows that are worked on at a time."""
 
-LENGTH: Final = ROWS_PER_TILE + 1
+QUADS_PER_FOUR: Final = ROWS_PER_TILE + 1
 """Quads of the tile for each four numbers of a row: the odd one keeps reads in different banks."""
 
 SIDE: Final = 4
 """Rows and columns of a block of products: a quad."""
 
-ROWS_PER_BLOCK: Final = 16
+ROWS_PER_PRODUCT_SUM: Final = 16
 """Rows whose products are added up before their sum is added to others."""
 
 ROWS_UNROLLED: Final = 4
@@ -55,7 +55,7 @@ def shares(n: int, team: int) -> int:
 
 def tile_numbers(n: int) -> int:
     """The numbers of the tile."""
-    return SIDE * quads(n) * LENGTH
+    return SIDE * quads(n) * QUADS_PER_FOUR
 
 
 def products_of(team: Team, n: int, tile: Buffer, sums: Buffer) -> Products:
@@ -124,16 +124,16 @@ class Products:
     def _put(self, slot: int, values: Sequence[int]) -> None:
         k = self.k
         for c, value in enumerate(values):
-            quad = Index(k, slot) + c // SIDE * LENGTH
+            quad = Index(k, slot) + c // SIDE * QUADS_PER_FOUR
             k.store(self.tile, k.offset(quad.id, SIDE, c % SIDE), value)
 
     def _summed(self, block: Place, end: Index, share: Index, shared: int) -> list[int]:
         """The sums of a block's products over a share of the tile's rows."""
         k = self.k
-        down, across = (Index(k, i) * LENGTH for i in block)
+        down, across = (Index(k, i) * QUADS_PER_FOUR for i in block)
         k.names |= {down.id: "left", across.id: "right"}
-        step = ROWS_PER_BLOCK * shared
-        skipped = share * ROWS_PER_BLOCK
+        step = ROWS_PER_PRODUCT_SUM * shared
+        skipped = share * ROWS_PER_PRODUCT_SUM
         more = end + (step - 1) - skipped
         works = share.below(shared)
         turns = k.add(ops.word_where, works, (more // step).id, k.word(0))
@@ -142,7 +142,7 @@ class Products:
         def some(t: int, sums: list[int]) -> list[int]:
             self._call("sum", sums)
             first = skipped + Index(k, t) * step
-            left = (end - first).at_most(ROWS_PER_BLOCK)
+            left = (end - first).at_most(ROWS_PER_PRODUCT_SUM)
             fours = left.ceil_div(ROWS_UNROLLED)
 
             def four(u: int, sums: list[int]) -> list[int]:

@@ -35,7 +35,7 @@ ALL_STEPS: Final = 2**62
 MOST_PER_CALL: Final = 2**31 - 1
 """Steps, and numbers of an array, of one call of compiled code, at most: it counts in words."""
 
-ROWS_PER_BLOCK: Final = 32
+ROWS_PER_FLOAT_SUM: Final = 32
 """Rows after which sums are added to float64."""
 
 CARRIED_NUMBERS: Final = 160
@@ -197,7 +197,9 @@ class _Steps:
         carried = CARRIED_NUMBERS if _operations(iteration) <= LONG_BATCH else 0
         with watch.stage("emit"):
             program = normal_program if iteration.matrix else iterate_program
-            kernel = program(iteration, InStep(shape.lanes, block=ROWS_PER_BLOCK, carried=carried))
+            kernel = program(
+                iteration, InStep(shape.lanes, block=ROWS_PER_FLOAT_SUM, carried=carried)
+            )
         quick = iteration.matrix is None
         write = partial(print_kernel, kernel, functions, shape, None, quick=quick)
         self._function = Function(write)

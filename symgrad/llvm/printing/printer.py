@@ -22,7 +22,7 @@ from symgrad.llvm.printing.source import HOT, LONG_BATCH, MOST_THOROUGH, Source,
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import Function
 
-NEAR_BYTES: Final = 2**20
+MOST_BLOCK_BYTES: Final = 2**20
 """Bytes that a block of several registers works in, at most: the cache has to hold it."""
 
 LOOPED: Final = 8_000
@@ -51,7 +51,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
             found = Arrangement(kernel, block)
-            fits = found.operations <= most and found.workspace.size <= NEAR_BYTES
+            fits = found.operations <= most and found.workspace.size <= MOST_BLOCK_BYTES
             if fits and not found.in_memory:
                 return block
     return vector

@@ -12,7 +12,7 @@ from symgrad.wgsl.memory.encoding import Step
 COPIERS: Final = 256
 """Invocations of a workgroup."""
 
-QUAD: Final = 16
+QUAD_BYTES: Final = 16
 """Bytes that an invocation copies at a time."""
 
 COPY: Final = f"""// in: source; out: copied, as long
@@ -31,9 +31,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
 def copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
     """What has a GPU copy so many bytes, or as many as it binds, over and over; and how many."""
-    nbytes = min(nbytes, gpu.max_binding, gpu.max_buffer) // QUAD * QUAD
+    nbytes = min(nbytes, gpu.max_binding, gpu.max_buffer) // QUAD_BYTES * QUAD_BYTES
     arrays = [gpu.storage(nbytes) for _ in "st"]
-    count = nbytes // QUAD
+    count = nbytes // QUAD_BYTES
     with gpu.guard:
         bound = gpu.bind(count, [(array.buffer, 0, nbytes) for array in arrays])
         step = Step(gpu.pipeline(COPY, 1), bound, min(-(-count // COPIERS), MAX_WORKGROUPS))

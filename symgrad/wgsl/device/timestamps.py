@@ -16,7 +16,7 @@ FEATURE: Final = "timestamp-query"
 PASSES: Final = 512
 """Compute passes of which the times are kept: those of later ones are not known."""
 
-WORD: Final = 8
+TIME_BYTES: Final = 8
 """Bytes of a time."""
 
 
@@ -42,8 +42,8 @@ class Timestamps:
         self._device, self._encoder, self._mapper = device, encoder, mapper
         self._ffi = native.ffi
         self._set = device.create_query_set(type="timestamp", count=2 * PASSES)
-        self._resolved = create(2 * PASSES * WORD, "QUERY_RESOLVE|COPY_SRC")
-        self._read = create(2 * PASSES * WORD, STAGING)
+        self._resolved = create(2 * PASSES * TIME_BYTES, "QUERY_RESOLVE|COPY_SRC")
+        self._read = create(2 * PASSES * TIME_BYTES, STAGING)
         self._period = 1e-9 * native.lib.wgpuQueueGetTimestampPeriod(device.queue._internal)
         self._writes = self._ffi.new("WGPUPassTimestampWrites *")
         self._writes.querySet = self._set._internal
@@ -77,7 +77,7 @@ class Timestamps:
         encoder = self._device.create_command_encoder()
         encoder.resolve_query_set(self._set, 0, 2 * count, self._resolved, 0)
         self._device.queue.submit([encoder.finish()])
-        nbytes = 2 * count * WORD
+        nbytes = 2 * count * TIME_BYTES
         self._encoder.submit([], [Copy(self._resolved, 0, self._read, 0, nbytes)])
         ticks = self._mapper.map(self._read, nbytes).view(np.uint64).reshape(-1, 2).copy()
         self._mapper.unmap(self._read)

@@ -32,7 +32,7 @@ ROWS_ALIGNED: Final = 64
 WRITABLE: Final = 3
 """Bindings after the numbers of rows: the points, the parameters and the indices."""
 
-WORD: Final = np.dtype(np.uint32)
+WORD_TYPE: Final = np.dtype(np.uint32)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Rows:
         there = isinstance(numbers, DeviceArray) and numbers.size
         some = numbers if there else _some(np.asarray(numbers))
         self._numbers = some if isinstance(some, DeviceArray) else DeviceArray.from_numpy(gpu, some)
-        words = converted(_some(indices), WORD)
+        words = converted(_some(indices), WORD_TYPE)
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
 
     def compute(

@@ -28,10 +28,10 @@ from symgrad.wgsl.printing.printer import Printed, print_kernel
 CACHED_PIPELINES: Final = 256
 """Most compiled kernels that are cached."""
 
-NUMBER: Final = 4
+NUMBER_BYTES: Final = 4
 """Bytes of a number."""
 
-QUAD: Final = 16
+QUAD_BYTES: Final = 16
 """Bytes of four numbers, of which arrays of quads are whole multiples."""
 
 
@@ -91,14 +91,14 @@ class Launched:
         launch.verify()
         self.gpu, self.launch = gpu, launch
         for a in launch.arrays:
-            if NUMBER * a.size > gpu.max_binding:
+            if NUMBER_BYTES * a.size > gpu.max_binding:
                 raise DeviceError(
                     f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
                     f'{a.name} of shape {a.shape}: use device="cpu"'
                 )
         self._key = object()
         self._kinds = {a.name: a.dtype(FLOAT) for a in launch.arrays}
-        self._sizes = [NUMBER * a.size for a in (*launch.outputs, *launch.scratch)]
+        self._sizes = [NUMBER_BYTES * a.size for a in (*launch.outputs, *launch.scratch)]
         self._places = {a.name: n for n, a in enumerate(launch.arrays)}
         self._temporaries = list[int]()
         """Bytes of the temporary arrays of dispatches: scratch memory, or what stands for none."""
@@ -123,7 +123,9 @@ class Launched:
         slots = [self._slot(compiled, b, names, sizes) for b in compiled.buffers]
         if compiled.printed.slots:
             slots.append(
-                self._temporary(NUMBER * compiled.printed.slots * across * down * d.target.width)
+                self._temporary(
+                    NUMBER_BYTES * compiled.printed.slots * across * down * d.target.width
+                )
             )
         return _Planned(compiled, slots, (d.count, *d.words), across, down)
 
@@ -135,9 +137,9 @@ class Launched:
             return _Slot(_whole(compiled.tables[b]), 0, 0)
         name = names[b.name]
         if not sizes[name]:
-            return self._temporary(QUAD)
+            return self._temporary(QUAD_BYTES)
         vectors = -(-sizes[name] // b.vector)
-        return _Slot(None, self._places[name], NUMBER * b.vector * vectors)
+        return _Slot(None, self._places[name], NUMBER_BYTES * b.vector * vectors)
 
     def _temporary(self, nbytes: int) -> _Slot:
         """Memory that every call takes anew."""

@@ -35,7 +35,7 @@ from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,
     PROGRESS_WORDS,
-    ROWS_PER_BLOCK,
+    ROWS_PER_FLOAT_SUM,
     STEP_INVOCATIONS,
     Form,
     emit_iteration,
@@ -297,7 +297,7 @@ class Loop:
         mine = -(-rows // STEP_INVOCATIONS) if form.workgroup else rows
         sums = STEP_INVOCATIONS // 4 if form.workgroup and rows else 0
         looped = self._looped + mine * self._looped_row
-        return 1 + mine + -(-mine // ROWS_PER_BLOCK) + sums + looped
+        return 1 + mine + -(-mine // ROWS_PER_FLOAT_SUM) + sums + looped
 
     def _most(self, form: Form, rows: int) -> int:
         """The most steps of a dispatch."""

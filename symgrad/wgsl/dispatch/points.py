@@ -22,7 +22,7 @@ from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
 from symgrad.kernel.memory import POOL
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
-from symgrad.wgsl.device.adapters import LIMITS
+from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Copy, Step
@@ -40,9 +40,6 @@ SCRATCH_BYTES = 1 << 31
 
 SOFTWARE_BYTES = 1 << 28
 """The same for a driver in software, which is no faster with more."""
-
-ALIGNMENT = LIMITS["min-storage-buffer-offset-alignment"]
-"""Bytes: where an array may start in a buffer."""
 
 
 @dataclass(frozen=True)

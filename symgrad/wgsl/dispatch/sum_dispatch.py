@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.points import ALIGNMENT
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.fold import FOLD

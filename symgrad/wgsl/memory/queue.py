@@ -20,7 +20,7 @@ SOON: Final = 1e-4
 STEPS_GATHERED: Final = 8
 """Steps that are gathered, at most: a submit costs as much of the host's time as these."""
 
-PATIENCE: Final = 2e-3
+GATHER_SECONDS: Final = 2e-3
 """Seconds that gathered steps wait for more of them, or for whoever needs their results."""
 
 
@@ -121,11 +121,11 @@ class Queue:
         """Start what was gathered some time ago; whoever needs it is told if that fails."""
         with self._lock:
             age = time.perf_counter() - self._submitted
-            if self._gathered and age > PATIENCE:
+            if self._gathered and age > GATHER_SECONDS:
                 gathered, self._gathered = self._gathered, []
                 self._start_alone(gathered)
                 self._submitted = time.perf_counter()
-            elif age > 10 * PATIENCE:
+            elif age > 10 * GATHER_SECONDS:
                 self._wanted.clear()
 
     def forget(self) -> None:
@@ -149,7 +149,7 @@ def _look_after(queue: weakref.ref[Queue], wanted: threading.Event) -> None:
     """Look after a queue, whenever it has lately gathered steps, as long as there is one."""
     while True:
         wanted.wait()
-        time.sleep(PATIENCE)
+        time.sleep(GATHER_SECONDS)
         found = queue()
         if found is None:
             return

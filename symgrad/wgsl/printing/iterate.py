@@ -12,7 +12,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.plan import Iteration
-from symgrad.kernel.programs.iterate import SUMS_AT_A_TIME, iterate_program
+from symgrad.kernel.programs.iterate import TEAM_SUMS_AT_A_TIME, iterate_program
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
@@ -22,7 +22,7 @@ from symgrad.wgsl.printing.printer import Printed, print_kernel
 STEP_INVOCATIONS: Final = 64
 """Invocations of a workgroup."""
 
-ROWS_PER_BLOCK: Final = 16
+ROWS_PER_FLOAT_SUM: Final = 16
 """Rows that are added up before their sum is added with its rounding error kept."""
 
 ROWS_LOADED: Final = 4
@@ -37,7 +37,7 @@ MOST_LINES: Final = 12_000
 MOST_STATE_NUMBERS: Final = 1024
 """The most numbers of a state: each is loaded and stored by a statement of its own."""
 
-MOST_SUMS: Final = GROUP_BYTES // 4 - SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
+MOST_SUMS: Final = GROUP_BYTES // 4 - TEAM_SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
 """The most sums of a workgroup, which stand in what its other arrays leave of 16,384 bytes."""
 
 PROGRESS_WORDS: Final = 2
@@ -89,7 +89,7 @@ def emit_iteration(
         ROWS_LOADED if iteration.rows and len(iteration.rows.graph) <= SHORT_ROW_OPERATIONS else 1
     )
     target = InGroups(
-        STEP_INVOCATIONS, block=ROWS_PER_BLOCK, together=together, grid=True, alone=alone
+        STEP_INVOCATIONS, block=ROWS_PER_FLOAT_SUM, together=together, grid=True, alone=alone
     )
     made = print_kernel(
         iterate_program(iteration, target), functions, style, [*_head(iteration, form, style)]

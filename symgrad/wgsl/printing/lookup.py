@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from symgrad.kernel.programs.lookup import SIDE_BY_SIDE, Place, runs_program
+from symgrad.kernel.programs.lookup import QUADS_TOGETHER, Place, runs_program
 from symgrad.kernel.target import InGroups
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
@@ -29,7 +29,7 @@ READ: Final = 3
 
 def tiles_of(count: int) -> list[range]:
     """The quads that are added up side by side, in tiles of about one size."""
-    number = -(-count // SIDE_BY_SIDE)
+    number = -(-count // QUADS_TOGETHER)
     return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
 
 

@@ -11,7 +11,7 @@ from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.plan import Iteration, Matrix
 from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.programs.products import (
-    ROWS_PER_BLOCK,
+    ROWS_PER_PRODUCT_SUM,
     ROWS_PER_TILE,
     ROWS_UNROLLED,
     blocks,
@@ -77,8 +77,8 @@ def turns(matrix: Matrix, rows: int) -> int:
     """The turns of all loops that an invocation makes in a step; each residual is a row."""
     n, tiles, width = matrix.n, -(-rows // ROWS_PER_TILE), lanes(matrix.n)
     shared = shares(n, width)
-    block = 1 + ROWS_PER_BLOCK // ROWS_UNROLLED
-    tile = 1 + ROWS_PER_TILE // width + ROWS_PER_TILE // ROWS_PER_BLOCK // shared * block
+    block = 1 + ROWS_PER_PRODUCT_SUM // ROWS_UNROLLED
+    tile = 1 + ROWS_PER_TILE // width + ROWS_PER_TILE // ROWS_PER_PRODUCT_SUM // shared * block
     down, across = ([-(-(n + 1 - j) // k) for j in range(n + 1)] for k in (width // ACROSS, ACROSS))
     inner = sum(1 + a * (1 + b) for a, b in zip(down, across, strict=True))
     system = 2 * (n // width + 1) + down[0] * (1 + across[0]) + inner + 3 * n
