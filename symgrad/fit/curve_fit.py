@@ -17,8 +17,8 @@ from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks, RowsInBlocks
 from symgrad.fit.levenberg import Measure, averaged, minimum
 from symgrad.fit.model import Rows
-from symgrad.fit.named import in_order, sides_of
 from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
+from symgrad.optimize.models import in_order, sides_of
 from symgrad.optimize.point import Box, Point, offset
 from symgrad.optimize.result import FitError, scipy_optimize
 from symgrad.pipeline import DType, dtype_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
-from symgrad.fit.named import in_order, names_of
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -33,14 +32,12 @@ from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances, array_of
 from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.models import in_order, names_of, require_of_one_x
 from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.tables import NanPolicy
 from symgrad.wgsl.arrays.array import DeviceArray
-
-ROWS_COMPARED: Final = 8
-"""Rows at which the model is compared with its values for all x."""
 
 
 @frozen_for(EVERY_STEP)
@@ -145,7 +142,7 @@ def fit_many(
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
     first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
     if first is not None:
-        _require_rowwise(f, curves, first)
+        require_of_one_x(f, curves.x_of_first, first)
     loss = _residual(f, curves) if chosen.needs == "squares" else _half_square(f, curves)
     data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
     data |= {"mode": mode}
@@ -271,27 +268,6 @@ def _takes_a_number(f: Callable[..., Any], n: int) -> bool:
         return len(trace(lambda v: f(v[0], *v[1:]), n + 1).outputs) == 1
     except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
         return False
-
-
-def _require_rowwise(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> None:
-    """Refuse a model of which the values for all x of a curve are others than for each alone."""
-    x = curves.x_of_first
-    places = np.unique(np.linspace(0, x.shape[-1] - 1, ROWS_COMPARED).astype(int)) if x.size else []
-    with np.errstate(all="ignore"):
-        try:
-            whole = np.asarray(f(x, *p), float)
-            each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
-        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
-            return  # not a model of numbers: tracing will tell
-    if whole.shape != x.shape[-1:] or each.shape != (len(places),):
-        return
-    want = whole[places]
-    scale = np.abs(whole).max(initial=0.0)
-    if np.isfinite(whole).all() and not np.allclose(each, want, 1e-4, 1e-4 * scale):
-        raise InputError(
-            f"{describe(f)} gives other values for all x together than for each alone, and is "
-            "traced for one x: compute what depends on all of x, such as its mean, outside of it"
-        )
 
 
 # --- covariances ----------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from symgrad.errors import InputError
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
 from symgrad.fit.data import Data, NanPolicy, Refused
-from symgrad.fit.named import names_of
 from symgrad.front.fused import fused_jacobian
 from symgrad.optimize.arguments import real
+from symgrad.optimize.models import names_of
 from symgrad.report.figure import new_figure
 
 INK, CURVE = "#22313f", "#d1495b"

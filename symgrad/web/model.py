@@ -16,14 +16,24 @@ import numpy as np
 from symgrad.backend import SCRATCH
 from symgrad.errors import InputError
 from symgrad.expr.handles.tree import tree_of
-from symgrad.optimize.arguments import bounds_of, parameters_of, start_within
+from symgrad.optimize.arguments import (
+    bounds_of,
+    parameters_of,
+    real,
+    require_taken,
+    start_within,
+)
 from symgrad.optimize.least_squares import LevenbergMarquardt
+from symgrad.optimize.models import in_order, require_of_one_x
 from symgrad.optimize.result import MESSAGES
 from symgrad.pipeline import VALUES, Options, Shaders, build
 from symgrad.web.files import MARK, write_files
 from symgrad.web.kernels import points_exported
 from symgrad.web.minimization import Minimization, Steps
 from symgrad.web.module import Exported, in_a_script, text_of
+
+TRIED: Final = np.linspace(0.5, 2.0, 8)
+"""Where a model is tried that comes without data."""
 
 LARGEST_TABLE: Final = 100_000
 """Rows of data that a page brings along, at most."""
@@ -66,6 +76,7 @@ def export_js(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sg.export_js(decay, f"{folder}/decay.mjs")
     """
+    p0, bounds = in_order(f, p0, bounds)
     model = _model(f, p0, bounds)
     model.exported(Steps(method or LevenbergMarquardt(), steps, tol, bounds), each=True).write(path)
 
@@ -116,9 +127,11 @@ def export_html(
     place = Path(path)
     if place.suffix not in (".html", ".htm"):
         raise InputError(f"{place}: the name of a page ends in .html")
-    model = _model(f, p0, bounds)
+    p0, bounds = in_order(f, p0, bounds)
+    data = _columns(x, y)
+    model = _model(f, p0, bounds, data[0])
     exported = model.exported(Steps(LevenbergMarquardt(), steps, tol, bounds))
-    text = model.page(exported, title or model.name, _table(x, y))
+    text = model.page(exported, title or model.name, _table(*data))
     write_files({place: text})
     return Page(place, text)
 
@@ -191,14 +204,20 @@ class _Model:
         return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], text)
 
 
-def _model(f: Callable[..., Any], p0: Any, bounds: Any) -> _Model:
-    """A model with what is known of its parameters."""
+def _model(f: Callable[..., Any], p0: Any, bounds: Any, x: Any = ()) -> _Model:
+    """A model with what is known of its parameters, which is of one x.
+
+    Raises:
+        InputError: for another number of parameters than it takes, and for a model of all of x.
+    """
     n = parameters_of(f) if p0 is None else np.size(p0)
+    require_taken(f, n)
     box = bounds_of(bounds, tree_of(n))
     low, high = np.asarray(box.low), np.asarray(box.high)
-    start = start_within(low, high) if p0 is None else np.ravel(np.asarray(p0, float))
+    start = start_within(low, high) if p0 is None else np.ravel(real(p0, "p0"))
     if np.any(start < low) or np.any(start > high):
         raise InputError("p0 is outside of the bounds")
+    require_of_one_x(f, np.asarray(x) if len(x) > 1 else TRIED, start)
     return _Model(f, _names(f, n), start, low, high)
 
 
@@ -209,14 +228,17 @@ def _names(f: Callable[..., Any], n: int) -> list[str]:
     return plain if len(plain) == n else [f"p{k}" for k in range(n)]
 
 
-def _table(x: Any, y: Any) -> str:
-    """Data as the page reads them; none is no text."""
-    if x is None and y is None:
-        return ""
-    columns = [np.asarray([] if v is None else v, float) for v in (x, y)]
+def _columns(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Data that go with a page, each (M,)."""
+    columns = real([] if x is None else x, "x"), real([] if y is None else y, "y")
     if any(c.ndim != 1 for c in columns) or len(columns[0]) != len(columns[1]):
         shapes = " and ".join(str(c.shape) for c in columns)
         raise InputError(f"x and y of shapes {shapes}: both (M,) are needed")
     if len(columns[0]) > LARGEST_TABLE:
         raise InputError(f"a page brings at most {LARGEST_TABLE:,} rows along: drop them there")
-    return "\n".join(f"{a:.9g}, {b:.9g}" for a, b in zip(*columns, strict=True))
+    return columns
+
+
+def _table(x: np.ndarray, y: np.ndarray) -> str:
+    """Data as the page reads them."""
+    return "\n".join(f"{a:.9g}, {b:.9g}" for a, b in zip(x, y, strict=True))

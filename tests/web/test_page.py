@@ -149,3 +149,28 @@ def test_pages_refuse_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(sg.InputError, match="outside of the bounds"):
         sg.export_html(peak, tmp_path / "peak.html", [9.0] * 4, bounds=(0.0, 1.0))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "text"),
+    [
+        (lambda x, a, b: a * (x - np.mean(x)) + b, {}, "gives other values for all x together"),
+        (lambda x, a, b: a * x + b, {"p0": [1.0]}, "p0 has 1 parameters"),
+        (lambda x, a, b: a * x + b, {"p0": {"c": 1.0}}, "p0 names 'c'"),
+        (lambda x, a, b: a * x + b, {"x": ["1"], "y": ["2"]}, "x holds"),
+        (lambda x, a, b: a * x + b, {"x": [1.0], "y": np.ma.masked_all(1)}, "y has masked entries"),
+    ],
+)
+def test_models_and_data_that_are_not_of_one_x(
+    model: Any, options: Any, text: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sg.SymgradError, match=text):
+        sg.export_html(model, tmp_path / "page.html", **options)
+
+
+def test_starts_and_bounds_by_names(tmp_path: Path) -> None:
+    line = lambda x, slope, level: slope * x + level  # noqa: E731
+    here, there = tmp_path / "here.html", tmp_path / "there.html"
+    sg.export_html(line, here, {"level": 2.0}, bounds={"slope": (0.0, 4.0)})
+    sg.export_html(line, there, [2.0, 2.0], bounds=([0.0, -np.inf], [4.0, np.inf]))
+    assert here.read_text() == there.read_text()

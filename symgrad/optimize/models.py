@@ -1,15 +1,19 @@
-"""Parameters of a model by their names: starts and bounds as users write them, in order."""
+"""Models as users write them: starts and bounds by names, and whether one is of a single x."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, SymgradError
+from symgrad.expr.graph.place import describe
 from symgrad.optimize.arguments import parameters_of, real, start_within
+
+ROWS_COMPARED: Final = 8
+"""Rows at which the model is compared with its values for all x."""
 
 
 def names_of(f: Callable[..., Any], count: int) -> list[str]:
@@ -76,3 +80,23 @@ def _by_name(
             f"{', '.join(known or names)}"
         )
     return [given.get(name, default) for name in names]
+
+
+def require_of_one_x(f: Callable[..., Any], x: np.ndarray, p: np.ndarray) -> None:
+    """Refuse a model of which the values for all x of a curve are others than for each alone."""
+    places = np.unique(np.linspace(0, x.shape[-1] - 1, ROWS_COMPARED).astype(int)) if x.size else []
+    with np.errstate(all="ignore"):
+        try:
+            whole = np.asarray(f(x, *p), float)
+            each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
+        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+            return  # not a model of numbers: tracing will tell
+    if whole.shape != x.shape[-1:] or each.shape != (len(places),):
+        return
+    want = whole[places]
+    scale = np.abs(whole).max(initial=0.0)
+    if np.isfinite(whole).all() and not np.allclose(each, want, 1e-4, 1e-4 * scale):
+        raise InputError(
+            f"{describe(f)} gives other values for all x together than for each alone, and is "
+            "traced for one x: compute what depends on all of x, such as its mean, outside of it"
+        )
