@@ -48,20 +48,30 @@ class _Negating:
             if self.nodes[i][0] is not ops.neg:
                 continue
             of = self.nodes[i][1]
-            sources = self._sources(of, FAR)
-            if sources is None or of in found:
+            if of in found:
                 continue
-            saved, follow = self._saved(of, FAR)
-            if saved > 0:
-                found |= sources | follow | {of}
+            sources = self._sources(of, FAR)
+            origin = of if sources else self._shared_source(of)
+            saved, follow = (0, set[int]()) if origin is None else self._saved(origin, FAR)
+            if origin is not None and saved > 0:
+                found |= (sources or set()) | follow | {origin}
         return found
+
+    def _shared_source(self, i: int) -> int | None:
+        """A factor of node i that has a constant for a factor, and that others need as well."""
+        op, *args = self.nodes[i]
+        return next((a for a in args if op in PRODUCTS and self._has_constant(a)), None)
+
+    def _has_constant(self, i: int) -> bool:
+        op, *args = self.nodes[i]
+        return op in PRODUCTS and any(self.nodes[a][0] is CONST for a in args)
 
     def _sources(self, i: int, far: int) -> set[int] | None:
         """The nodes whose other sign gives node i its own for nothing; None if there are none."""
         op, *args = self.nodes[i]
         if op not in PRODUCTS:
             return None
-        if any(self.nodes[a][0] is CONST for a in args):
+        if self._has_constant(i):
             return {i}
         for a in args if far else ():
             alone = self.users[a] == [i] and a not in self.ends and args.count(a) == 1

@@ -41,6 +41,12 @@ def test_every_bit_is_kept_and_nothing_is_added(drawn: Drawn) -> None:
         ("both signs of a product", lambda x, y: [-(2.0 * x), -(y * (2.0 * x))], 2),
         ("a sum takes it", lambda x, y: [-(2.0 * x * y), x - 2.0 * x * y], 3),
         ("a factor far away", lambda x, y: [-(y * (3.0 * x) / (x + y))], 4),
+        ("a factor of several", lambda x, y: [-(y * (2.0 * x)), -((x + y) * (2.0 * x))], 4),
+        (
+            "a factor of several, and of one that needs it",
+            lambda x, y: [-(y * (2.0 * x)), -((x + y) * (2.0 * x)), sg.exp(2.0 * x)],
+            6,
+        ),
         ("a square needs no sign", lambda x, y: [-(2.0 * x), (2.0 * x) * (2.0 * x)], 2),
         ("needed with both signs", lambda x, y: [-(2.0 * x), sg.exp(2.0 * x)], 3),
         ("nothing to take it", lambda x, y: [-(x * y), sg.exp(-(x * y))], 3),
