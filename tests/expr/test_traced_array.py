@@ -56,6 +56,42 @@ def test_what_is_written_out_of_range_is_dropped() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "minimum", "maximum"])
+@pytest.mark.parametrize(
+    ("shape", "key", "values"),
+    [
+        ((3,), [0, 2, 0], np.array([5.0, -3.0, 0.5])),
+        ((3,), np.array([1, 1, 1, -2]), np.array(3.0)),
+        ((2, 3), (slice(None), [2, 2]), np.array([[0.5, 4.0], [-1.0, 2.0]])),
+        ((2, 3), ([0, 1, 0], [1, 1, 1]), np.array([2.0, -7.0, 3.0])),
+        ((2, 3), [1, 1], np.array([2.0, -7.0, 3.0])),
+    ],
+)
+def test_an_index_that_is_repeated_updates_each_time(
+    name: str, shape: tuple[int, ...], key: Any, values: np.ndarray
+) -> None:
+    """As a histogram, or a sum of segments, needs it: NumPy's ``ufunc.at`` is the reference."""
+    x = np.arange(1.0, 1.0 + np.prod(shape))
+    update = {"minimum": "min", "maximum": "max"}.get(name, name)
+
+    def updated(v: Any) -> Any:
+        return getattr(v.reshape(shape).at[key], update)(values).reshape(-1)
+
+    want = x.reshape(shape).copy()
+    getattr(np, name).at(want, key, values)
+    got = sg.fused_forward(x.size, updated, device="cpu", dtype="float64").run(x)
+    np.testing.assert_allclose(got, want.ravel(), rtol=1e-15)
+
+
+def test_gradients_of_a_histogram_reach_each_of_its_values() -> None:
+    def energy(v: Any) -> Any:
+        return np.sum(sg.array([0.0 * v[0], 0.0 * v[0]]).at[[0, 1, 0]].add(v) ** 2)
+
+    value, slopes = sg.fused_forward_backward(3, energy, device="cpu").run([1.0, 2.0, 3.0])
+    assert value == 20.0
+    np.testing.assert_array_equal(slopes, [8.0, 4.0, 8.0])
+
+
 @pytest.mark.parametrize(
     ("name", "done"),
     [

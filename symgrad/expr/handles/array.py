@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
@@ -232,42 +233,52 @@ class At:
         return self._array[self._key]
 
     def set(self, values: Any) -> Any:
-        """The array with these in their place."""
-        return self.apply(lambda _: values)
+        """The array with these in their place; the last one of an index that is repeated."""
+        return self._combined(lambda _, new: new, values)
 
     def add(self, values: Any) -> Any:
-        """The array with these added to them."""
+        """The array with these added to them, each one where an index is repeated."""
         if isinstance(self._array, ExprArray) and not takes_values(self._key):
-            return self.apply(lambda old: old + values)
+            return self._combined(operator.add, values)
         return self._written(values, ADD_AT)
 
     def subtract(self, values: Any) -> Any:
         """The array with these subtracted from them."""
-        return self.apply(lambda old: old - values)
+        return self._combined(operator.sub, values)
 
     def multiply(self, values: Any) -> Any:
         """The array with them multiplied by these."""
-        return self.apply(lambda old: old * values)
+        return self._combined(operator.mul, values)
 
     def divide(self, values: Any) -> Any:
         """The array with them divided by these."""
-        return self.apply(lambda old: old / values)
+        return self._combined(operator.truediv, values)
 
     def min(self, values: Any) -> Any:
         """The array with the lesser of them and these."""
-        return self.apply(lambda old: call(ops.minimum, old, values))
+        return self._combined(functools.partial(call, ops.minimum), values)
 
     def max(self, values: Any) -> Any:
         """The array with the greater of them and these."""
-        return self.apply(lambda old: call(ops.maximum, old, values))
+        return self._combined(functools.partial(call, ops.maximum), values)
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
         """The array with what a function makes of them in their place."""
+        return self._combined(lambda old, _: function(old), 0.0)
+
+    def _combined(self, combine: Callable[[Any, Any], Any], values: Any) -> Any:
+        """The array with them combined with values, one after another where an index repeats."""
         a, key = self._array, self._key
         if isinstance(a, TracedArray) or takes_values(key):
-            return self._written(function(self.get()), None)
-        made = a.copy()
-        made[key] = function(a[key])
+            return self._written(combine(self.get(), values), None)
+        made, places = a.copy(), np.arange(a.size).reshape(a.shape)[key]
+        if len(np.unique(places)) == places.size:
+            made[key] = combine(a[key], values)
+            return made
+        elements, given = made.reshape(-1), np.broadcast_to(plain(values), places.shape)
+        for place, value in zip(places.flat, given.flat, strict=True):
+            one = slice(place, place + 1)
+            elements[one] = combine(elements[one], value)
         return made
 
     def _written(self, values: Any, op: Op | None) -> Any:
