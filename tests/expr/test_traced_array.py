@@ -83,6 +83,11 @@ def test_an_index_that_is_repeated_updates_each_time(
     np.testing.assert_allclose(got, want.ravel(), rtol=1e-15)
 
 
+def test_numpy_s_own_update_names_what_to_use() -> None:
+    with pytest.raises(TraceError, match=r"np\.add\.at is not defined .*v\.at\[k\]\.add\(x\)"):
+        sg.fused_forward(2, lambda v: np.add.at(v, [0, 0], v[1]), device="cpu")
+
+
 def test_gradients_of_a_histogram_reach_each_of_its_values() -> None:
     def energy(v: Any) -> Any:
         return np.sum(sg.array([0.0 * v[0], 0.0 * v[0]]).at[[0, 1, 0]].add(v) ** 2)

@@ -188,7 +188,8 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if function is None:
         of_scipy = _is_scipys(ufunc)
-        home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", "")
+        own = ": use v = v.at[k].add(x), or another update of at" if method == "at" else ""
+        home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", own)
         raise TraceError(located(f"{home}.{called} is not defined for expressions{remedy}"))
     return _bound(called, function, inputs, options)
 
