@@ -105,8 +105,8 @@ class DataKernel(ExportedRows):
                 columns, is read where it is; columns of indices come to the host once.
             progress: True to show how many rows are done, or a function that is called with a
                 `Progress` at times, once a second is over.
-            exhausted: "warn" or "raise" to say how many rows have loops that need more turns than
-                their ``max_steps``, which another kernel counts; they contribute NaN in any case.
+            exhausted: "warn" or "raise" to say how many rows have loops that need more iterations
+                than ``max_steps``, which another kernel counts; they contribute NaN in any case.
 
         Raises:
             InputError: for a table or parameters of a wrong shape, a column that is missing, an

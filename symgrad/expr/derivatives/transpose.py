@@ -138,8 +138,8 @@ def _unbounded(graph: Graph, i: int) -> DifferentiationError:
     resolve_places(graph)
     place = graph.place_of(i)
     return DifferentiationError(
-        "the gradient of a loop whose number of turns is known at run time only keeps something of "
-        "each turn, and nobody knows how many there are: say how many there are at most, as in "
-        f"{_LIMITED[graph.nodes[i][0].test]}, or differentiate forward"
+        "the gradient of a loop whose number of iterations is known at run time only keeps "
+        "something of each, and nobody knows how many there are: say how many there are at most, "
+        f"as in {_LIMITED[graph.nodes[i][0].test]}, or differentiate forward"
         + (f"\n  at {place}" if place else "")
     )

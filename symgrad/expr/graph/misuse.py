@@ -111,7 +111,7 @@ def refuse_number(kind: str) -> NoReturn:
     elif kind == "index":
         remedy = (
             "an index or a range must be known before; use plain Python integers, and sg.fori_loop "
-            "for a loop whose number of turns depends on values"
+            "for a loop whose number of iterations depends on values"
         )
     else:
         remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."

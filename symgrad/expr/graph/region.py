@@ -331,7 +331,7 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
         f"{what}: {name} cannot be part of it, as it can of kernels; Python's for, with "
-        "roll=False, writes the turns out, and sg.where computes both sides"
+        "roll=False, writes the iterations out, and sg.where computes both sides"
         + (f"\n  at {place}" if place else "")
     )
 
