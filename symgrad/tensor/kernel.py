@@ -188,10 +188,9 @@ class TensorKernel:
         return self._known(count, lambda: self._work_of(count))
 
     def _known(self, key: Any, make: Callable[[], Work]) -> Work:
-        """A work of the kernel, made once."""
-        if key not in self._works:
-            self._works[key] = make()
-        return self._works[key]
+        """A work of the kernel: the same object for all threads, as runners go by which it is."""
+        found = self._works.get(key)
+        return self._works.setdefault(key, make()) if found is None else found
 
     def _work_of(self, count: int) -> Work:
         """What is done with so many arguments, where there may be more or fewer of them."""
