@@ -18,10 +18,8 @@ from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.layout import GROUP_BYTES
+from symgrad.kernel.programs.tiles import FOUR
 from symgrad.kernel.stats import flops
-
-FOUR: Final = 4
-"""Numbers of a vector in memory."""
 
 LONGEST_RUN: Final = 8
 """Elements of an invocation's run, at most."""
@@ -30,7 +28,8 @@ MOST_QUADS: Final = 4
 """Runs of four elements of an invocation, at most."""
 
 CHEAP: Final = 8
-"""Cost in additions of combining two elements up to which it pays to have several short runs."""
+"""Cost of combining two elements, in additions for each number of one, up to which it pays to have
+several short runs."""
 
 LAST: Final = "last"
 """The name of an argument of formulas that is 1 at the last element of a sequence, and else 0."""

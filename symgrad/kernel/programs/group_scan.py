@@ -10,7 +10,6 @@ from symgrad.expr import ops
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.programs.accumulation import (
-    FOUR,
     Accumulation,
     Chunk,
     Input,
@@ -18,12 +17,13 @@ from symgrad.kernel.programs.accumulation import (
     Reader,
     padded,
 )
+from symgrad.kernel.programs.tiles import FOUR
 
 REACH: Final = 4
 """How many times as far an element reaches after each step of a group's scan."""
 
 
-class Brought(Protocol):
+class Access(Protocol):
     """How elements of a chunk come to invocations, and results go back."""
 
     def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
@@ -50,7 +50,7 @@ class Together(Accumulation):
         assert program.chunk and program.chunk.width == k.target.width, "groups have another size"
         self.chunk: Chunk = program.chunk
         self.local, self.zero = Index(k, k.local), Index(k, k.word(0))
-        self.brought: Brought = Quads(self) if self.chunk.quads else Tiles(self)
+        self.access: Access = Quads(self) if self.chunk.quads else Tiles(self)
         length = 2 * self.chunk.width
         self.ends = [
             [k.buffer(f"ends{run}_{n}", "group", size=length) for n in range(self.recipe.size)]
@@ -107,7 +107,7 @@ class Together(Accumulation):
     ) -> Sequence[int]:
         """What a chunk's last element is, scanned, after writing the results of all."""
         k, last = self.k, Index(self.k, self.k.word(self.chunk.width - 1))
-        runs = [self._scanned(run) for run in self.brought.runs(row, number)]
+        runs = [self._scanned(run) for run in self.access.runs(row, number)]
         self._scan_ends([run[-1] for run in runs])
         scanned: list[list[list[int]]] = []
         for n, run in enumerate(runs):
@@ -115,7 +115,7 @@ class Together(Accumulation):
             scanned.append(self._following(n, run, carried, before))
             carried = self.after(before, carried, self._end(n, last))
         if not self.program.totals:
-            self.brought.write(row, number, scanned, inside)
+            self.access.write(row, number, scanned, inside)
         k.barrier()
         return carried
 
@@ -179,7 +179,7 @@ class Quads:
         self.quarter = group.length // FOUR
 
     def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
-        """See `Brought`."""
+        """See `Access`."""
         group = self.group
         return [
             [group.element(self._reader(row, number, run, lane)) for lane in range(FOUR)]
@@ -189,7 +189,7 @@ class Quads:
     def write(
         self, row: Index, number: Index, runs: Sequence[list[list[int]]], inside: int
     ) -> None:
-        """See `Brought`."""
+        """See `Access`."""
         k = self.group.k
         for n, run in enumerate(runs):
             there = self._quad(number, n).below(self.quarter)
@@ -242,7 +242,7 @@ class Tiles:
         self.tiles = [group.k.buffer(f"tile{n}", "group", size=length) for n in range(size)]
 
     def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
-        """See `Brought`."""
+        """See `Access`."""
         group = self.group
         for place, at in self._places(number):
             self._put(place, group.element(partial(group.read, row, at, group.zero)))
@@ -252,7 +252,7 @@ class Tiles:
     def write(
         self, row: Index, number: Index, runs: Sequence[list[list[int]]], inside: int
     ) -> None:
-        """See `Brought`."""
+        """See `Access`."""
         group = self.group
         for i, element in enumerate(runs[0]):
             self._put(self._own(i), element)
