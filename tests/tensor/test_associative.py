@@ -155,6 +155,22 @@ def test_maxima_and_logarithms_of_sums(device: DeviceChoice) -> None:
     assert error(dx, wanted) <= BOUND
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("length", [40, 41, 9000])
+def test_slopes_at_ties_of_maxima_are_shared(length: int, device: DeviceChoice) -> None:
+    """Half of what reaches an element that is as large as all before goes on to these."""
+    rng = np.random.default_rng(4)
+    x, g = rng.integers(0, 3, (2, length)).astype(float), drawn(rng, (2, length))
+    y, (dx,) = sg.associative_scan(np.maximum, device=device).vjp(x, g)
+    wanted, carried = np.zeros(x.shape), np.zeros(2)
+    for t in range(length - 1, 0, -1):
+        reached = carried + g[:, t]
+        own = np.select([x[:, t] > y[:, t - 1], x[:, t] == y[:, t - 1]], [1.0, 0.5])
+        wanted[:, t], carried = own * reached, (1.0 - own) * reached
+    wanted[:, 0] = carried + g[:, 0]
+    assert error(dx, wanted) <= BOUND
+
+
 @pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
 def test_the_programs_have_no_races(traits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few groups, which have several chunks of a part each."""
