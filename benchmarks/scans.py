@@ -75,7 +75,9 @@ def associative(count: int, device: Any) -> list[Work]:
         scan = jax.lax.associative_scan
         of_sums = jax.jit(lambda y: scan(jax.numpy.add, y))
         of_both = jax.jit(lambda x, y: scan(affine, (x, y)))
+        cumsum = jax.jit(jax.numpy.cumsum)
         sums.calls["JAX"] = (lambda: of_sums(y), jax.block_until_ready)
+        sums.calls["JAX, cumsum"] = (lambda: cumsum(y), jax.block_until_ready)
         both.calls["JAX"] = (lambda: of_both(x, y), jax.block_until_ready)
     if torch := _torch():
         t = torch.tensor(values, device="cuda")
